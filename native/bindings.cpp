@@ -1,0 +1,45 @@
+// The door to Python: compares shapes, releases the GIL, calls. No algorithm and no prose.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+
+#include "kernels.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+template <class T>
+using Matrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+const posh::Kernels& kernel_named(const std::string& name) {
+  for (std::size_t i = 0; i < posh::n_kernels; ++i)
+    if (name == posh::kernels[i].name && posh::kernels[i].supported()) return posh::kernels[i];
+  throw std::invalid_argument("kernel: name");
+}
+
+std::vector<std::string> kernel_names() {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < posh::n_kernels; ++i)
+    if (posh::kernels[i].supported()) names.emplace_back(posh::kernels[i].name);
+  return names;
+}
+
+void winners(Matrix<const float> scores, Matrix<std::uint16_t> out, const std::string& kernel) {
+  const std::size_t n = scores.shape(0), n_bits = scores.shape(1), n_active = out.shape(1);
+  if (out.shape(0) != n || n_active < 1 || n_active > n_bits || n_bits > 65536)
+    throw std::invalid_argument("winners: shapes");
+  const posh::Kernels& k = kernel_named(kernel);
+  nb::gil_scoped_release unlocked;
+  k.winners(scores.data(), n, n_bits, n_active, out.data());
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.def("kernel_names", kernel_names);
+  m.def("winners", winners, nb::arg("scores").noconvert(), nb::arg("out").noconvert(), nb::arg("kernel"));
+}

@@ -1,0 +1,28 @@
+// Which implementations exist in this build, and which of them this CPU can run.
+#include "kernels.h"
+
+namespace posh {
+namespace {
+
+bool always() { return true; }
+
+#if defined(__x86_64__)
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi");
+}
+#endif
+
+constexpr Kernels table[] = {
+    {"scalar", always, winners_scalar},
+    {"portable", always, winners_portable},
+#if defined(__x86_64__)
+    {"avx2", has_avx2, winners_avx2},
+#endif
+};
+
+}  // namespace
+
+const Kernels* const kernels = table;
+const std::size_t n_kernels = sizeof(table) / sizeof(table[0]);
+
+}  // namespace posh

@@ -1,0 +1,47 @@
+// Winner selection without intrinsics: the compiler vectorises the moments, the collection is branchless.
+#include "winners_guess.h"
+
+namespace posh {
+namespace {
+
+struct Portable {
+  static Moments moments(const float* row, std::size_t n) {
+    constexpr std::size_t lanes = 8;
+    float sum[lanes] = {}, squares[lanes] = {};
+    const std::size_t whole = n - n % lanes;
+    for (std::size_t i = 0; i < whole; i += lanes)
+      for (std::size_t lane = 0; lane < lanes; ++lane) {
+        sum[lane] += row[i + lane];
+        squares[lane] += row[i + lane] * row[i + lane];
+      }
+    for (std::size_t i = whole; i < n; ++i) {
+      sum[0] += row[i];
+      squares[0] += row[i] * row[i];
+    }
+    float total = 0, total_squares = 0;
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      total += sum[lane];
+      total_squares += squares[lane];
+    }
+    const float mean = total / n;
+    return {mean, std::sqrt(std::max(0.0f, total_squares / n - mean * mean))};
+  }
+
+  static std::size_t above(const float* row, std::size_t n, float threshold, std::uint16_t* bits) {
+    std::size_t found = 0;
+    for (std::size_t bit = 0; bit < n; ++bit) {
+      bits[found] = static_cast<std::uint16_t>(bit);
+      found += row[bit] >= threshold;
+    }
+    return found;
+  }
+};
+
+}  // namespace
+
+void winners_portable(const float* scores, std::size_t n_rows, std::size_t n_bits, std::size_t n_active,
+                      std::uint16_t* winners) {
+  winners_by_guess<Portable>(scores, n_rows, n_bits, n_active, winners);
+}
+
+}  // namespace posh

@@ -1,0 +1,16 @@
+"""Progress bars: shown on a terminal for work that takes more than a second, silent elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from tqdm import tqdm
+
+T = TypeVar("T")
+
+
+def progress(steps: Iterable[T], title: str, unit: str = "epoch") -> Iterable[T]:
+    """Iterate over ``steps`` with a bar that disappears when done."""
+    bar: Iterable[T] = tqdm(steps, desc=title, unit=unit, disable=None, leave=False, delay=1.0)
+    return bar

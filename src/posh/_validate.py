@@ -1,0 +1,130 @@
+"""The only place where arrays and scalars are checked and messages are worded.
+
+Every message says what was expected, what came, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from posh.kernels import MAX_BITS
+
+_CHUNK = 1 << 20  # values looked at in one go when searching for NaN: bounds the temporary memory
+
+
+def vectors(
+    X: Any, n_features: int | None = None, *, min_rows: int = 1, model: str = "the model", name: str = "X"
+) -> npt.NDArray[Any]:
+    """Return ``X`` as a real 2-D array, (n, d), without copying if it already is one.
+
+    float32 and float64 keep their dtype; other numbers become float32 or float64, whichever holds them.
+    """
+    X = _numeric_2d(X, name)
+    if X.shape[1] == 0:
+        raise ValueError(f"{name} has 0 feature(s) (shape={X.shape}) while a minimum of 1 is required.")
+    if n_features is not None and X.shape[1] != n_features:
+        raise ValueError(
+            f"expected vectors with {n_features} columns (the model was fitted on {n_features}), "
+            f"got {X.shape[1]}: X has {X.shape[1]} features, but {model} is expecting {n_features} features as input"
+        )
+    if len(X) < min_rows:
+        raise ValueError(f"{name} has n_samples={len(X)}, expected at least {min_rows}: give more vectors")
+    _require_finite(X, name)
+    return X
+
+
+def _numeric_2d(X: Any, name: str) -> npt.NDArray[Any]:
+    if sp.issparse(X):
+        raise TypeError(f"{name} is a sparse matrix, expected a dense array: call {name}.toarray() first")
+    X = np.asarray(X)
+    if X.dtype.kind == "O":
+        X = X.astype(np.float64)
+    if X.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} has dtype {X.dtype}, expected real numbers")
+    if X.dtype.kind not in "buif":
+        raise ValueError(f"{name} has dtype {X.dtype}, expected numbers: convert it, e.g. {name}.astype('float32')")
+    if X.ndim != 2:
+        raise ValueError(
+            f"{name} has {X.ndim} dimension(s), expected 2 (n_vectors, n_features). "
+            f"Reshape your data: {name}.reshape(1, -1) if it is a single vector"
+        )
+    if X.dtype not in (np.float32, np.float64):
+        X = X.astype(np.result_type(X.dtype, np.float32) if X.dtype.itemsize <= 4 else np.float64)
+    return X
+
+
+def _require_finite(X: npt.NDArray[Any], name: str) -> None:
+    step = max(1, _CHUNK // X.shape[1])
+    for start in range(0, len(X), step):
+        rows = X[start : start + step]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(rows.sum()):  # one cheap number settles the usual case
+                continue
+        bad = ~np.isfinite(rows)
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise ValueError(
+                f"{name} contains NaN or inf ({rows[row, column]} at row {start + row}, column {column}), "
+                "expected finite numbers: drop or impute these rows"
+            )
+
+
+def integer(name: str, value: Any, low: int, high: int | None = None, why_high: str = "") -> int:
+    """Return ``value`` as an int within [low, high]; bool and float are refused."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool | np.bool_):
+        raise TypeError(f"expected {name} to be an integer, got {value!r} of type {type(value).__name__}")
+    if number < low or (high is not None and number > high):
+        bounds = f"at least {low}" if high is None else f"between {low} and {high}{why_high}"
+        raise ValueError(f"expected {name} {bounds}, got {number}")
+    return number
+
+
+def code_shape(n_bits: Any, n_active: Any) -> tuple[int, int]:
+    """Check the size of a sparse code: 2 <= n_bits <= 65,536 and 1 <= n_active <= n_bits."""
+    n_bits = code_length(n_bits)
+    return n_bits, integer("n_active", n_active, 1, n_bits, " (n_bits)")
+
+
+def code_length(n_bits: Any, low: int = 2) -> int:
+    """Check the number of bits of a code."""
+    return integer("n_bits", n_bits, low, MAX_BITS)
+
+
+def real(name: str, value: Any, low: float, high: float = np.inf, *, open_low: bool = False) -> float:
+    """Return ``value`` as a float within [low, high], or (low, high] with ``open_low``."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise TypeError(f"expected {name} to be a number, got {value!r} of type {type(value).__name__}")
+    number = float(value)
+    if not (low < number if open_low else low <= number) or not number <= high:
+        bracket = "(" if open_low else "["
+        raise ValueError(f"expected {name} in {bracket}{low:g}, {high:g}], got {number:g}")
+    return number
+
+
+def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
+    """Return ``value`` if it is one of ``allowed``."""
+    options = list(allowed)
+    if value not in options:
+        raise ValueError(f"expected {name} to be one of {', '.join(map(repr, options))}, got {value!r}")
+    return value
+
+
+def labels(values: Any, n: int | None = None, name: str = "labels") -> npt.NDArray[Any]:
+    """Return ``values`` as a 1-D array, of length ``n`` if given."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"expected {name} to be 1-D, got shape {array.shape}")
+    if n is not None and len(array) != n:
+        raise ValueError(f"expected {n} {name}, got {len(array)}")
+    return array

@@ -1,0 +1,90 @@
+"""The data folder: arrays kept as ``.npy`` in one sub-folder per set, written whole or not at all.
+
+A sub-folder carries the version of its recipe (``mnist-gist.v1``), so that a changed recipe never
+reads what an older one wrote.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posh.errors import FormatError
+
+__all__ = ["Arrays", "data_dir", "is_stored", "read_array", "scratch", "store", "write_arrays"]
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+
+def data_dir(root: str | Path | None = None) -> Path:
+    """Return the folder that holds the data sets; it need not exist yet.
+
+    The first of: ``root``, the environment variable ``POSH_DATA``, ``$XDG_CACHE_HOME/posh``,
+    ``~/.cache/posh``.
+
+    Example:
+        >>> from posh.datasets import data_dir
+        >>> data_dir("my/data").as_posix()
+        'my/data'
+
+    """
+    chosen = root or os.environ.get("POSH_DATA")
+    if chosen:
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "posh"
+
+
+def is_stored(folder: Path) -> bool:
+    """Whether ``store`` has completed ``folder``."""
+    return folder.is_dir()
+
+
+def store(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Create ``folder`` by calling ``fill`` on a temporary sibling and renaming that.
+
+    A folder appears only when complete. When another process was faster, its result stands.
+    """
+    with scratch(folder.parent) as work:
+        fill(work)
+        try:
+            work.rename(folder)
+        except OSError:
+            if not is_stored(folder):
+                raise
+
+
+@contextmanager
+def scratch(parent: Path) -> Iterator[Path]:
+    """Yield a new temporary folder inside ``parent``, gone at the end unless it was renamed."""
+    parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=".partial-", dir=parent))
+    # mkdtemp makes private folders; a data folder may be shared between users.
+    work.chmod(0o755)
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def write_arrays(folder: Path, arrays: Arrays) -> None:
+    """Write each array to ``folder/<key>.npy``."""
+    for key, array in arrays.items():
+        np.save(folder / f"{key}.npy", array, allow_pickle=False)
+
+
+def read_array(path: Path, *, mmap: bool = False) -> NDArray[Any]:
+    """Read one ``.npy`` without pickle; with ``mmap``, as pages of the file on demand."""
+    try:
+        return np.asarray(np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False))
+    except (ValueError, EOFError, OSError) as error:
+        raise FormatError(
+            f"{path}: expected a complete .npy file, got {error}; delete {path.parent} and load again"
+        ) from error

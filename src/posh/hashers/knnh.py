@@ -1,0 +1,52 @@
+"""KNNH: ITQ learned from neighbourhood means (He et al. 2019)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+
+from posh import _validate
+from posh.hashers.itq import ITQ
+from posh.preprocess import Float32
+
+__all__ = ["KNNH"]
+
+
+class KNNH(ITQ):
+    """ITQ whose training vectors are replaced by the mean of their nearest neighbours.
+
+    Parameters
+    ----------
+    n_bits, n_epochs, random_state : as in :class:`ITQ`.
+    n_neighbors : how many neighbours, the vector itself among them, are averaged; the paper uses 20.
+        With fewer training vectors, all of them.
+
+    Examples
+    --------
+    >>> import numpy as np, posh
+    >>> X = np.random.default_rng(0).normal(size=(100, 16))
+    >>> posh.KNNH(n_bits=8, random_state=0).fit(X).encode(X)
+    PackedCodes(n=100, n_bits=8)
+    """
+
+    def __init__(
+        self, n_bits: int = 64, *, n_epochs: int = 50, n_neighbors: int = 20, random_state: Any = None
+    ) -> None:
+        super().__init__(n_bits, n_epochs=n_epochs, random_state=random_state)
+        self.n_neighbors = n_neighbors
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        _validate.integer("n_neighbors", self.n_neighbors, 1)
+
+    def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
+        return super()._learn(neighbour_means(Z, self.n_neighbors), rng)
+
+
+def neighbour_means(Z: Float32, n_neighbors: int) -> Float32:
+    """Replace each row of Z (n, d) by the mean of its ``n_neighbors`` nearest rows, itself among them."""
+    k = min(n_neighbors, len(Z))
+    neighbours = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(Z).kneighbors(Z, return_distance=False)
+    return np.stack([Z[rows].mean(axis=0) for rows in neighbours])

@@ -1,0 +1,96 @@
+"""SphericalHash: spherical k-means for learning, winner-take-all for hashing (the paper's Algorithm 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from posh import _validate, kernels
+from posh._progress import progress
+from posh.codes import Codes
+from posh.hashers.base import SparseHasher
+from posh.preprocess import Float32
+
+__all__ = ["SphericalHash", "unit_rows"]
+
+
+class SphericalHash(SparseHasher):
+    """Learns ``n_bits`` unit vectors, each the direction of the training vectors that it wins.
+
+    Parameters
+    ----------
+    n_bits, n_active : the paper's D and α.
+    n_epochs : passes over the data.
+    empty : what becomes of a unit that wins no training vector in an epoch. ``"zero"`` sets it to zero,
+        as in the paper's listing: its score is 0 for every vector, so it is a winner only where fewer
+        than ``n_active`` scores are positive. ``"keep"`` leaves it where it was. ``"resample"`` puts it
+        on a random training vector, so that every unit finds work.
+    random_state : int, ``RandomState`` or None.
+
+    Attributes
+    ----------
+    weights_ : float32 (n_bits, n_features), rows of unit length (or zero).
+    objective_ : mean cosine between a training vector and its unit, per epoch.
+
+    Examples
+    --------
+    >>> import numpy as np, posh
+    >>> X = np.random.default_rng(0).normal(size=(500, 16))
+    >>> posh.SphericalHash(n_bits=64, n_active=4, random_state=0).fit(X).encode(X)
+    Codes(n=500, n_active=4, n_bits=64)
+    """
+
+    def __init__(
+        self,
+        n_bits: int = 1024,
+        n_active: int = 32,
+        *,
+        n_epochs: int = 50,
+        empty: str = "zero",
+        random_state: Any = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.n_active = n_active
+        self.n_epochs = n_epochs
+        self.empty = empty
+        self.random_state = random_state
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        _validate.integer("n_epochs", self.n_epochs, 1)
+        _validate.choice("empty", self.empty, ("zero", "keep", "resample"))
+
+    def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
+        Z = unit_rows(Z)
+        W = unit_rows(rng.standard_normal((self.n_bits, Z.shape[1]), np.float32))
+        objective = []
+        for _ in progress(range(self.n_epochs), "SphericalHash"):
+            winner, cosine = nearest_units(Z, W)
+            objective.append(float(cosine.mean()))
+            moved = unit_rows(Codes(winner[:, None], self.n_bits).to_csr().T @ Z)
+            idle = np.bincount(winner, minlength=self.n_bits) == 0
+            if self.empty == "keep":
+                moved[idle] = W[idle]
+            elif self.empty == "resample":
+                moved[idle] = Z[rng.integers(len(Z), size=int(idle.sum()))]
+            W = moved
+        return W, objective
+
+
+def nearest_units(Z: Float32, W: Float32, tile: int = 1024) -> tuple[Any, Float32]:
+    """For each row of Z (n, d): the row of W with the largest product (lower row on ties), and the product."""
+    winner = np.empty(len(Z), np.uint16)
+    best = np.empty(len(Z), np.float32)
+    for start in range(0, len(Z), tile):
+        rows = slice(start, start + tile)
+        scores = Z[rows] @ W.T
+        winner[rows] = kernels.winners(scores, 1)[:, 0]
+        best[rows] = np.take_along_axis(scores, winner[rows, None].astype(np.int64), axis=1)[:, 0]
+    return winner, best
+
+
+def unit_rows(A: Float32) -> Float32:
+    """Rows divided by their length; zero rows stay zero."""
+    length = np.linalg.norm(A, axis=1, keepdims=True)
+    return np.divide(A, length, out=np.zeros_like(A), where=length > 0)

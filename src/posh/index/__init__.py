@@ -1,0 +1,1 @@
+"""Indexes: search over codes."""

@@ -1,0 +1,86 @@
+"""What happens to vectors before the projection: centring, scaling, and PCA when d > D.
+
+The paper (appendix, "Preprocessing") subtracts a stored mean, and reduces by PCA when the data has
+more dimensions than the code has bits. The division by one global scale is ours: codes do not depend
+on the scale of the data, so learning must not either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.decomposition import PCA
+
+_ROWS = 4096
+_FAR = 1e15  # beyond it float32 scores would overflow
+
+Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
+
+__all__ = ["Preprocess"]
+
+
+@dataclass(frozen=True, eq=False)
+class Preprocess:
+    """Maps vectors (n, d) to ``((X - mean) / scale) @ components.T``, float32 (n, d').
+
+    ``mean`` is float64 (d,), ``scale`` the root mean square of the centred training data, and
+    ``components`` float32 (d', d) with orthonormal rows, or ``None`` when no PCA is needed.
+
+    >>> import numpy as np
+    >>> Preprocess.fit(np.array([[1.0, 0.0], [3.0, 0.0]]))(np.array([[2.0, 1.0]])).round(3)
+    array([[0.   , 1.414]], dtype=float32)
+    """
+
+    mean: Float64
+    scale: float
+    components: Float32 | None = None
+
+    @classmethod
+    def fit(cls, X: npt.NDArray[Any], n_components: int | None = None) -> Preprocess:
+        """Learn from vectors (n, d); with ``n_components``, also that many principal directions.
+
+        Data that spans fewer directions (n or d is smaller) gives fewer components.
+        """
+        mean = X.mean(axis=0, dtype=np.float64)
+        scale = root_mean_square(X, mean)
+        if n_components is None:
+            return cls(mean, scale)
+        pca = PCA(min(n_components, *X.shape), random_state=0).fit((X - mean) / scale)
+        return cls(mean, scale, np.ascontiguousarray(pca.components_, np.float32))
+
+    @property
+    def n_features_out(self) -> int:
+        """Number of columns of the result."""
+        return len(self.mean) if self.components is None else len(self.components)
+
+    def __call__(self, X: npt.NDArray[Any]) -> Float32:
+        """Transform vectors (n, d), in the precision in which they came."""
+        centred = X - self.mean.astype(X.dtype)
+        centred *= 1.0 / self.scale
+        if centred.size and max(centred.max(), -centred.min()) > _FAR:
+            raise ValueError(
+                f"expected vectors on the scale of the training data (deviation {self.scale:.3g}), got one "
+                f"{_FAR:g} times as large: use the same preprocessing for both"
+            )
+        centred = centred.astype(np.float32, copy=False)
+        return centred if self.components is None else np.asarray(centred @ self.components.T)
+
+    def inverse(self, Z: Float32) -> Float32:
+        """Map float32 (n, d') back to vectors (n, d); what PCA dropped stays at the mean."""
+        centred = Z if self.components is None else Z @ self.components
+        return np.asarray(centred * self.scale + self.mean, np.float32)
+
+
+def root_mean_square(X: npt.NDArray[Any], mean: Float64) -> float:
+    """Root of the mean square of ``X - mean``, or 1 if that is zero."""
+    peak = max(float(np.max(X.max(axis=0) - mean)), float(np.max(mean - X.min(axis=0))))
+    if peak == 0.0:
+        return 1.0
+    total = 0.0
+    for start in range(0, len(X), _ROWS):  # in chunks, and relative to the peak: neither memory nor range overflows
+        total += float(np.square((X[start : start + _ROWS] - mean) / peak).sum())
+    return peak * float(np.sqrt(total / X.size))

@@ -1,0 +1,121 @@
+"""Files: versioned, checksummed, written atomically, and never a pickle.
+
+A model is one safetensors file. Its metadata names the format, the version, the class and its
+parameters (JSON), and carries a SHA-256 over all of that and over every array.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load as parse_safetensors
+from safetensors.numpy import save as dump_safetensors
+
+from posh.errors import FormatError
+
+__all__ = ["FormatError", "atomic_write", "checked", "load_model", "save_model"]
+
+MODEL_FORMAT = "posh-model"
+MODEL_VERSION = "1"
+
+Arrays = dict[str, npt.NDArray[Any]]
+T = TypeVar("T")
+
+
+def save_model(path: str | os.PathLike[str], name: str, params: dict[str, Any], arrays: Arrays) -> None:
+    """Write the class name, the parameters and the learned arrays of a model."""
+    header = {
+        "format": MODEL_FORMAT,
+        "version": MODEL_VERSION,
+        "class": name,
+        "params": json.dumps(_plain(params), sort_keys=True),
+    }
+    arrays = {key: np.ascontiguousarray(value).reshape(np.shape(value)) for key, value in arrays.items()}
+    header["sha256"] = _digest(header, arrays)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(dump_safetensors(arrays, metadata=header))
+
+
+def load_model(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], Arrays]:
+    """Read what :func:`save_model` wrote; anything else is a :class:`FormatError`."""
+    content = Path(path).read_bytes()
+    header = checked(path, lambda: _metadata(content))
+    if header.get("format") != MODEL_FORMAT:
+        raise FormatError(f"{Path(path)}: expected a POSH model, found {header.get('format', 'no format')!r}")
+    if header.get("version") != MODEL_VERSION:
+        raise FormatError(
+            f"{Path(path)}: expected format version {MODEL_VERSION}, found {header.get('version')!r}: "
+            "upgrade posh-ann to read it"
+        )
+    arrays: Arrays = checked(path, lambda: parse_safetensors(content))
+    if header.pop("sha256", None) != _digest(header, arrays):
+        raise FormatError(f"{Path(path)}: the checksum does not match: the file is damaged, save it again")
+    return header["class"], checked(path, lambda: json.loads(header["params"])), arrays
+
+
+def checked(path: str | os.PathLike[str], read: Callable[[], T]) -> T:
+    """Call ``read`` and turn whatever a wrong file makes it raise into a :class:`FormatError`."""
+    try:
+        return read()
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"{Path(path)}: not a readable POSH model ({error})") from error
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary file beside ``path``; on success it is synced and renamed to ``path``."""
+    path = Path(path)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    length = int.from_bytes(content[:8], "little")
+    if len(content) < 8 + length:
+        raise ValueError(f"{length} bytes of header announced, {max(0, len(content) - 8)} bytes follow")
+    header = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    return {str(key): str(value) for key, value in header.items()}
+
+
+def _digest(header: dict[str, str], arrays: Arrays) -> str:
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _plain(params: dict[str, Any]) -> dict[str, Any]:
+    # A random state may be a generator object: what matters is in the weights already.
+    values = {key: value.item() if isinstance(value, np.generic) else value for key, value in params.items()}
+    return {key: value if _is_json(value) else None for key, value in values.items()}
+
+
+def _is_json(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
