@@ -24,43 +24,48 @@ def vectors(
 ) -> npt.NDArray[Any]:
     """Return ``X`` as a real 2-D array, (n, d), without copying if it already is one.
 
-    float32 and float64 keep their dtype; other numbers become float32 or float64, whichever holds them.
+    Any real dtype is kept: who computes with it converts a tile at a time.
     """
-    X = _numeric_2d(X, name)
-    if X.shape[1] == 0:
-        raise ValueError(f"{name} has 0 feature(s) (shape={X.shape}) while a minimum of 1 is required.")
-    if n_features is not None and X.shape[1] != n_features:
+    array = _numeric_2d(X, name)
+    if array.shape[1] == 0:
+        raise ValueError(f"{name} has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
+    if n_features is not None and array.shape[1] != n_features:
         raise ValueError(
             f"expected vectors with {n_features} columns (the model was fitted on {n_features}), "
-            f"got {X.shape[1]}: X has {X.shape[1]} features, but {model} is expecting {n_features} features as input"
+            f"got {array.shape[1]}: X has {array.shape[1]} features, but {model} is expecting {n_features} "
+            "features as input"
         )
-    if len(X) < min_rows:
-        raise ValueError(f"{name} has n_samples={len(X)}, expected at least {min_rows}: give more vectors")
-    _require_finite(X, name)
-    return X
+    if len(array) < min_rows:
+        raise ValueError(
+            f"{name} has n_samples={len(array)}, expected at least {min_rows}: give more vectors"
+        )
+    _require_finite(array, name)
+    return array
 
 
 def _numeric_2d(X: Any, name: str) -> npt.NDArray[Any]:
     if sp.issparse(X):
         raise TypeError(f"{name} is a sparse matrix, expected a dense array: call {name}.toarray() first")
-    X = np.asarray(X)
-    if X.dtype.kind == "O":
-        X = X.astype(np.float64)
-    if X.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: {name} has dtype {X.dtype}, expected real numbers")
-    if X.dtype.kind not in "buif":
-        raise ValueError(f"{name} has dtype {X.dtype}, expected numbers: convert it, e.g. {name}.astype('float32')")
-    if X.ndim != 2:
+    array: npt.NDArray[Any] = np.asarray(X)
+    if array.dtype.kind == "O":
+        array = array.astype(np.float64)
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} has dtype {array.dtype}, expected real numbers")
+    if array.dtype.kind not in "buif":
         raise ValueError(
-            f"{name} has {X.ndim} dimension(s), expected 2 (n_vectors, n_features). "
+            f"{name} has dtype {array.dtype}, expected numbers: convert it, e.g. {name}.astype('float32')"
+        )
+    if array.ndim != 2:
+        raise ValueError(
+            f"{name} has {array.ndim} dimension(s), expected 2 (n_vectors, n_features). "
             f"Reshape your data: {name}.reshape(1, -1) if it is a single vector"
         )
-    if X.dtype not in (np.float32, np.float64):
-        X = X.astype(np.result_type(X.dtype, np.float32) if X.dtype.itemsize <= 4 else np.float64)
-    return X
+    return array.astype(np.float64) if array.dtype.itemsize > 8 else array
 
 
 def _require_finite(X: npt.NDArray[Any], name: str) -> None:
+    if X.dtype.kind != "f":
+        return
     step = max(1, _CHUNK // X.shape[1])
     for start in range(0, len(X), step):
         rows = X[start : start + step]

@@ -121,9 +121,8 @@ class PackedCodes:
         bits = np.asarray(self.bits)
         n_bits = _validate.code_length(self.n_bits, low=1)
         if bits.dtype != np.uint8 or bits.ndim != 2 or bits.shape[1] != -(-n_bits // 8):
-            raise ValueError(
-                f"expected {n_bits} bits packed as uint8 (n, {-(-n_bits // 8)}), got {bits.dtype} {bits.shape}"
-            )
+            expected = f"{n_bits} bits packed as uint8 (n, {-(-n_bits // 8)})"
+            raise ValueError(f"expected {expected}, got {bits.dtype} {bits.shape}")
         if n_bits % 8 and (bits[:, -1] >> (n_bits % 8)).any():
             raise ValueError(f"expected zeros after bit {n_bits - 1} in the last byte, found set bits")
         bits = np.ascontiguousarray(bits).view()

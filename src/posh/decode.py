@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -43,6 +44,7 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
     >>> restored = posh.LinearDecoder().fit(codes, X).decode(codes)
     >>> bool(np.square(X - restored).sum() < 0.5 * np.square(X).sum())
     True
+
     """
 
     weights_: Float32
@@ -80,7 +82,9 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
 
     def _check_codes(self, codes: Codes) -> None:
         if codes.n_bits != len(self._counts):
-            raise ValueError(f"expected codes of {len(self._counts)} bits (the decoder's), got {codes.n_bits}")
+            raise ValueError(
+                f"expected codes of {len(self._counts)} bits (the decoder's), got {codes.n_bits}"
+            )
 
     def _start(self, n_bits: int, n_features: int) -> None:
         self._n, self._total = 0, np.zeros(n_features)
@@ -127,6 +131,7 @@ class SBIHT(BaseEstimator):  # type: ignore[misc]
     >>> decoder = posh.SBIHT(hasher, posh.LinearDecoder().fit(codes, X), n_iter=100)
     >>> np.mean(hasher.encode(decoder.decode(codes)).active == codes.active).round(1)
     np.float64(1.0)
+
     """
 
     def __init__(
@@ -139,17 +144,20 @@ class SBIHT(BaseEstimator):  # type: ignore[misc]
 
     def decode(self, codes: Codes) -> Float32:
         """Vectors of the codes, float32 (n, d)."""
-        for restored, _ in self.iterate(codes):
-            pass
+        restored, _ = collections.deque(self.iterate(codes), maxlen=1)[0]
         return restored
 
     def iterate(self, codes: Codes) -> Iterator[tuple[Float32, int]]:
-        """After each iteration, first of all after none: the vectors, and Σ ‖wta(W x) − h‖² over all codes."""
+        """Yield, from iteration 0 on, the vectors and Σ ‖wta(W x) − h‖² over all codes."""
         n_iter = _validate.integer("n_iter", self.n_iter, 0)
         prepare, W = self.hasher.preprocess_, self.hasher.weights_
         start = prepare(self.decoder.decode(codes))
         length = np.linalg.norm(start, axis=1, keepdims=True)
-        step = 1.0 / np.sqrt(W.size) if self.step is None else _validate.real("step", self.step, 0.0, open_low=True)
+        step = (
+            1.0 / np.sqrt(W.size)
+            if self.step is None
+            else _validate.real("step", self.step, 0.0, open_low=True)
+        )
         Z, H = unit_rows(start), codes.to_csr()
         for iteration in range(n_iter + 1):
             found = Codes(kernels.winners(Z @ W.T, codes.n_active), codes.n_bits)

@@ -75,7 +75,9 @@ def precision(retrieved_labels: npt.ArrayLike, query_labels: npt.ArrayLike, at: 
     return np.asarray((retrieved == queries[:, None]).mean(axis=1))
 
 
-def recall(retrieved_distances: npt.ArrayLike, true_distances: npt.ArrayLike, tolerance: float = 1e-6) -> Float64:
+def recall(
+    retrieved_distances: npt.ArrayLike, true_distances: npt.ArrayLike, tolerance: float = 1e-6
+) -> Float64:
     """Fraction of the k true nearest neighbours found by each query, float64 (m,).
 
     ``true_distances`` is (m, k): the true distances of the k nearest neighbours. ``retrieved_distances``
@@ -91,7 +93,7 @@ def recall(retrieved_distances: npt.ArrayLike, true_distances: npt.ArrayLike, to
         raise ValueError(f"expected distances (m, n) and (m, k >= 1), got {retrieved.shape} and {true.shape}")
     kth = true.max(axis=1, keepdims=True)
     found = (retrieved <= kth + tolerance * np.abs(kth)).sum(axis=1)
-    return np.minimum(found, true.shape[1]) / true.shape[1]
+    return np.asarray(np.minimum(found, true.shape[1]) / true.shape[1])
 
 
 def interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
@@ -109,7 +111,9 @@ def interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
     mean = float(sample.mean())
     if len(sample) == 1:
         return Interval(mean, float("nan"), float("nan"))
-    half = float(scipy.stats.t.ppf(0.5 + level / 2, len(sample) - 1) * sample.std(ddof=1) / np.sqrt(len(sample)))
+    half = float(
+        scipy.stats.t.ppf(0.5 + level / 2, len(sample) - 1) * sample.std(ddof=1) / np.sqrt(len(sample))
+    )
     return Interval(mean, mean - half, mean + half)
 
 

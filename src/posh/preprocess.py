@@ -58,8 +58,9 @@ class Preprocess:
         return len(self.mean) if self.components is None else len(self.components)
 
     def __call__(self, X: npt.NDArray[Any]) -> Float32:
-        """Transform vectors (n, d), in the precision in which they came."""
-        centred = X - self.mean.astype(X.dtype)
+        """Transform vectors (n, d); float64 vectors are centred in float64, small integers in float32."""
+        dtype = np.result_type(X.dtype, np.float32)
+        centred = X - self.mean.astype(dtype)
         centred *= 1.0 / self.scale
         if centred.size and max(centred.max(), -centred.min()) > _FAR:
             raise ValueError(
@@ -81,6 +82,8 @@ def root_mean_square(X: npt.NDArray[Any], mean: Float64) -> float:
     if peak == 0.0:
         return 1.0
     total = 0.0
-    for start in range(0, len(X), _ROWS):  # in chunks, and relative to the peak: neither memory nor range overflows
+    for start in range(
+        0, len(X), _ROWS
+    ):  # in chunks, and relative to the peak: neither memory nor range overflows
         total += float(np.square((X[start : start + _ROWS] - mean) / peak).sum())
     return peak * float(np.sqrt(total / X.size))

@@ -81,5 +81,5 @@ def test_labels_that_do_not_fit(folder: Path) -> None:
 def test_a_damaged_file_is_not_cached_and_says_why(folder: Path) -> None:
     (folder / "labelme_vggfc7_train.mat").write_bytes(b"MATLAB 5.0 MAT-file" + bytes(200))
     assert not cached("labelme-vgg", folder.parent)
-    with pytest.raises(FormatError, match="expected a complete MATLAB file"):
+    with pytest.raises(FormatError, match="expected a complete MATLAB 5 or"):
         load("labelme-vgg", folder.parent)

@@ -19,12 +19,12 @@ class Split(NamedTuple):
     queries: NDArray[np.int64]
 
 
-def shuffled(n: int, seed: int = _SEED) -> NDArray[np.int64]:
+def shuffled(n: int) -> NDArray[np.int64]:
     """Return the numbers 0..n-1 in an order that is the same for ever.
 
     RandomState, because NumPy promises its streams never change; those of Generator may.
     """
-    return np.random.RandomState(seed).permutation(n).astype(np.int64, copy=False)
+    return np.random.RandomState(_SEED).permutation(n).astype(np.int64, copy=False)
 
 
 def split_at_random(n: int, n_queries: int) -> Split:

@@ -223,7 +223,9 @@ def _padded(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _for_each_tile(work: Callable[[slice], None], n: int, n_threads: int | None) -> None:
-    threads = len(os.sched_getaffinity(0)) if n_threads is None else _validate.integer("n_threads", n_threads, 1)
+    threads = (
+        len(os.sched_getaffinity(0)) if n_threads is None else _validate.integer("n_threads", n_threads, 1)
+    )
     tiles = [slice(start, min(start + _TILE, n)) for start in range(0, n, _TILE)]
     if len(tiles) <= 1:
         for tile in tiles:

@@ -31,6 +31,7 @@ class FruitFly(SparseHasher):
     >>> X = np.random.default_rng(0).normal(size=(100, 16))
     >>> posh.FruitFly(n_bits=64, n_active=4, weights="orthogonal", random_state=0).fit(X).encode(X)
     Codes(n=100, n_active=4, n_bits=64)
+
     """
 
     def __init__(

@@ -37,6 +37,7 @@ class ITQ(DenseHasher):
     >>> X = np.random.default_rng(0).normal(size=(100, 16))
     >>> posh.ITQ(n_bits=8, random_state=0).fit(X).encode(X)
     PackedCodes(n=100, n_bits=8)
+
     """
 
     def __init__(self, n_bits: int = 64, *, n_epochs: int = 50, random_state: Any = None) -> None:

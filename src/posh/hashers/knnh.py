@@ -29,6 +29,7 @@ class KNNH(ITQ):
     >>> X = np.random.default_rng(0).normal(size=(100, 16))
     >>> posh.KNNH(n_bits=8, random_state=0).fit(X).encode(X)
     PackedCodes(n=100, n_bits=8)
+
     """
 
     def __init__(
@@ -48,5 +49,7 @@ class KNNH(ITQ):
 def neighbour_means(Z: Float32, n_neighbors: int) -> Float32:
     """Replace each row of Z (n, d) by the mean of its ``n_neighbors`` nearest rows, itself among them."""
     k = min(n_neighbors, len(Z))
-    neighbours = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(Z).kneighbors(Z, return_distance=False)
+    neighbours = (
+        NearestNeighbors(n_neighbors=k, algorithm="brute").fit(Z).kneighbors(Z, return_distance=False)
+    )
     return np.stack([Z[rows].mean(axis=0) for rows in neighbours])

@@ -48,6 +48,7 @@ class POSH(SparseHasher):
     Codes(n=500, n_active=4, n_bits=64)
     >>> bool(np.allclose(hasher.weights_.T @ hasher.weights_, np.eye(16), atol=1e-5))
     True
+
     """
 
     moment_: Float32
@@ -84,8 +85,8 @@ class POSH(SparseHasher):
         X = self._check_vectors(X, reset=first, min_rows=2 if first else 1)
         if X.shape[1] > self.n_bits:
             raise ValueError(
-                f"expected at most n_bits={self.n_bits} columns for partial_fit, got {X.shape[1]}: reduce them "
-                "first (sklearn.decomposition.IncrementalPCA) or use fit"
+                f"expected at most n_bits={self.n_bits} columns for partial_fit, got {X.shape[1]}: "
+                "reduce them first (sklearn.decomposition.IncrementalPCA) or use fit"
             )
         if first:
             self.preprocess_ = Preprocess.fit(X)

@@ -39,6 +39,7 @@ class SphericalHash(SparseHasher):
     >>> X = np.random.default_rng(0).normal(size=(500, 16))
     >>> posh.SphericalHash(n_bits=64, n_active=4, random_state=0).fit(X).encode(X)
     Codes(n=500, n_active=4, n_bits=64)
+
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class SphericalHash(SparseHasher):
 
 
 def nearest_units(Z: Float32, W: Float32, tile: int = 1024) -> tuple[Any, Float32]:
-    """For each row of Z (n, d): the row of W with the largest product (lower row on ties), and the product."""
+    """For each row of Z (n, d): the row of W with the largest product (ties: the lower), and that product."""
     winner = np.empty(len(Z), np.uint16)
     best = np.empty(len(Z), np.float32)
     for start in range(0, len(Z), tile):
@@ -93,4 +94,4 @@ def nearest_units(Z: Float32, W: Float32, tile: int = 1024) -> tuple[Any, Float3
 def unit_rows(A: Float32) -> Float32:
     """Rows divided by their length; zero rows stay zero."""
     length = np.linalg.norm(A, axis=1, keepdims=True)
-    return np.divide(A, length, out=np.zeros_like(A), where=length > 0)
+    return np.asarray(np.divide(A, length, out=np.zeros_like(A), where=length > 0))

@@ -51,12 +51,13 @@ def _expand(codes: Codes | PackedCodes) -> npt.NDArray[np.float32]:
     signs = 2.0 * codes.to_dense(np.float32) - 1.0
     # With one more coordinate of √n_bits, the product is n_bits + (equal − different) = 2 equal.
     last = np.full((len(codes), 1), np.sqrt(codes.n_bits), np.float32)
-    return np.hstack([signs, last]) / np.float32(np.sqrt(2.0))
+    return np.asarray(np.hstack([signs, last]) / np.sqrt(2.0), np.float32)
 
 
 def _scores(base: Codes | PackedCodes, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
     parts = [
-        np.rint(queries @ _expand(base[start : start + _DOCUMENTS]).T) for start in range(0, len(base), _DOCUMENTS)
+        np.rint(queries @ _expand(base[start : start + _DOCUMENTS]).T)
+        for start in range(0, len(base), _DOCUMENTS)
     ]
     return np.concatenate(parts, axis=1).astype(np.int32)
 

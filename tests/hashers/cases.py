@@ -1,0 +1,23 @@
+"""All hashers, small: one list for every conformance test."""
+
+from __future__ import annotations
+
+import posh
+
+SPARSE = [
+    posh.POSH(64, 6, n_epochs=4, random_state=0),
+    posh.SphericalHash(64, 6, n_epochs=4, random_state=0),
+    posh.FruitFly(64, 6, random_state=0),
+    posh.FruitFly(64, 6, weights="orthogonal", random_state=0),
+]
+DENSE = [
+    posh.LSH(12, random_state=0),
+    posh.ITQ(12, n_epochs=5, random_state=0),
+    posh.KNNH(12, n_epochs=5, random_state=0),
+]
+ALL = SPARSE + DENSE
+
+
+def name(hasher: posh.Hasher) -> str:
+    orthogonal = getattr(hasher, "weights", "") == "orthogonal"
+    return type(hasher).__name__ + ("-orthogonal" if orthogonal else "")

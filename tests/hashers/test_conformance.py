@@ -1,0 +1,235 @@
+"""What every hasher promises."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import posh
+from tests.conftest import clusters
+from tests.hashers.cases import ALL, DENSE, SPARSE, name
+
+every_hasher = pytest.mark.parametrize("hasher", ALL, ids=name)
+
+
+@parametrize_with_checks(ALL)
+def test_scikit_learn_conventions(estimator, check):
+    with warnings.catch_warnings():
+        # scikit-learn's own note that a check does not apply, e.g. because pandas is not installed.
+        warnings.simplefilter("ignore", category=UserWarning)
+        check(estimator)
+
+
+@pytest.mark.parametrize("hasher", SPARSE, ids=name)
+def test_sparse_codes_are_the_winners_of_the_projection(hasher, X):
+    hasher = clone(hasher).fit(X)
+    codes = hasher.encode(X)
+    scores = hasher.project(X)
+    expected = np.sort(np.argsort(-scores, axis=1, kind="stable")[:, : hasher.n_active], axis=1)
+    np.testing.assert_array_equal(codes.active, expected)
+    assert (codes.n_bits, codes.n_active) == (hasher.n_bits, hasher.n_active)
+    transformed = hasher.transform(X)
+    assert sp.issparse(transformed)
+    np.testing.assert_array_equal(transformed.toarray(), codes.to_dense())
+
+
+@pytest.mark.parametrize("hasher", DENSE, ids=name)
+def test_dense_codes_are_the_signs_of_the_projection(hasher, X):
+    hasher = clone(hasher).fit(X)
+    np.testing.assert_array_equal(hasher.encode(X).to_dense(), hasher.project(X) > 0)
+    np.testing.assert_array_equal(hasher.transform(X), hasher.encode(X).to_dense())
+
+
+@every_hasher
+def test_projection_is_of_centred_data(hasher, X):
+    hasher = clone(hasher).fit(X)
+    centred = (X - X.mean(axis=0)) / np.sqrt(np.mean((X - X.mean(axis=0)) ** 2))
+    if hasher.preprocess_.components is not None:
+        centred = centred @ hasher.preprocess_.components.T
+    np.testing.assert_allclose(hasher.project(X), centred @ hasher.weights_.T, atol=2e-5)
+
+
+@every_hasher
+def test_the_seed_decides(hasher, X):
+    first, again = clone(hasher).fit(X), clone(hasher).fit(X)
+    assert first.encode(X) == again.encode(X)
+    other = clone(hasher).set_params(random_state=1).fit(X)
+    assert first.encode(X) != other.encode(X)
+
+
+@every_hasher
+@pytest.mark.parametrize("factor", [1e-4, 1e4, 2.0**40])
+def test_the_scale_of_the_data_does_not_matter(hasher, X, factor):
+    expected = clone(hasher).fit(X).encode(X)
+    assert clone(hasher).fit(factor * X).encode(factor * X) == expected
+
+
+@every_hasher
+def test_an_offset_does_not_matter(hasher, X):
+    # Powers of two, so that adding the offset is exact.
+    grid = np.round(X * 2**20) / 2**20
+    assert clone(hasher).fit(grid + 64.0).encode(grid + 64.0) == clone(hasher).fit(grid).encode(grid)
+
+
+@every_hasher
+def test_threads_and_batches_do_not_matter(hasher):
+    X = clusters(1500, 24).astype(np.float32)
+    hasher = clone(hasher).fit(X[:300])
+    expected = hasher.encode(X, n_threads=1)
+    assert hasher.encode(X, n_threads=2) == expected
+    assert hasher.encode(X, n_threads=5) == expected
+    for rows in (slice(0, 1), slice(1, 4), slice(700, 1217), slice(1499, 1500)):
+        assert hasher.encode(X[rows]) == expected[rows]
+
+
+@every_hasher
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float16", "float32", "bool"])
+def test_any_number_will_do(hasher, dtype):
+    X = (clusters(200, 10) * 10).clip(0, 255).astype(dtype)
+    hasher = clone(hasher).fit(X)
+    assert hasher.encode(X) == hasher.encode(X.astype(np.float64))
+    assert len(hasher.encode(np.asfortranarray(X)[::2])) == 100
+
+
+@every_hasher
+def test_fewer_samples_than_bits_and_duplicates_and_constant_columns(hasher):
+    X = clusters(20, 30)
+    X[:, 3:9] = 7.0
+    X[5:10] = X[0]
+    codes = clone(hasher).fit(X).encode(X)
+    assert len(codes) == 20
+    assert all(codes[i] == codes[0] for i in range(5, 10))
+
+
+@every_hasher
+def test_identical_rows_get_identical_codes(hasher):
+    X = np.full((10, 5), 3.0)
+    codes = clone(hasher).fit(X).encode(X)
+    assert all(codes[i] == codes[0] for i in range(10))
+
+
+@every_hasher
+def test_more_features_than_bits_go_through_pca(hasher):
+    X = clusters(300, 150)
+    hasher = clone(hasher).fit(X)
+    expected = hasher.n_active if isinstance(hasher, posh.SparseHasher) else hasher.n_bits
+    assert hasher.preprocess_.components.shape == (expected, 150)
+    np.testing.assert_allclose(
+        hasher.preprocess_.components @ hasher.preprocess_.components.T, np.eye(expected), atol=1e-5
+    )
+    assert hasher.weights_.shape == (hasher.n_bits, expected)
+    assert len(hasher.encode(X)) == 300
+
+
+@every_hasher
+def test_no_vectors_give_no_codes(hasher, X):
+    assert len(clone(hasher).fit(X).encode(np.empty((0, 24)))) == 0
+
+
+@every_hasher
+def test_saved_and_loaded(hasher, X, tmp_path):
+    hasher = clone(hasher).fit(X)
+    hasher.save(tmp_path / "model.safetensors")
+    for loaded in (posh.Hasher.load(tmp_path / "model.safetensors"), type(hasher).load(tmp_path / "model.safetensors")):
+        assert type(loaded) is type(hasher)
+        assert loaded.get_params() == hasher.get_params()
+        assert loaded.encode(X) == hasher.encode(X)
+        np.testing.assert_array_equal(loaded.objective_, hasher.objective_)
+        assert loaded.n_iter_ == hasher.n_iter_
+
+
+def test_a_model_of_another_class_is_refused(X, tmp_path):
+    posh.LSH(8, random_state=0).fit(X).save(tmp_path / "model.safetensors")
+    with pytest.raises(posh.FormatError, match="expected a POSH, found LSH"):
+        posh.POSH.load(tmp_path / "model.safetensors")
+
+
+@every_hasher
+def test_in_a_pipeline(hasher, X):
+    labels = (X[:, 0] > X[:, 0].mean()).astype(int)
+    model = make_pipeline(clone(hasher), LogisticRegression()).fit(X, labels)
+    assert model.score(X, labels) > 0.6
+
+
+@every_hasher
+def test_unfitted(hasher, X, tmp_path):
+    for call in (hasher.encode, hasher.transform, hasher.project):
+        with pytest.raises(NotFittedError, match="not fitted"):
+            call(X)
+    with pytest.raises(NotFittedError):
+        hasher.save(tmp_path / "model")
+
+
+NAN = np.full((5, 24), 1.0)
+NAN[3, 7] = np.nan
+
+
+@every_hasher
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (np.zeros((3, 23)), r"expected vectors with 24 columns \(the model was fitted on 24\), got 23"),
+        (NAN, r"X contains NaN or inf \(nan at row 3, column 7\), expected finite numbers"),
+        (np.where(np.isnan(NAN), -np.inf, NAN), r"\(-inf at row 3, column 7\)"),
+        (np.zeros(24), r"expected 2 \(n_vectors, n_features\)\. Reshape your data: X\.reshape\(1, -1\)"),
+        (np.zeros((2, 3, 24)), "3 dimension"),
+        (np.array([["a"] * 24]), "dtype <U1, expected numbers"),
+        (np.zeros((2, 24), complex), "Complex data not supported"),
+        (np.full((2, 24), 1e30), "expected vectors on the scale of the training data"),
+        (np.empty((3, 0)), r"0 feature\(s\)"),
+    ],
+    ids=["width", "nan", "inf", "1-d", "3-d", "strings", "complex", "far", "no-columns"],
+)
+def test_bad_vectors_are_named(hasher, X, bad, message):
+    hasher = clone(hasher).fit(X)
+    with pytest.raises(ValueError, match=message):
+        hasher.encode(bad)
+
+
+@every_hasher
+def test_bad_training_data_is_named(hasher):
+    with pytest.raises(ValueError, match="n_samples=1, expected at least 2"):
+        clone(hasher).fit(np.zeros((1, 5)))
+    with pytest.raises(ValueError, match="n_samples=0"):
+        clone(hasher).fit(np.zeros((0, 5)))
+    with pytest.raises(ValueError, match="NaN"):
+        clone(hasher).fit(NAN)
+    with pytest.raises(TypeError, match=r"sparse matrix, expected a dense array: call X\.toarray\(\)"):
+        clone(hasher).fit(sp.csr_array(np.eye(5)))
+
+
+@every_hasher
+@pytest.mark.parametrize(
+    ("n_bits", "error", "message"),
+    [
+        (1, ValueError, "expected n_bits between 2 and 65536, got 1"),
+        (70_000, ValueError, "got 70000"),
+        (64.0, TypeError, "expected n_bits to be an integer, got 64.0 of type float"),
+        ("64", TypeError, "got '64' of type str"),
+        (True, TypeError, "integer"),
+    ],
+)
+def test_bad_code_lengths_are_named(hasher, X, n_bits, error, message):
+    with pytest.raises(error, match=message):
+        clone(hasher).set_params(n_bits=n_bits).fit(X)
+
+
+@pytest.mark.parametrize("hasher", SPARSE, ids=name)
+@pytest.mark.parametrize("n_active", [0, -1, 65])
+def test_bad_numbers_of_active_bits_are_named(hasher, X, n_active):
+    with pytest.raises(ValueError, match=rf"expected n_active between 1 and 64 \(n_bits\), got {n_active}"):
+        clone(hasher).set_params(n_active=n_active).fit(X)
+
+
+@every_hasher
+def test_bad_thread_counts_are_named(hasher, X):
+    with pytest.raises(ValueError, match="expected n_threads at least 1, got 0"):
+        clone(hasher).fit(X).encode(X, n_threads=0)
