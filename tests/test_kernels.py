@@ -89,7 +89,9 @@ def test_use_names_the_choices():
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_environment_forces_a_kernel(kernel):
     command = [sys.executable, "-c", "import posh.kernels as k; print(k.active())"]
-    done = subprocess.run(command, env=os.environ | {"POSH_KERNEL": kernel}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, env=os.environ | {"POSH_KERNEL": kernel}, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == kernel
 
 

@@ -26,7 +26,9 @@ def plain_average_precision(row: np.ndarray, label: int) -> float:
 def test_average_precision_is_its_definition(retrieved, data):
     labels = data.draw(hnp.arrays(np.int64, len(retrieved), elements=st.integers(0, 2)))
     at = data.draw(st.integers(1, retrieved.shape[1]))
-    expected = [plain_average_precision(row[:at], label) for row, label in zip(retrieved, labels, strict=True)]
+    expected = [
+        plain_average_precision(row[:at], label) for row, label in zip(retrieved, labels, strict=True)
+    ]
     np.testing.assert_allclose(metrics.average_precision(retrieved, labels, at), expected)
     assert metrics.mean_average_precision(retrieved, labels, at) == pytest.approx(np.mean(expected))
 
@@ -48,7 +50,9 @@ def test_more_queries_than_a_chunk():
 @given(RANKINGS)
 def test_precision_counts(retrieved):
     labels = np.ones(len(retrieved), int)
-    np.testing.assert_allclose(metrics.precision(retrieved, labels), (retrieved == 1).sum(axis=1) / retrieved.shape[1])
+    np.testing.assert_allclose(
+        metrics.precision(retrieved, labels), (retrieved == 1).sum(axis=1) / retrieved.shape[1]
+    )
     np.testing.assert_allclose(metrics.precision(retrieved, labels, at=1), retrieved[:, 0] == 1)
 
 

@@ -55,14 +55,20 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, codes: Codes, X: npt.ArrayLike) -> Self:
         """Learn from codes and the vectors (n, d) they were made of, forgetting what was learned before."""
-        if hasattr(self, "weights_"):
-            del self.weights_
-        return self.partial_fit(codes, X)
+        return self._learn(codes, X, first=True)
 
     def partial_fit(self, codes: Codes, X: npt.ArrayLike) -> Self:
         """Go on learning from more pairs; the result equals one ``fit`` on everything seen."""
+        return self._learn(codes, X, first=not hasattr(self, "weights_"))
+
+    def decode(self, codes: Codes) -> Float32:
+        """Vectors of the codes, float32 (n, d)."""
+        check_is_fitted(self, "weights_")
+        self._check_codes(codes)
+        return np.asarray(codes.to_csr() @ self.weights_ + self.mean_, np.float32)
+
+    def _learn(self, codes: Codes, X: npt.ArrayLike, *, first: bool) -> Self:
         _validate.real("ridge", self.ridge, 0.0, open_low=True)
-        first = not hasattr(self, "weights_")
         array = _validate.vectors(X, None if first else len(self.mean_))
         if len(array) != len(codes):
             raise ValueError(f"expected as many vectors as codes ({len(codes)}), got {len(array)}")
@@ -73,12 +79,6 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
             self._accumulate(codes[start : start + _ROWS], array[start : start + _ROWS])
         self._solve()
         return self
-
-    def decode(self, codes: Codes) -> Float32:
-        """Vectors of the codes, float32 (n, d)."""
-        check_is_fitted(self, "weights_")
-        self._check_codes(codes)
-        return np.asarray(codes.to_csr() @ self.weights_ + self.mean_, np.float32)
 
     def _check_codes(self, codes: Codes) -> None:
         if codes.n_bits != len(self._counts):

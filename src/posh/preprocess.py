@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.decomposition import PCA
 
+from posh.store import Arrays, expect
+
 _ROWS = 4096
 _FAR = 1e15  # beyond it float32 scores would overflow
 
@@ -74,6 +76,23 @@ class Preprocess:
         """Map float32 (n, d') back to vectors (n, d); what PCA dropped stays at the mean."""
         centred = Z if self.components is None else Z @ self.components
         return np.asarray(centred * self.scale + self.mean, np.float32)
+
+    def state(self) -> Arrays:
+        """Arrays from which :meth:`restore` makes the same object."""
+        arrays: Arrays = {"mean": self.mean, "scale": np.array(self.scale)}
+        return arrays if self.components is None else arrays | {"components": self.components}
+
+    @classmethod
+    def restore(cls, arrays: Arrays) -> Preprocess:
+        """Check and take over the arrays of :meth:`state`."""
+        mean = expect(arrays, "mean", np.float64, (None,))
+        scale = float(expect(arrays, "scale", np.float64, ()))
+        if scale <= 0.0:
+            raise ValueError(f"expected a positive scale, found {scale}")
+        components = arrays.get("components")
+        if components is not None:
+            components = expect(arrays, "components", np.float32, (None, len(mean)))
+        return cls(mean, scale, components)
 
 
 def root_mean_square(X: npt.NDArray[Any], mean: Float64) -> float:

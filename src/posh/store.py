@@ -23,7 +23,7 @@ from safetensors.numpy import save as dump_safetensors
 
 from posh.errors import FormatError
 
-__all__ = ["FormatError", "atomic_write", "checked", "load_model", "save_model"]
+__all__ = ["FormatError", "atomic_write", "checked", "expect", "load_model", "save_model"]
 
 MODEL_FORMAT = "posh-model"
 MODEL_VERSION = "1"
@@ -69,6 +69,20 @@ def checked(path: str | os.PathLike[str], read: Callable[[], T]) -> T:
         return read()
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"{Path(path)}: not a readable POSH model ({error})") from error
+
+
+def expect(
+    arrays: Arrays, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]
+) -> npt.NDArray[Any]:
+    """Return an array of a model after checking that it is there, finite, and of this dtype and shape."""
+    array = arrays[name]
+    fits = len(array.shape) == len(shape) and all(
+        want in (None, got) for want, got in zip(shape, array.shape, strict=True)
+    )
+    if array.dtype != dtype or not fits or not np.isfinite(array).all():
+        wanted = f"finite {np.dtype(dtype)} {shape}"
+        raise ValueError(f"expected {name} to be {wanted}, found {array.dtype} {array.shape}")
+    return array
 
 
 @contextlib.contextmanager

@@ -138,7 +138,10 @@ def test_no_vectors_give_no_codes(hasher, X):
 def test_saved_and_loaded(hasher, X, tmp_path):
     hasher = clone(hasher).fit(X)
     hasher.save(tmp_path / "model.safetensors")
-    for loaded in (posh.Hasher.load(tmp_path / "model.safetensors"), type(hasher).load(tmp_path / "model.safetensors")):
+    for loaded in (
+        posh.Hasher.load(tmp_path / "model.safetensors"),
+        type(hasher).load(tmp_path / "model.safetensors"),
+    ):
         assert type(loaded) is type(hasher)
         assert loaded.get_params() == hasher.get_params()
         assert loaded.encode(X) == hasher.encode(X)

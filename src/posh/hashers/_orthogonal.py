@@ -1,4 +1,4 @@
-"""Orthogonal matrices: random ones, and the nearest one to a given matrix (Procrustes)."""
+"""Orthogonal matrices: random ones, and the one that a matrix points to (Procrustes)."""
 
 from __future__ import annotations
 
@@ -8,31 +8,29 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from posh.preprocess import Float32, Float64
+from posh.preprocess import Float32
 
-_WELL_CONDITIONED = 1e-11  # smallest / largest eigenvalue of the Gram matrix that float64 still resolves
+_PULL = 1e-3  # weight of the previous solution, relative to the root mean square of M's singular values
 
 
 def random_orthogonal(n_rows: int, n_columns: int, rng: np.random.Generator) -> Float32:
     """Orthonormal columns from a Gaussian matrix, float32 (n_rows, n_columns), n_rows >= n_columns."""
-    return procrustes(rng.standard_normal((n_rows, n_columns)))
+    Q, R = np.linalg.qr(rng.standard_normal((n_rows, n_columns)))
+    return np.asarray(Q * np.sign(np.diag(R)), np.float32)
 
 
-def procrustes(M: npt.NDArray[Any]) -> Float32:
-    """Return the matrix with orthonormal columns nearest to M (n_rows >= n_columns): U Vᵀ of M = U S Vᵀ.
+def procrustes(M: npt.NDArray[Any], previous: Float32) -> Float32:
+    """Return the W with orthonormal columns that maximises tr(WᵀM): U Vᵀ of the SVD M = U S Vᵀ.
 
-    Equal to M (MᵀM)^(-1/2): the eigenvectors of the small Gram matrix are several times cheaper than
-    an SVD of M, which is left for matrices without full column rank.
+    ``previous``, a matrix with orthonormal columns, is added to M with a small weight. It decides the
+    directions in which M is (nearly) zero, where U Vᵀ is arbitrary, and bounds the condition number, so
+    that W = M (MᵀM)^(-1/2) can be had from the eigenvectors of the small Gram matrix: an SVD of M takes
+    several times as long.
     """
     M = np.asarray(M, np.float64)
+    size = np.linalg.norm(M) / np.sqrt(M.shape[1])
+    if size == 0.0:
+        return previous
+    M = M / size + _PULL * previous
     eigenvalues, vectors = scipy.linalg.eigh(M.T @ M, driver="evd", check_finite=False)
-    if eigenvalues[0] > _WELL_CONDITIONED * eigenvalues[-1]:
-        W = M @ (vectors / np.sqrt(eigenvalues)) @ vectors.T
-        return polish(W).astype(np.float32)
-    U, _, Vt = scipy.linalg.svd(M, full_matrices=False, check_finite=False)
-    return np.asarray(U @ Vt, np.float32)
-
-
-def polish(W: Float64) -> Float64:
-    """One Newton-Schulz step: squares the distance of WᵀW from the identity."""
-    return 1.5 * W - 0.5 * W @ (W.T @ W)
+    return np.asarray(M @ ((vectors / np.sqrt(eigenvalues)) @ vectors.T), np.float32)

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,8 +49,6 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     objective_: npt.NDArray[np.float64]
     n_iter_: int
     n_features_in_: int
-
-    _learned_arrays: ClassVar[tuple[str, ...]] = ("weights_", "objective_")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -141,21 +139,21 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         Z = self.preprocess_(_padded(X))
         return np.asarray(Z @ self.weights_.T)[: len(X)]
 
-    def _state(self) -> dict[str, npt.NDArray[Any]]:
-        state = {name: np.asarray(getattr(self, name)) for name in self._learned_arrays}
-        state["mean"] = self.preprocess_.mean
-        state["scale"] = np.array(self.preprocess_.scale)
-        state["n_iter"] = np.array(self.n_iter_)
-        if self.preprocess_.components is not None:
-            state["components"] = self.preprocess_.components
-        return state
+    def _state(self) -> store.Arrays:
+        state = self.preprocess_.state()
+        return state | {
+            "weights_": self.weights_,
+            "objective_": self.objective_,
+            "n_iter": np.array(self.n_iter_),
+        }
 
-    def _restore(self, state: dict[str, npt.NDArray[Any]]) -> Self:
+    def _restore(self, state: store.Arrays) -> Self:
         self._check_params()
-        for name in self._learned_arrays:
-            setattr(self, name, state[name])
-        self.preprocess_ = Preprocess(state["mean"], float(state["scale"]), state.get("components"))
-        self.n_iter_ = int(state["n_iter"])
+        self.preprocess_ = Preprocess.restore(state)
+        shape = (self.n_bits, self.preprocess_.n_features_out)
+        self.weights_ = store.expect(state, "weights_", np.float32, shape)
+        self.objective_ = store.expect(state, "objective_", np.float64, (None,))
+        self.n_iter_ = int(store.expect(state, "n_iter", np.int64, ()))
         self.n_features_in_ = len(self.preprocess_.mean)
         return self
 

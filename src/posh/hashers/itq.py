@@ -56,5 +56,5 @@ class ITQ(DenseHasher):
             scores = Z @ W.T
             signs = np.where(scores > 0, np.float32(1), np.float32(-1))
             objective.append(float(np.square(signs - scores).sum(axis=1).mean()))
-            W = procrustes(signs.T @ Z)
+            W = procrustes(signs.T @ Z, previous=W)
         return W, objective

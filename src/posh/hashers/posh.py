@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from posh.codes import Codes
 from posh.hashers._orthogonal import procrustes, random_orthogonal
 from posh.hashers.base import SparseHasher
 from posh.preprocess import Float32, Preprocess
+from posh.store import Arrays, expect
 
 __all__ = ["POSH"]
 
@@ -54,8 +55,6 @@ class POSH(SparseHasher):
     moment_: Float32
     counts_: npt.NDArray[np.int64]
     n_seen_: int
-
-    _learned_arrays: ClassVar[tuple[str, ...]] = ("weights_", "objective_", "moment_", "counts_", "n_seen_")
 
     def __init__(
         self,
@@ -114,7 +113,7 @@ class POSH(SparseHasher):
 
     def _start(self, n_features: int, rng: np.random.Generator) -> None:
         self.weights_ = random_orthogonal(self.n_bits, n_features, rng)
-        self.moment_ = self.weights_.copy()
+        self.moment_ = np.zeros_like(self.weights_)
         self.counts_ = np.zeros(self.n_bits, np.int64)
         self.n_seen_ = self._n_at_refresh = 0
 
@@ -129,7 +128,7 @@ class POSH(SparseHasher):
         return self.n_active - (2.0 * gain - float(np.vdot(Z, Z))) / len(Z)
 
     def _refresh(self) -> None:
-        self.weights_ = procrustes(self.moment_)
+        self.weights_ = procrustes(self.moment_, previous=self.weights_)
         self._n_at_refresh = self.n_seen_
 
     def _accumulate(self, batch: Float32) -> float:
@@ -141,9 +140,15 @@ class POSH(SparseHasher):
         self.n_seen_ += len(batch)
         return float(np.take_along_axis(scores, codes.active.astype(np.int64), axis=1).sum(dtype=np.float64))
 
-    def _restore(self, state: dict[str, npt.NDArray[Any]]) -> Self:
+    def _state(self) -> Arrays:
+        seen = np.array([self.n_seen_, self._n_at_refresh])
+        return super()._state() | {"moment_": self.moment_, "counts_": self.counts_, "n_seen": seen}
+
+    def _restore(self, state: Arrays) -> Self:
         super()._restore(state)
-        self.n_seen_ = self._n_at_refresh = int(self.n_seen_)
+        self.moment_ = expect(state, "moment_", np.float32, self.weights_.shape)
+        self.counts_ = expect(state, "counts_", np.int64, (self.n_bits,))
+        self.n_seen_, self._n_at_refresh = expect(state, "n_seen", np.int64, (2,)).tolist()
         return self
 
     def _follow_mean(self, X: npt.NDArray[Any]) -> None:

@@ -1,0 +1,104 @@
+"""What the commands share: how they are declared, what they return, and how they read vectors."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import datasets
+
+__all__ = ["EXAMPLE", "Commands", "Parser", "Report", "UsageError"]
+__all__ += ["add_command", "add_source", "counted", "note", "output_path", "read_source"]
+
+EXAMPLE = "example:\n  {}"
+
+if TYPE_CHECKING:  # argparse gives its type of sub-commands no public name
+    Commands: TypeAlias = argparse._SubParsersAction["Parser"]
+
+
+class UsageError(ValueError):
+    """The arguments contradict each other or the data."""
+
+
+class Report(NamedTuple):
+    """The outcome of a command: ``values`` for ``--json``, ``text`` for people."""
+
+    values: dict[str, Any]
+    text: str
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are raised and whose epilog keeps its lines."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a :class:`UsageError` that points to the help of this command."""
+        raise UsageError(f"{message}: see '{self.prog} --help'")
+
+
+def add_command(
+    commands: Commands, name: str, summary: str, example: str, run: Callable[[argparse.Namespace], Report]
+) -> Parser:
+    """Declare a command that calls ``run``; the caller adds its arguments."""
+    parser = commands.add_parser(name, help=summary, description=summary, epilog=EXAMPLE.format(example))
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_source(parser: Parser) -> None:
+    """Declare the arguments that :func:`read_source` reads."""
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        help="a data set (see 'posh data list') or a file: .npy, .npz, .fvecs, .hdf5 …",
+    )
+    parser.add_argument("--key", help="which array of a file that holds several")
+
+
+def read_source(args: argparse.Namespace, *, queries: bool = False) -> npt.NDArray[np.float32]:
+    """Return the vectors of a file, or the base (or the queries) of a data set, float32 (n, d)."""
+    path = Path(args.data)
+    if args.data in datasets.names():
+        if args.key is not None:
+            raise UsageError(f"--key is for files, and {args.data} is a data set: leave it out")
+        data = datasets.load(args.data)
+        return data.queries if queries else data.base
+    if queries:
+        raise UsageError(
+            f"--queries is for data sets by name, got {path}: give the file of the queries, or its --key"
+        )
+    if not path.exists() and not path.suffix:
+        raise FileNotFoundError(
+            f"{path}: no such data set or file; choose from {', '.join(datasets.names())}, or give a file"
+        )
+    return datasets.read_vectors(path, args.key)
+
+
+def output_path(path: Path) -> Path:
+    """Return ``path`` if a file can be put there; asked before the work, not after it."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: expected an existing folder, got {path.parent}: create it first")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: expected a file to write, got a folder: add a file name")
+    return path
+
+
+def counted(text: str) -> int:
+    """Parse a number of things, at least one, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def note(line: str) -> None:
+    """Print what is not part of the result."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,81 @@
+"""``posh encode``: turn vectors into codes."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+import posh
+from posh import store
+from posh.cli._command import Report, UsageError, add_command, add_source, output_path, read_source
+
+if TYPE_CHECKING:
+    from posh.cli._command import Commands
+
+__all__ = ["add"]
+
+_SUFFIXES = (".npz", ".npy")
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    example = "posh encode digits.safetensors digits -o codes.npz"
+    parser = add_command(commands, "encode", "turn vectors into codes with a saved hasher", example, _encode)
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a file that 'posh fit' wrote")
+    add_source(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="CODES",
+        help=".npz: arrays 'active' (numbers of the set bits, uint16) or 'bits' (eight to a byte, uint8), "
+        "and 'n_bits'; .npy: the first alone",
+    )
+    parser.add_argument("--queries", action="store_true", help="of a data set, instead of its base")
+
+
+def _encode(args: argparse.Namespace) -> Report:
+    if args.output.suffix not in _SUFFIXES:
+        raise UsageError(f"expected --output to end in {' or '.join(_SUFFIXES)}, got {args.output}")
+    output = output_path(args.output)
+    hasher = posh.Hasher.load(args.model)
+    vectors = read_source(args, queries=args.queries)
+    start = time.perf_counter()
+    codes = hasher.encode(vectors)
+    seconds = time.perf_counter() - start
+    kind, array = ("active", codes.active) if isinstance(codes, posh.Codes) else ("bits", codes.bits)
+    _write(output, {kind: array, "n_bits": np.array(codes.n_bits)})
+    return _report(type(hasher).__name__, kind, array, codes.n_bits, seconds, output)
+
+
+def _write(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    # An open file, because NumPy would add its suffix to the name of the temporary file.
+    with store.atomic_write(path) as temporary, temporary.open("wb") as file:
+        if path.suffix == ".npz":
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # NumPy's stub confuses names with allow_pickle
+        else:
+            np.save(file, next(iter(arrays.values())), allow_pickle=False)
+
+
+def _report(
+    method: str, kind: str, array: npt.NDArray[Any], n_bits: int, seconds: float, output: Path
+) -> Report:
+    values = {
+        "method": method,
+        "kind": kind,
+        "shape": list(array.shape),
+        "dtype": str(array.dtype),
+        "n_bits": n_bits,
+        "seconds": seconds,
+        "vectors_per_second": len(array) / seconds,
+        "output": str(output),
+    }
+    speed = f"{len(array):,} vectors in {seconds:.2f} s, {len(array) / seconds:,.0f} per second"
+    text = f"{method}: {speed}\nsaved: {output}: {kind} {array.dtype} {array.shape}, n_bits {n_bits}"
+    return Report(values, text)
