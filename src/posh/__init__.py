@@ -1,17 +1,40 @@
-"""POSH: sparse binary codes for vectors, and exact search over them."""
+"""POSH: sparse binary codes for vectors, and exact search over them.
+
+>>> import posh
+>>> data = posh.datasets.load("digits")
+>>> hasher = posh.POSH(n_bits=256, n_active=16, random_state=0).fit(data.base)
+>>> hasher.encode(data.queries)
+Codes(n=200, n_active=16, n_bits=256)
+"""
 
 from posh import datasets, kernels, metrics
 from posh.codes import Codes, PackedCodes
 from posh.decode import SBIHT, LinearDecoder
 from posh.errors import DataUnavailableError, FormatError, MissingExtraError, PoshError
-from posh.hashers import ITQ, KNNH, LSH, POSH, DenseHasher, FruitFly, Hasher, SparseHasher, SphericalHash
+from posh.hashers import (
+    BOSL,
+    ITQ,
+    KNNH,
+    LSH,
+    OSL,
+    POSH,
+    BioHash,
+    DenseHasher,
+    FruitFly,
+    Hasher,
+    SparseHasher,
+    SphericalHash,
+)
 
 __all__ = [
+    "BOSL",
     "ITQ",
     "KNNH",
     "LSH",
+    "OSL",
     "POSH",
     "SBIHT",
+    "BioHash",
     "Codes",
     "DataUnavailableError",
     "DenseHasher",

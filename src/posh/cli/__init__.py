@@ -51,11 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    args = _parser().parse_args(arguments)
-    report: Report = args.run(args)
-    print(json.dumps(report.values, allow_nan=False) if args.json else report.text)
-    sys.stdout.flush()  # a closed pipe shows here, where it is handled
-    return 0
+    try:
+        args = _parser().parse_args(arguments)
+        report: Report = args.run(args)
+        print(json.dumps(report.values, allow_nan=False) if args.json else report.text)
+        return 0
+    finally:
+        sys.stdout.flush()  # a closed pipe shows here, where it is handled; also after --help
 
 
 def _parser() -> Parser:

@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a :class:`UsageError` that points to the help of this command."""
-        raise UsageError(f"{message}: see '{self.prog} --help'")
+        raise UsageError(f"{message} (see '{self.prog} --help')")
 
 
 def add_command(

@@ -79,8 +79,8 @@ def _checked_key(key: str, method: str, known: dict[str, Any]) -> str:
     if key in _OPTIONS:
         raise UsageError(f"{key} has its own option: use {_OPTIONS[key]} instead of --set {key}=…")
     if key not in known:
-        valid = ", ".join(sorted(known.keys() - _OPTIONS)) or "nothing: it has no other parameter"
-        raise UsageError(f"--set for {method} knows {valid}; got {key!r}")
+        valid = ", ".join(sorted(known.keys() - _OPTIONS)) or "none, it has no other parameter"
+        raise UsageError(f"unknown parameter {key!r} in --set; {method} takes: {valid}")
     return key
 
 

@@ -1,0 +1,87 @@
+"""Encoding against the matrix product that it cannot do without, and the memory it takes.
+
+    python -m benchmarks.encode [--rows 1000000] [--json]
+
+The rate is that of ``encode`` relative to a bare float32 product of the same tiles on the same number of
+threads. Memory is the peak of the process during ``encode``, less the input and the codes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+import posh
+from benchmarks._report import environment, seconds
+
+N_BITS, N_ACTIVE, ROUNDS = 1024, 32, 5
+
+
+def resident(field: str) -> float:
+    """Megabytes of this process: VmRSS now, or VmHWM at its peak."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"no {field} in /proc/self/status")
+
+
+def peak_memory(hasher: posh.Hasher, X: np.ndarray) -> float:
+    """Megabytes that encoding needs beyond its input and its output."""
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # forget the earlier peak
+    codes = hasher.encode(X)
+    return resident("VmHWM") - before - codes.active.nbytes / 2**20
+
+
+def rate_of_product(hasher: posh.Hasher, n_rows: int, d: int) -> dict[str, float]:
+    """Best times of encode with one and two threads and of the bare product, interleaved."""
+    X = np.random.default_rng(1).standard_normal((n_rows, d), np.float32)
+    weights, out = hasher.weights_, np.empty((256, N_BITS), np.float32)
+
+    def product() -> None:
+        for start in range(0, n_rows, 256):
+            rows = X[start : start + 256]
+            np.matmul(rows, weights.T, out=out[: len(rows)])
+
+    times: dict[str, list[float]] = {"product": [], "one": [], "two": []}
+    with threadpool_limits(1, "blas"):
+        for _ in range(ROUNDS):
+            times["product"].append(seconds(product))
+            times["one"].append(seconds(lambda: hasher.encode(X, n_threads=1)))
+            times["two"].append(seconds(lambda: hasher.encode(X, n_threads=2)))
+    best = {name: min(values) for name, values in times.items()}
+    return {
+        "vectors_per_second": n_rows / best["one"],
+        "fraction_of_product": best["product"] / best["one"],
+        "two_threads": best["one"] / best["two"],
+    }
+
+
+def measure(n_rows: int) -> dict[str, object]:
+    rng = np.random.default_rng(0)
+    result: dict[str, object] = {"environment": environment()}
+    for d in (128, 784):
+        hasher = posh.FruitFly(N_BITS, N_ACTIVE, weights="orthogonal", random_state=0)
+        hasher.fit(rng.standard_normal((2000, d), np.float32))
+        result[f"d={d}"] = rate_of_product(hasher, 40_000, d)
+        if d == 128:
+            X = rng.standard_normal((n_rows, d), np.float32)
+            result["peak_megabytes"] = peak_memory(hasher, X)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    result = measure(arguments.rows)
+    print(json.dumps(result, indent=None if arguments.json else 2))
+
+
+if __name__ == "__main__":
+    main()
