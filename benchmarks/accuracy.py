@@ -91,8 +91,8 @@ def report(names: list[str]) -> Iterator[str]:
     yield "# Accuracy, one trial, beside the paper"
     yield ""
     yield (
-        "MAP@1000 in percent, ours / the paper's (difference). One trial with seed 0; 95 % of the spread over "
-        "queries is given below each table. Made by `python -m benchmarks.accuracy`; raw results are in "
+        "MAP@1000 in percent, ours / the paper's (difference). One trial with seed 0; the 95 % interval over "
+        "queries stands below each table. Made by `python -m benchmarks.accuracy`; raw results are in "
         "`results/accuracy.jsonl`."
     )
     for name in names:
@@ -115,8 +115,8 @@ def table(name: str, rows: dict) -> Iterator[str]:
     within = sum(abs(d) <= 2 for d in differences)
     yield (
         f"\n{within} of {len(differences)} cells are within 2 points of the paper's; the mean difference is "
-        f"{np.mean(differences):+.2f}, the largest {max(differences, key=abs):+.2f}. The 95 % interval of a cell "
-        f"over queries is ±{np.median(halves):.1f} (median)."
+        f"{np.mean(differences):+.2f}, the largest {max(differences, key=abs):+.2f}. The 95 % interval of a "
+        f"cell over queries is ±{np.median(halves):.1f} (median)."
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 
 from posh import _validate, kernels
@@ -210,7 +211,7 @@ class OSL(SparseHasher):
         return weight * float(((Y + np.float32(_SMOOTH)) ** np.float32(self.p)).sum()) if weight else 0.0
 
 
-def one_hot(scores: Float32, n_active: int) -> Float32:
+def one_hot(scores: npt.NDArray[Any], n_active: int) -> Float32:
     """Winner-take-all as float32 zeros and ones, of the shape of the scores."""
     scores = np.ascontiguousarray(scores, np.float32)
     hot = np.zeros_like(scores)
