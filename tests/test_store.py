@@ -119,6 +119,11 @@ def test_a_missing_file_is_a_missing_file(tmp_path):
         posh.Hasher.load(tmp_path / "nothing")
 
 
+def test_saving_to_a_missing_folder_names_the_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no such folder, create it first: '.*missing'"):
+        posh.LSH(8, random_state=0).fit(clusters(20, 4)).save(tmp_path / "missing" / "model")
+
+
 def test_saving_is_atomic(tmp_path, monkeypatch):
     path = tmp_path / "model.safetensors"
     hasher = posh.LSH(8, random_state=0).fit(clusters(20, 4))

@@ -25,6 +25,7 @@ from posh.hashers import (
     SparseHasher,
     SphericalHash,
 )
+from posh.index.exact import Hits, search
 
 __all__ = [
     "BOSL",
@@ -41,6 +42,7 @@ __all__ = [
     "FormatError",
     "FruitFly",
     "Hasher",
+    "Hits",
     "LinearDecoder",
     "MissingExtraError",
     "PackedCodes",
@@ -50,4 +52,5 @@ __all__ = [
     "datasets",
     "kernels",
     "metrics",
+    "search",
 ]

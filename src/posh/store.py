@@ -7,6 +7,7 @@ parameters (JSON), and carries a SHA-256 over all of that and over every array.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -89,6 +90,8 @@ def expect(
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary file beside ``path``; on success it is synced and renamed to ``path``."""
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such folder, create it first", str(path.parent))
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(descriptor)
     temporary = Path(name)

@@ -32,7 +32,7 @@ _TILE = 256  # rows: the scores of a tile (1 MB at 1024 bits) stay in cache unti
 _PAD = 16  # BLAS computes a row alike wherever it stands, if the number of rows is a multiple of its blocking
 
 C = TypeVar("C", Codes, PackedCodes)
-_CODE_CLASSES: dict[str, type[Hasher[Any]]] = {}
+_CLASSES: dict[str, type[Hasher[Any]]] = {}
 
 
 class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC, Generic[C]):  # type: ignore[misc]
@@ -52,7 +52,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        _CODE_CLASSES[cls.__name__] = cls
+        _CLASSES[cls.__name__] = cls
 
     # What a subclass supplies ------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a hasher of this class; ``Hasher.load`` reads any."""
         name, params, state = store.load_model(path)
-        found = _CODE_CLASSES.get(name)
+        found = _CLASSES.get(name)
         if found is None or not issubclass(found, cls):
             raise store.FormatError(f"{Path(path)}: expected a {cls.__name__}, found {name}")
         hasher = store.checked(path, lambda: found(**params)._restore(state))
