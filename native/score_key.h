@@ -6,8 +6,9 @@
 #include <cstring>
 
 namespace posh {
+namespace {  // internal linkage: see avx2_begin.h
 
-inline std::uint64_t score_key(float score, std::uint32_t bit) {
+[[maybe_unused]] std::uint64_t score_key(float score, std::uint32_t bit) {
   std::uint32_t ordered = 0;  // below every number, so that NaN loses
   if (!std::isnan(score)) {
     score += 0.0f;  // -0.0 becomes 0.0: equal scores must have equal keys
@@ -19,4 +20,5 @@ inline std::uint64_t score_key(float score, std::uint32_t bit) {
   return (std::uint64_t{ordered} << 32) | (0xFFFFFFFFu - bit);
 }
 
+}  // namespace
 }  // namespace posh

@@ -1,6 +1,16 @@
 // Winner selection with AVX2: eight scores per comparison, only the set bits of its mask are visited.
+#if defined(__x86_64__)
 #include <immintrin.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "kernels.h"
+
+#include "avx2_begin.h"
 #include "winners_guess.h"
 
 namespace posh {
@@ -60,3 +70,5 @@ void winners_avx2(const float* scores, std::size_t n_rows, std::size_t n_bits, s
 }
 
 }  // namespace posh
+#include "avx2_end.h"
+#endif

@@ -13,20 +13,20 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <vector>
 
 #include "kernels.h"
 #include "score_key.h"
 
 namespace posh {
+namespace {  // internal linkage: see avx2_begin.h
 
 struct Moments {
   float mean, deviation;
 };
 
 // z with P(N(0,1) > z) = p, by bisection on erfc: called a few times per tile, so clarity wins.
-inline float upper_quantile(double p) {
+float upper_quantile(double p) {
   double low = -40.0, high = 40.0;
   for (int i = 0; i < 60; ++i) {
     const double z = 0.5 * (low + high);
@@ -36,7 +36,7 @@ inline float upper_quantile(double p) {
 }
 
 // Writes the n_active best of the candidate bits, keeping their ascending order.
-inline void keep_best(const float* row, const std::uint16_t* candidates, std::size_t n_candidates,
+void keep_best(const float* row, const std::uint16_t* candidates, std::size_t n_candidates,
                       std::size_t n_active, std::uint64_t* keys, std::uint64_t* order, std::uint16_t* winners) {
   for (std::size_t i = 0; i < n_candidates; ++i) order[i] = keys[i] = score_key(row[candidates[i]], candidates[i]);
   std::nth_element(order, order + (n_active - 1), order + n_candidates, std::greater<>());
@@ -70,4 +70,5 @@ void winners_by_guess(const float* scores, std::size_t n_rows, std::size_t n_bit
   }
 }
 
+}  // namespace
 }  // namespace posh

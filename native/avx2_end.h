@@ -1,0 +1,6 @@
+// Ends what avx2_begin.h began.
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
