@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -40,6 +42,24 @@ def test_rows_can_be_selected():
     assert codes[[2, 0]] == posh.Codes([[2, 3], [0, 1]], 4)
     assert codes != posh.Codes([[0, 1], [1, 2], [2, 3]], n_bits=5)
     assert codes.to_packed()[1] == posh.Codes([[1, 2]], 4).to_packed()
+
+
+def test_codes_keep_their_own_copy():
+    rows = np.array([[0, 1]], np.uint16)
+    codes = posh.Codes(rows, 4)
+    rows[0] = 3
+    assert codes.active.tolist() == [[0, 1]]
+    again = pickle.loads(pickle.dumps(codes))
+    assert again == codes
+    assert not again.active.flags.writeable
+    packed = pickle.loads(pickle.dumps(codes.to_packed()))
+    assert packed == codes.to_packed()
+    assert not packed.bits.flags.writeable
+
+
+def test_only_rows_can_be_selected():
+    with pytest.raises(TypeError, match="expected rows"):
+        posh.Codes([[0, 1]], 4)[:, :1]
 
 
 def test_codes_cannot_be_changed():

@@ -64,6 +64,13 @@ def test_decoder_refuses_bad_input(fitted):
         decoder.partial_fit(posh.Codes([[0, 1]], 8), X[:1])
     with pytest.raises(ValueError, match="expected vectors with 16 columns"):
         decoder.partial_fit(codes, X[:, :3])
+    with pytest.raises(TypeError, match=r"expected sparse codes \(posh.Codes\), got PackedCodes"):
+        decoder.fit(codes.to_packed(), X)
+    with pytest.raises(TypeError, match="got ndarray"):
+        decoder.fit(X, X)
+    assert decoder.decode(codes).shape == X.shape  # what failed has changed nothing
+    with pytest.raises(NotFittedError):
+        posh.SBIHT(posh.POSH(64, 8), decoder).decode(codes)
     with pytest.raises(ValueError, match=r"expected ridge in \(0, inf\], got 0"):
         posh.LinearDecoder(0.0).fit(codes, X)
 

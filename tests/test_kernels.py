@@ -95,6 +95,26 @@ def test_the_environment_forces_a_kernel(kernel):
     assert done.stdout.strip() == kernel
 
 
+@pytest.mark.parametrize(
+    ("scores", "n_active", "out", "message"),
+    [
+        (np.zeros((2, 8)), 2, None, "expected C-contiguous float32 scores"),
+        (np.zeros((8, 2), np.float32).T, 2, None, "expected C-contiguous float32 scores"),
+        (np.zeros((2, 8), np.float32), 0, None, r"expected n_active between 1 and 8 \(the columns\), got 0"),
+        (np.zeros((2, 8), np.float32), 9, None, "got 9"),
+        (
+            np.zeros((2, 8), np.float32),
+            5,
+            np.zeros((2, 4), np.uint16),
+            r"expected out of shape \(2, 5\), got \(2, 4\)",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(scores, n_active, out, message):
+    with pytest.raises(ValueError, match=message):
+        kernels.winners(scores, n_active, out)
+
+
 def test_the_door_refuses_wrong_shapes():
     scores = np.zeros((2, 8), np.float32)
     for out in (np.zeros((3, 4), np.uint16), np.zeros((2, 9), np.uint16), np.zeros((2, 0), np.uint16)):

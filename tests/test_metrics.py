@@ -62,6 +62,12 @@ def test_recall_counts_ties_and_missing_items():
     np.testing.assert_allclose(metrics.recall(retrieved, true), [1.0, 0.5, 1.0])
 
 
+def test_recall_at_looks_at_the_first_results_only():
+    retrieved, true = [[9.0, 1.0, 2.0]], [[1.0, 2.0]]
+    assert metrics.recall(retrieved, true) == 1
+    assert metrics.recall(retrieved, true, at=2) == 0.5
+
+
 def test_recall_tolerance_changes_the_result():
     assert metrics.recall([[1.005]], [[1.0]], tolerance=0.0) == 0
     assert metrics.recall([[1.005]], [[1.0]], tolerance=0.01) == 1
@@ -78,11 +84,13 @@ def test_interval_is_students():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: metrics.average_precision([1, 0], [1]), r"expected labels of the results as \(m queries, n"),
+        (lambda: metrics.average_precision([1, 0], [1]), r"expected labels of the results as \(m >= 1, n"),
         (lambda: metrics.average_precision([[1, 0]], [1, 0]), "expected 1 query labels, got 2"),
         (lambda: metrics.average_precision([[1, 0]], [1], at=3), r"expected at between 1 and 2 .*, got 3"),
         (lambda: metrics.average_precision([[1, 0]], [[1]]), "1-D"),
         (lambda: metrics.recall([[1.0]], [[1.0], [2.0]]), "expected distances"),
+        (lambda: metrics.recall([[1.0]], [[np.nan]]), "got NaN: use inf"),
+        (lambda: metrics.mean_average_precision(np.empty((0, 3)), []), "m >= 1"),
         (lambda: metrics.interval([]), "at least one value"),
         (lambda: metrics.interval([1.0, 2.0], level=1.5), r"expected level in \(0, 1\], got 1.5"),
     ],

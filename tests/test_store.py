@@ -106,6 +106,9 @@ def test_a_header_that_lies(content, scratch, header, message):
         ({"scale": np.array(0.0)}, "scale"),
         ({"moment_": np.zeros((3, 4), np.float32)}, "moment_"),
         ({"counts_": np.zeros(3, np.int64)}, "counts_"),
+        ({"counts_": np.full(16, -1)}, "counts_ to be at least 0, found -1"),
+        ({"n_seen": np.array([-5, -5])}, "n_seen"),
+        ({"n_iter": np.array(-3)}, "n_iter"),
         ({"components": np.zeros((4, 3), np.float32)}, "components"),
     ],
     ids=lambda value: str(value)[:30],
@@ -134,6 +137,40 @@ def test_saving_is_atomic(tmp_path, monkeypatch):
         posh.LSH(8, random_state=1).fit(clusters(20, 4)).save(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_without_a_class(content, scratch):
+    metadata = store._metadata(content)
+    metadata.pop("sha256")
+    metadata.pop("class")
+    arrays = load(content)
+    refused(scratch, save(arrays, metadata=metadata | {"sha256": store._digest(metadata, arrays)}), "class")
+
+
+def test_a_header_nested_without_end(scratch):
+    deep = b"[" * 100_000
+    refused(scratch, len(deep).to_bytes(8, "little") + deep)
+
+
+def test_parameters_that_cannot_be_saved_are_named(tmp_path):
+    hasher = posh.LSH(8, random_state=0).fit(clusters(20, 4))
+    hasher.get_params = lambda deep: {"n_bits": 8, "shape": (1, 2)}
+    with pytest.raises(TypeError, match=r"expected shape to be a number, a string or None"):
+        hasher.save(tmp_path / "model")
+
+
+def test_a_link_is_followed(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    posh.LSH(8, random_state=0).fit(clusters(20, 4)).save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert posh.LSH.load(tmp_path / "target").n_bits == 8
+
+
+def test_column_names_are_kept(tmp_path):
+    hasher = posh.LSH(8, random_state=0).fit(clusters(20, 4))
+    hasher.feature_names_in_ = np.array(["a", "b", "c", "d"], object)
+    hasher.save(tmp_path / "model")
+    assert posh.LSH.load(tmp_path / "model").feature_names_in_.tolist() == ["a", "b", "c", "d"]
 
 
 def test_a_random_state_object_does_not_prevent_saving(tmp_path):

@@ -1,4 +1,7 @@
-"""Progress bars: shown on a terminal for work that takes more than a second, silent elsewhere."""
+"""Progress bars: shown on a terminal for work that takes more than a second, silent elsewhere.
+
+``TQDM_DISABLE=1`` in the environment silences them everywhere.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 
-def progress(steps: Iterable[T], title: str, unit: str = "epoch") -> Iterable[T]:
+def progress(steps: Iterable[T], title: str, unit: str = "epoch", total: int | None = None) -> Iterable[T]:
     """Iterate over ``steps`` with a bar that disappears when done."""
-    bar: Iterable[T] = tqdm(steps, desc=title, unit=unit, disable=None, leave=False, delay=1.0)
+    bar: Iterable[T] = tqdm(steps, desc=title, unit=unit, total=total, disable=None, leave=False, delay=1.0)
     return bar

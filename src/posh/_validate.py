@@ -48,7 +48,7 @@ def _numeric_2d(X: Any, name: str) -> npt.NDArray[Any]:
         raise TypeError(f"{name} is a sparse matrix, expected a dense array: call {name}.toarray() first")
     array: npt.NDArray[Any] = np.asarray(X)
     if array.dtype.kind == "O":
-        array = array.astype(np.float64)
+        array = _from_objects(array, name)
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} has dtype {array.dtype}, expected real numbers")
     if array.dtype.kind not in "buif":
@@ -61,6 +61,13 @@ def _numeric_2d(X: Any, name: str) -> npt.NDArray[Any]:
             f"Reshape your data: {name}.reshape(1, -1) if it is a single vector"
         )
     return array.astype(np.float64) if array.dtype.itemsize > 8 else array
+
+
+def _from_objects(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    try:
+        return array.astype(np.float64)
+    except ValueError as error:
+        raise ValueError(f"{name} has objects that are not numbers ({error}): convert them first") from error
 
 
 def _require_finite(X: npt.NDArray[Any], name: str) -> None:

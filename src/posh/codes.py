@@ -48,10 +48,17 @@ class Codes:
             raise ValueError(f"expected bit numbers in 0..{n_bits - 1}, got {active.min()}..{active.max()}")
         if not (active[:, 1:] > active[:, :-1]).all():
             raise ValueError("expected ascending, distinct bit numbers in each row: sort them first")
-        active = np.ascontiguousarray(active, np.uint16).view()
-        active.flags.writeable = False
-        object.__setattr__(self, "active", active)
-        object.__setattr__(self, "n_bits", n_bits)
+        _freeze(self, active=np.array(active, np.uint16, order="C"), n_bits=n_bits)
+
+    @classmethod
+    def trusted(cls, active: npt.NDArray[np.uint16], n_bits: int) -> Codes:
+        """Take over an array that is known to be right, without checking or copying it."""
+        codes = object.__new__(cls)
+        _freeze(codes, active=active.view(), n_bits=n_bits)
+        return codes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Codes, (self.active, self.n_bits)
 
     @property
     def n_active(self) -> int:
@@ -62,8 +69,8 @@ class Codes:
         return len(self.active)
 
     def __getitem__(self, rows: Any) -> Codes:
-        """Select rows by slice, mask or index array."""
-        return Codes(np.atleast_2d(self.active[rows]), self.n_bits)
+        """Select rows by number, slice, mask or index array."""
+        return Codes.trusted(_select(self.active, rows), self.n_bits)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Codes):
@@ -78,9 +85,10 @@ class Codes:
     def to_csr(self) -> sp.csr_array:
         """SciPy CSR (n, n_bits) of float32 ones, for scikit-learn and for products."""
         n, n_active = self.active.shape
-        indptr = np.arange(0, n * n_active + 1, n_active, dtype=np.int64)
+        index = np.int32 if n * n_active < 2**31 else np.int64  # some of scikit-learn takes only 32 bits
+        indptr = np.arange(0, n * n_active + 1, n_active, dtype=index)
         ones = np.ones(n * n_active, np.float32)
-        return sp.csr_array((ones, self.active.ravel().astype(np.int32), indptr), shape=(n, self.n_bits))
+        return sp.csr_array((ones, self.active.ravel().astype(index), indptr), shape=(n, self.n_bits))
 
     def to_dense(self, dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
         """Zeros and ones, (n, n_bits)."""
@@ -125,10 +133,17 @@ class PackedCodes:
             raise ValueError(f"expected {expected}, got {bits.dtype} {bits.shape}")
         if n_bits % 8 and (bits[:, -1] >> (n_bits % 8)).any():
             raise ValueError(f"expected zeros after bit {n_bits - 1} in the last byte, found set bits")
-        bits = np.ascontiguousarray(bits).view()
-        bits.flags.writeable = False
-        object.__setattr__(self, "bits", bits)
-        object.__setattr__(self, "n_bits", n_bits)
+        _freeze(self, bits=np.array(bits, order="C"), n_bits=n_bits)
+
+    @classmethod
+    def trusted(cls, bits: npt.NDArray[np.uint8], n_bits: int) -> PackedCodes:
+        """Take over an array that is known to be right, without checking or copying it."""
+        codes = object.__new__(cls)
+        _freeze(codes, bits=bits.view(), n_bits=n_bits)
+        return codes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PackedCodes, (self.bits, self.n_bits)
 
     @classmethod
     def from_dense(cls, dense: npt.ArrayLike) -> PackedCodes:
@@ -142,8 +157,8 @@ class PackedCodes:
         return len(self.bits)
 
     def __getitem__(self, rows: Any) -> PackedCodes:
-        """Select rows by slice, mask or index array."""
-        return PackedCodes(np.atleast_2d(self.bits[rows]), self.n_bits)
+        """Select rows by number, slice, mask or index array."""
+        return PackedCodes.trusted(_select(self.bits, rows), self.n_bits)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PackedCodes):
@@ -166,3 +181,16 @@ class PackedCodes:
             raise ValueError(f"expected codes of {self.n_bits} bits, got {other.n_bits}")
         a, b = (1.0 - 2.0 * codes.to_dense(np.float32) for codes in (self, other))
         return np.asarray((self.n_bits - a @ b.T) / 2, np.int32)
+
+
+def _freeze(codes: Codes | PackedCodes, **fields: Any) -> None:
+    for name, value in fields.items():
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+        object.__setattr__(codes, name, value)
+
+
+def _select(array: npt.NDArray[Any], rows: Any) -> npt.NDArray[Any]:
+    if isinstance(rows, tuple):
+        raise TypeError(f"expected rows (a number, slice, mask or index array), got {rows!r}")
+    return np.ascontiguousarray(np.atleast_2d(array[rows]))

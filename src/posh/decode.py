@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import copy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -14,13 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from posh import _validate, kernels
 from posh.codes import Codes
+from posh.hashers._units import unit_rows
 from posh.hashers.base import SparseHasher
-from posh.hashers.spherical import unit_rows
 from posh.preprocess import Float32, Float64
 
 __all__ = ["SBIHT", "LinearDecoder"]
 
 _ROWS = 8192
+_TILE = 1024
 
 
 class LinearDecoder(BaseEstimator):  # type: ignore[misc]
@@ -49,6 +52,7 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
 
     weights_: Float32
     mean_: Float64
+    _sums: _Sums
 
     def __init__(self, ridge: float = 1e-3) -> None:
         self.ridge = ridge
@@ -64,48 +68,60 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
     def decode(self, codes: Codes) -> Float32:
         """Vectors of the codes, float32 (n, d)."""
         check_is_fitted(self, "weights_")
-        self._check_codes(codes)
+        codes = _sparse(codes, len(self.weights_))
         return np.asarray(codes.to_csr() @ self.weights_ + self.mean_, np.float32)
 
     def _learn(self, codes: Codes, X: npt.ArrayLike, *, first: bool) -> Self:
         _validate.real("ridge", self.ridge, 0.0, open_low=True)
+        codes = _sparse(codes, None if first else len(self._sums.counts))
         array = _validate.vectors(X, None if first else len(self.mean_))
         if len(array) != len(codes):
             raise ValueError(f"expected as many vectors as codes ({len(codes)}), got {len(array)}")
-        if first:
-            self._start(codes.n_bits, array.shape[1])
-        self._check_codes(codes)
+        sums = _Sums.zero(codes.n_bits, array.shape[1]) if first else copy.deepcopy(self._sums)
         for start in range(0, len(array), _ROWS):
-            self._accumulate(codes[start : start + _ROWS], array[start : start + _ROWS])
-        self._solve()
+            sums.add(codes[start : start + _ROWS], array[start : start + _ROWS])
+        self.weights_ = sums.solve(self.ridge)
+        self.mean_ = sums.total / sums.n
+        self._sums = sums
         return self
 
-    def _check_codes(self, codes: Codes) -> None:
-        if codes.n_bits != len(self._counts):
-            raise ValueError(
-                f"expected codes of {len(self._counts)} bits (the decoder's), got {codes.n_bits}"
-            )
 
-    def _start(self, n_bits: int, n_features: int) -> None:
-        self._n, self._total = 0, np.zeros(n_features)
-        self._counts = np.zeros(n_bits)
-        self._gram = np.zeros((n_bits, n_bits))
-        self._cross = np.zeros((n_bits, n_features))
+@dataclass
+class _Sums:
+    """The sums from which least squares follow: n, Σx, Σh, Σhhᵀ, Σhxᵀ."""
 
-    def _accumulate(self, codes: Codes, X: npt.NDArray[Any]) -> None:
+    n: int
+    total: Float64
+    counts: Float64
+    gram: Float64
+    cross: Float64
+
+    @classmethod
+    def zero(cls, n_bits: int, n_features: int) -> _Sums:
+        shapes = (n_features, n_bits, (n_bits, n_bits), (n_bits, n_features))
+        return cls(0, *(np.zeros(shape) for shape in shapes))
+
+    def add(self, codes: Codes, X: npt.NDArray[Any]) -> None:
         H = codes.to_csr().astype(np.float64)
-        self._n += len(X)
-        self._total += X.sum(axis=0, dtype=np.float64)
-        self._counts += H.sum(axis=0)
-        self._gram += (H.T @ H).toarray()
-        self._cross += H.T @ X
+        self.n += len(X)
+        self.total += X.sum(axis=0, dtype=np.float64)
+        self.counts += H.sum(axis=0)
+        self.gram += (H.T @ H).toarray()
+        self.cross += H.T @ X
 
-    def _solve(self) -> None:
-        self.mean_ = self._total / self._n
-        centred = self._cross - np.outer(self._counts, self.mean_)
-        penalty = self.ridge * np.trace(self._gram) / len(self._gram)
-        ridged = self._gram + penalty * np.eye(len(self._gram))
-        self.weights_ = scipy.linalg.solve(ridged, centred, assume_a="pos").astype(np.float32)
+    def solve(self, ridge: float) -> Float32:
+        centred = self.cross - np.outer(self.counts, self.total / self.n)
+        penalty = ridge * np.trace(self.gram) / len(self.gram)
+        ridged = self.gram + penalty * np.eye(len(self.gram))
+        return np.asarray(scipy.linalg.solve(ridged, centred, assume_a="pos"), np.float32)
+
+
+def _sparse(codes: Any, n_bits: int | None = None) -> Codes:
+    if not isinstance(codes, Codes):
+        raise TypeError(f"expected sparse codes (posh.Codes), got {type(codes).__name__}")
+    if n_bits is not None and codes.n_bits != n_bits:
+        raise ValueError(f"expected codes of {n_bits} bits (the decoder's), got {codes.n_bits}")
+    return codes
 
 
 class SBIHT(BaseEstimator):  # type: ignore[misc]
@@ -119,7 +135,7 @@ class SBIHT(BaseEstimator):  # type: ignore[misc]
     ----------
     hasher : the fitted sparse hasher that made the codes.
     decoder : a linear decoder fitted on its codes.
-    n_iter : most iterations; a code that is met exactly is left alone.
+    n_iter : most iterations. A code that is met exactly moves no more; when all are, the descent ends.
     step : length of a step, or None for 1/√(d D).
 
     Examples
@@ -150,6 +166,8 @@ class SBIHT(BaseEstimator):  # type: ignore[misc]
     def iterate(self, codes: Codes) -> Iterator[tuple[Float32, int]]:
         """Yield, from iteration 0 on, the vectors and Σ ‖wta(W x) − h‖² over all codes."""
         n_iter = _validate.integer("n_iter", self.n_iter, 0)
+        check_is_fitted(self.hasher, "weights_")
+        codes = _sparse(codes, self.hasher.n_bits)
         prepare, W = self.hasher.preprocess_, self.hasher.weights_
         start = prepare(self.decoder.decode(codes))
         length = np.linalg.norm(start, axis=1, keepdims=True)
@@ -160,10 +178,15 @@ class SBIHT(BaseEstimator):  # type: ignore[misc]
         )
         Z, H = unit_rows(start), codes.to_csr()
         for iteration in range(n_iter + 1):
-            found = Codes(kernels.winners(Z @ W.T, codes.n_active), codes.n_bits)
-            difference = found.to_csr() - H
+            difference = _winners(Z, W, codes.n_active).to_csr() - H
             loss = int(abs(difference).sum())
             yield prepare.inverse(Z * length), loss
             if loss == 0 or iteration == n_iter:
                 return
             Z = Z - np.float32(step) * (difference @ W)
+
+
+def _winners(Z: Float32, W: Float32, n_active: int) -> Codes:
+    """Codes of Z (n, d) for weights W, a tile of rows at a time."""
+    tiles = [kernels.winners(Z[i : i + _TILE] @ W.T, n_active) for i in range(0, max(1, len(Z)), _TILE)]
+    return Codes.trusted(np.concatenate(tiles), len(W))

@@ -70,7 +70,15 @@ def winners(
     >>> posh.kernels.winners(np.float32([[0.1, 0.7, 0.5, 0.7]]), 2)
     array([[1, 3]], dtype=uint16)
     """
+    if scores.dtype != np.float32 or scores.ndim != 2 or not scores.flags.c_contiguous:
+        raise ValueError(
+            f"expected C-contiguous float32 scores (n, n_bits), got {scores.dtype} {scores.shape}"
+        )
+    if not 1 <= n_active <= scores.shape[1] <= MAX_BITS:
+        raise ValueError(f"expected n_active between 1 and {scores.shape[1]} (the columns), got {n_active}")
     if out is None:
         out = np.empty((len(scores), n_active), np.uint16)
+    elif out.shape != (len(scores), n_active):
+        raise ValueError(f"expected out of shape {(len(scores), n_active)}, got {out.shape}")
     _native.winners(scores, out, active())
     return out

@@ -76,9 +76,12 @@ def precision(retrieved_labels: npt.ArrayLike, query_labels: npt.ArrayLike, at: 
 
 
 def recall(
-    retrieved_distances: npt.ArrayLike, true_distances: npt.ArrayLike, tolerance: float = 1e-6
+    retrieved_distances: npt.ArrayLike,
+    true_distances: npt.ArrayLike,
+    at: int | None = None,
+    tolerance: float = 1e-6,
 ) -> Float64:
-    """Fraction of the k true nearest neighbours found by each query, float64 (m,).
+    """Fraction of the k true nearest neighbours among the first ``at`` results of each query, float64 (m,).
 
     ``true_distances`` is (m, k): the true distances of the k nearest neighbours. ``retrieved_distances``
     is (m, n): the true distances of the n retrieved items, inf for missing ones. An item counts if it is
@@ -89,8 +92,14 @@ def recall(
     """
     retrieved = np.asarray(retrieved_distances, np.float64)
     true = np.asarray(true_distances, np.float64)
-    if retrieved.ndim != 2 or true.ndim != 2 or len(retrieved) != len(true) or true.shape[1] == 0:
-        raise ValueError(f"expected distances (m, n) and (m, k >= 1), got {retrieved.shape} and {true.shape}")
+    if retrieved.ndim != 2 or true.ndim != 2 or len(retrieved) != len(true) or true.size == 0:
+        raise ValueError(f"expected distances (m, n) and (m, k), got {retrieved.shape} and {true.shape}")
+    if np.isnan(true).any() or np.isnan(retrieved).any():
+        raise ValueError("expected distances, got NaN: use inf for a missing item")
+    if at is not None:
+        retrieved = retrieved[
+            :, : _validate.integer("at", at, 1, retrieved.shape[1], " (the number of results)")
+        ]
     kth = true.max(axis=1, keepdims=True)
     found = (retrieved <= kth + tolerance * np.abs(kth)).sum(axis=1)
     return np.asarray(np.minimum(found, true.shape[1]) / true.shape[1])
@@ -121,8 +130,8 @@ def _rankings(
     retrieved_labels: npt.ArrayLike, query_labels: npt.ArrayLike, at: int | None
 ) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
     retrieved = np.asarray(retrieved_labels)
-    if retrieved.ndim != 2 or retrieved.shape[1] == 0:
-        raise ValueError(f"expected labels of the results as (m queries, n >= 1), got {retrieved.shape}")
+    if retrieved.ndim != 2 or retrieved.size == 0:
+        raise ValueError(f"expected labels of the results as (m >= 1, n >= 1), got {retrieved.shape}")
     queries = _validate.labels(query_labels, len(retrieved), "query labels")
     if at is not None:
         at = _validate.integer("at", at, 1, retrieved.shape[1], " (the number of results)")

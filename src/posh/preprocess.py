@@ -1,8 +1,9 @@
 """What happens to vectors before the projection: centring, scaling, and PCA when d > D.
 
 The paper (appendix, "Preprocessing") subtracts a stored mean, and reduces by PCA when the data has
-more dimensions than the code has bits. The division by one global scale is ours: codes do not depend
-on the scale of the data, so learning must not either.
+more dimensions than the code has bits; it takes both from the whole base, a hasher here from the vectors
+that it is fitted on. The division by one global scale is ours: codes do not depend on the scale of the
+data, so learning must not either.
 """
 
 from __future__ import annotations
@@ -47,8 +48,14 @@ class Preprocess:
 
         Data that spans fewer directions (n or d is smaller) gives fewer components.
         """
-        mean = X.mean(axis=0, dtype=np.float64)
-        scale = root_mean_square(X, mean)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = X.mean(axis=0, dtype=np.float64)
+            scale = root_mean_square(X, mean)
+        if not 1e-30 <= scale <= 1e30:
+            raise ValueError(
+                f"expected vectors whose deviation from their mean is within 1e-30 .. 1e30, got {scale:.3g}: "
+                "rescale them"
+            )
         if n_components is None:
             return cls(mean, scale)
         pca = PCA(min(n_components, *X.shape), random_state=0).fit((X - mean) / scale)
@@ -64,7 +71,7 @@ class Preprocess:
         dtype = np.result_type(X.dtype, np.float32)
         centred = X - self.mean.astype(dtype)
         centred *= 1.0 / self.scale
-        if centred.size and max(centred.max(), -centred.min()) > _FAR:
+        if centred.size and not max(centred.max(), -centred.min()) <= _FAR:
             raise ValueError(
                 f"expected vectors on the scale of the training data (deviation {self.scale:.3g}), got one "
                 f"{_FAR:g} times as large: use the same preprocessing for both"

@@ -11,10 +11,10 @@ import errno
 import hashlib
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from safetensors.numpy import save as dump_safetensors
 
 from posh.errors import FormatError
 
-__all__ = ["FormatError", "atomic_write", "checked", "expect", "load_model", "save_model"]
+__all__ = ["FormatError", "Model", "atomic_write", "checked", "expect", "load_model", "save_model"]
 
 MODEL_FORMAT = "posh-model"
 MODEL_VERSION = "1"
@@ -33,21 +33,38 @@ Arrays = dict[str, npt.NDArray[Any]]
 T = TypeVar("T")
 
 
-def save_model(path: str | os.PathLike[str], name: str, params: dict[str, Any], arrays: Arrays) -> None:
-    """Write the class name, the parameters and the learned arrays of a model."""
+class Model(NamedTuple):
+    """The content of a model file: class name, parameters, learned arrays, names of the columns if any."""
+
+    name: str
+    params: dict[str, Any]
+    arrays: Arrays
+    columns: list[str] | None
+
+
+def save_model(
+    path: str | os.PathLike[str],
+    name: str,
+    params: dict[str, Any],
+    arrays: Arrays,
+    columns: list[str] | None = None,
+) -> None:
+    """Write a model file; parameters must be numbers, strings or None."""
     header = {
         "format": MODEL_FORMAT,
         "version": MODEL_VERSION,
         "class": name,
         "params": json.dumps(_plain(params), sort_keys=True),
     }
+    if columns is not None:
+        header["columns"] = json.dumps(columns)
     arrays = {key: np.ascontiguousarray(value).reshape(np.shape(value)) for key, value in arrays.items()}
     header["sha256"] = _digest(header, arrays)
     with atomic_write(path) as temporary:
         temporary.write_bytes(dump_safetensors(arrays, metadata=header))
 
 
-def load_model(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], Arrays]:
+def load_model(path: str | os.PathLike[str]) -> Model:
     """Read what :func:`save_model` wrote; anything else is a :class:`FormatError`."""
     content = Path(path).read_bytes()
     header = checked(path, lambda: _metadata(content))
@@ -61,21 +78,25 @@ def load_model(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], Array
     arrays: Arrays = checked(path, lambda: parse_safetensors(content))
     if header.pop("sha256", None) != _digest(header, arrays):
         raise FormatError(f"{Path(path)}: the checksum does not match: the file is damaged, save it again")
-    return header["class"], checked(path, lambda: json.loads(header["params"])), arrays
+    return checked(path, lambda: _model(header, arrays))
 
 
 def checked(path: str | os.PathLike[str], read: Callable[[], T]) -> T:
     """Call ``read`` and turn whatever a wrong file makes it raise into a :class:`FormatError`."""
     try:
         return read()
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(f"{Path(path)}: not a readable POSH model ({error})") from error
 
 
 def expect(
-    arrays: Arrays, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]
+    arrays: Arrays,
+    name: str,
+    dtype: npt.DTypeLike,
+    shape: tuple[int | None, ...],
+    low: float | None = None,
 ) -> npt.NDArray[Any]:
-    """Return an array of a model after checking that it is there, finite, and of this dtype and shape."""
+    """Return an array after checking that it is there, finite, of this dtype and shape, not below ``low``."""
     array = arrays[name]
     fits = len(array.shape) == len(shape) and all(
         want in (None, got) for want, got in zip(shape, array.shape, strict=True)
@@ -83,32 +104,25 @@ def expect(
     if array.dtype != dtype or not fits or not np.isfinite(array).all():
         wanted = f"finite {np.dtype(dtype)} {shape}"
         raise ValueError(f"expected {name} to be {wanted}, found {array.dtype} {array.shape}")
+    if low is not None and array.size and array.min() < low:
+        raise ValueError(f"expected {name} to be at least {low}, found {array.min()}")
     return array
 
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary file beside ``path``; on success it is synced and renamed to ``path``."""
-    path = Path(path)
+    path = Path(path).resolve()  # through a link, its target is replaced and not the link
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "no such folder, create it first", str(path.parent))
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(descriptor)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _metadata(content: bytes) -> dict[str, str]:
@@ -128,11 +142,15 @@ def _digest(header: dict[str, str], arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
+def _model(header: dict[str, str], arrays: Arrays) -> Model:
+    columns = header.get("columns")
+    params = json.loads(header["params"])
+    return Model(header["class"], params, arrays, None if columns is None else list(json.loads(columns)))
+
+
 def _plain(params: dict[str, Any]) -> dict[str, Any]:
-    # A random state may be a generator object: what matters is in the weights already.
-    values = {key: value.item() if isinstance(value, np.generic) else value for key, value in params.items()}
-    return {key: value if _is_json(value) else None for key, value in values.items()}
-
-
-def _is_json(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+    plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in params.items()}
+    for key, value in plain.items():
+        if not (value is None or isinstance(value, bool | int | float | str)):
+            raise TypeError(f"expected {key} to be a number, a string or None to be saved, got {value!r}")
+    return plain

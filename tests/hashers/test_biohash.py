@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh.hashers.spherical import unit_rows
+from posh.hashers._units import unit_rows
 from tests.conftest import clusters
 
 

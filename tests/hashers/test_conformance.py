@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import NotFittedError, SkipTestWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_info
 
 import posh
 from tests.conftest import clusters
@@ -24,7 +29,7 @@ every_hasher = pytest.mark.parametrize("hasher", ALL, ids=name)
 def test_scikit_learn_conventions(estimator, check):
     with warnings.catch_warnings():
         # scikit-learn's own note that a check does not apply, e.g. because pandas is not installed.
-        warnings.simplefilter("ignore", category=UserWarning)
+        warnings.simplefilter("ignore", category=SkipTestWarning)
         check(estimator)
 
 
@@ -158,8 +163,9 @@ def test_a_model_of_another_class_is_refused(X, tmp_path):
 @every_hasher
 def test_in_a_pipeline(hasher, X):
     labels = (X[:, 0] > X[:, 0].mean()).astype(int)
-    model = make_pipeline(clone(hasher), LogisticRegression()).fit(X, labels)
-    assert model.score(X, labels) > 0.6
+    for classifier in (LogisticRegression(), LinearSVC()):
+        model = make_pipeline(clone(hasher), classifier).fit(X, labels)
+        assert model.score(X, labels) > 0.6
 
 
 @every_hasher
@@ -230,6 +236,65 @@ def test_bad_code_lengths_are_named(hasher, X, n_bits, error, message):
 def test_bad_numbers_of_active_bits_are_named(hasher, X, n_active):
     with pytest.raises(ValueError, match=rf"expected n_active between 1 and 64 \(n_bits\), got {n_active}"):
         clone(hasher).set_params(n_active=n_active).fit(X)
+
+
+@every_hasher
+def test_a_failed_refit_changes_nothing(hasher, X, monkeypatch):
+    hasher = clone(hasher).fit(X)
+    expected = hasher.encode(X)
+
+    def interrupted(Z, rng):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hasher, "_learn", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        hasher.fit(X[:, :5] + 50.0)
+    assert hasher.encode(X) == expected
+
+
+@every_hasher
+def test_another_length_after_fitting_is_refused(hasher, X, tmp_path):
+    hasher = clone(hasher).fit(X).set_params(n_bits=128)
+    for call in (hasher.encode, hasher.project, lambda _: hasher.save(tmp_path / "model")):
+        with pytest.raises(ValueError, match=r"n_bits was \d+ when fitted and is now 128: fit again"):
+            call(X)
+
+
+@every_hasher
+@pytest.mark.parametrize("factor", [1e-40, 1e300, 1e306])
+def test_extreme_scales_are_refused(hasher, X, factor):
+    with pytest.raises(ValueError, match=r"deviation from their mean is within 1e-30 \.\. 1e30"):
+        clone(hasher).fit(factor * (X - 3.0))
+
+
+@every_hasher
+def test_copies_and_pickles_are_independent(hasher, X):
+    hasher = clone(hasher).fit(X)
+    expected = hasher.encode(X)
+    twin = pickle.loads(pickle.dumps(hasher))
+    assert twin.encode(X) == expected
+    copy.copy(hasher).fit(X + 1.0)
+    assert hasher.encode(X) == expected
+
+
+def test_overlapping_calls_leave_blas_as_it_was(X):
+    hasher = posh.FruitFly(64, 6, random_state=0).fit(X)
+    big = clusters(20_000, 24)
+    before = [pool["num_threads"] for pool in threadpool_info()]
+    with ThreadPoolExecutor(3) as pool:
+        codes = list(pool.map(lambda n: hasher.encode(big[:n]), [5000, 20_000, 10_000, 2000, 20_000]))
+    assert [pool["num_threads"] for pool in threadpool_info()] == before
+    assert codes[0] == codes[1][:5000]
+
+
+def test_a_class_of_the_same_name_does_not_take_over(X, tmp_path):
+    posh.LSH(8, random_state=0).fit(X).save(tmp_path / "model")
+
+    class LSH(posh.LSH):
+        pass
+
+    assert LSH.__name__ == "LSH"
+    assert type(posh.Hasher.load(tmp_path / "model")) is posh.LSH
 
 
 @every_hasher

@@ -7,16 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import posh
+from posh.hashers import lifting
 from posh.hashers._similarity import SimilarityMatching, minimize_on_box
-from posh.hashers.lifting import _best_step, _ridge_map, one_hot
-from posh.hashers.spherical import unit_rows
+from posh.hashers._units import unit_rows
+from posh.hashers.lifting import _best_step, _ridge_map, winner_matrix
 from tests.conftest import clusters
 
 
 def random_problem(n: int = 30, d: int = 5, n_bits: int = 12, seed: int = 0):
     rng = np.random.default_rng(seed)
     X = unit_rows(rng.normal(size=(n, d)).astype(np.float32))
-    target = one_hot(rng.normal(size=(n, n_bits)), 3)
+    target = winner_matrix(rng.normal(size=(n, n_bits)), 3)
     Y = rng.random((n, n_bits), np.float32)
     return X, target, Y
 
@@ -42,17 +43,11 @@ def test_similarity_matching_is_its_definition():
 @pytest.mark.parametrize("seed", range(3))
 def test_solver_reaches_the_value_of_l_bfgs_b(seed):
     X, target, Y = random_problem(seed=seed)
-
-    def flat(y):
-        Y64 = y.reshape(Y.shape)
-        G = (Y64 @ Y64.T - X @ X.T) @ Y64 + Y64 - target
-        return plain_value(X, target, Y64), G.ravel()
-
-    rival = scipy.optimize.minimize(flat, Y.ravel(), jac=True, method="L-BFGS-B", bounds=[(0, 1)] * Y.size)
+    rival = scipy_minimum(X, target, Y)
     ours = minimize_on_box(SimilarityMatching(X, target), Y, 200, "test")
     assert ours.min() >= 0
     assert ours.max() <= 1
-    assert plain_value(X, target, ours) <= 1.05 * rival.fun  # not convex: minima differ
+    assert plain_value(X, target, ours) <= 1.05 * plain_value(X, target, rival)  # not convex: minima differ
 
 
 def test_ridge_map_is_ridge_regression():
@@ -69,13 +64,43 @@ def test_best_step_is_the_minimum_of_the_quartic(coefficients):
     assert value(_best_step(*coefficients)) <= value(t).min() + 1e-6
 
 
-def test_bosl_weights_are_the_least_squares_of_its_codes():
-    X = clusters(200, 8)
-    hasher = posh.BOSL(32, 4, n_epochs=2, random_state=0).fit(X)
-    assert len(hasher.objective_) == hasher.n_iter_ == 2
-    Z = unit_rows(hasher.preprocess_(X))
-    start = 0.25 * np.square(Z @ Z.T).mean()
-    assert 0.0 <= hasher.objective_[0] < start
+def scipy_minimum(X: np.ndarray, target: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    """L-BFGS-B, on the definition."""
+    X, target = X.astype(np.float64), target.astype(np.float64)
+
+    def value_and_gradient(y):
+        y = y.reshape(Y.shape)
+        return plain_value(X, target, y), ((y @ y.T - X @ X.T) @ y + y - target).ravel()
+
+    start = Y.astype(np.float64).ravel()
+    bounds = [(0, 1)] * Y.size
+    return scipy.optimize.minimize(
+        value_and_gradient, start, jac=True, method="L-BFGS-B", bounds=bounds
+    ).x.reshape(Y.shape)
+
+
+def test_bosl_is_the_papers_admm(monkeypatch):
+    """With the same solver inside, Algorithm 3 step by step gives the same weights."""
+    monkeypatch.setattr(
+        lifting, "minimize_on_box", lambda problem, Y, *_: scipy_minimum(problem.X, problem.target, Y)
+    )
+    X = clusters(80, 6)
+    hasher = posh.BOSL(16, 3, n_epochs=3, ridge=1e-3, random_state=0).fit(X)
+    Z = unit_rows(hasher.preprocess_(X)).astype(np.float64)
+    Y = Z @ hasher._rng().standard_normal((6, 16), np.float32)
+    H, L = winner_matrix(Y, 3), np.zeros_like(Y)
+    Y = np.clip(Y, 0, 1)
+    Y = Y * np.linalg.norm(Z.T @ Y) / np.linalg.norm(Y.T @ Y)
+    for epoch in range(3):
+        if epoch:
+            H = winner_matrix(Y + L, 3)
+        Y = scipy_minimum(Z, H + L, Y)
+        L = L + H - Y
+    penalty = 1e-3 * np.trace(Z.T @ Z) / 6
+    W = np.linalg.solve(Z.T @ Z + penalty * np.eye(6), Z.T @ Y).T
+    np.testing.assert_allclose(hasher.weights_, W, atol=0.02)
+    expected = 0.25 * np.square(Z @ Z.T - Y @ Y.T).mean()
+    assert hasher.objective_[-1] == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.parametrize("change", [{"n_epochs": 3}, {"n_steps": 1}, {"ridge": 10.0}], ids=str)
@@ -96,6 +121,17 @@ def test_osl_stays_feasible_and_descends(gamma):
     np.testing.assert_allclose(hasher.weights_.sum(axis=1), 3.0, atol=1e-3)
     assert hasher.weights_.min() >= -1e-5
     assert hasher.weights_.max() <= 1 + 1e-5
+
+
+def test_osl_weights_descend():
+    X = clusters(200, 10)
+    losses = []
+    for n_epochs in (1, 5, 50):
+        hasher = posh.OSL(32, 4, n_inputs=3, n_epochs=n_epochs, random_state=0)
+        Z = unit_rows(hasher.fit(X).preprocess_(X))
+        Y = winner_matrix(Z @ np.random.default_rng(0).normal(size=(10, 32)), 4)
+        losses.append(np.square(Z @ hasher._learn_weights(Z, Y, 3).T - Y).sum())
+    assert losses[0] > losses[1] >= losses[2]
 
 
 def test_osl_objective_is_its_definition():

@@ -7,8 +7,8 @@ import pytest
 from sklearn.base import clone
 
 import posh
+from posh.hashers._units import unit_rows
 from posh.hashers.knnh import neighbour_means
-from posh.hashers.spherical import unit_rows
 from tests.conftest import clusters
 
 
@@ -86,6 +86,11 @@ def test_itq_equals_the_plain_algorithm(X):
     np.testing.assert_allclose(hasher.objective_, losses, rtol=1e-3)
     np.testing.assert_allclose(hasher.weights_, W, atol=2e-2)
     assert (np.diff(hasher.objective_) < 1e-6).all()
+
+
+def test_itq_epochs_matter(X):
+    one, many = (posh.ITQ(12, n_epochs=n, random_state=0).fit(X).encode(X) for n in (1, 20))
+    assert one != many
 
 
 @pytest.mark.parametrize("n_bits", [5, 24, 40])

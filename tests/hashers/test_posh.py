@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -150,6 +152,31 @@ def test_partial_fit_learns_a_stream_as_well_as_fit_learns_the_whole():
     Z = whole.preprocess_(X)
     assert loss(stream, Z, stream.weights_) == pytest.approx(loss(whole, Z, whole.weights_), rel=0.03)
     np.testing.assert_allclose(stream.weights_.T @ stream.weights_, np.eye(16), atol=1e-5)
+
+
+def test_a_refused_batch_changes_nothing(X):
+    hasher = posh.POSH(64, 6, random_state=0).partial_fit(X)
+    expected = hasher.encode(X)
+    bad = X.copy()
+    bad[0, 0] = 1e30
+    with pytest.raises(ValueError, match="on the scale of the training data"):
+        hasher.partial_fit(bad)
+    assert hasher.encode(X) == expected
+    assert hasher.n_seen_ == len(X)
+
+
+@pytest.mark.parametrize("lag", [0.0, 1.0])
+def test_partial_fit_learns_with_any_lag(X, lag):
+    hasher = posh.POSH(64, 6, lag=lag, random_state=0)
+    start = random_orthogonal(64, 24, hasher._rng())
+    assert np.abs(hasher.partial_fit(X).weights_ - start).max() > 0.01
+
+
+def test_a_copy_learns_on_its_own(X):
+    hasher = posh.POSH(64, 6, random_state=0).partial_fit(X)
+    moment = hasher.moment_.copy()
+    copy.copy(hasher).partial_fit(X + 1.0)
+    np.testing.assert_array_equal(hasher.moment_, moment)
 
 
 def test_partial_fit_goes_on_after_loading(X, tmp_path):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.metadata import version
 
@@ -35,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0
     """
     try:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, _stop)  # so that unfinished files are removed
         return _run(arguments)
     except BrokenPipeError:
         # The interpreter flushes stdout once more when it ends, and must not find the closed pipe again.
@@ -48,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         note(f"posh: error: {_one_line(error)}")
         return _USAGE if isinstance(error, UsageError) else _FAILED
+
+
+def _stop(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,6 +23,8 @@ from posh.errors import FormatError
 __all__ = ["Arrays", "data_dir", "is_stored", "read_array", "scratch", "store", "write_arrays"]
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+_STALE_SECONDS = 24 * 3600
 
 
 def data_dir(root: str | Path | None = None) -> Path:
@@ -65,6 +68,7 @@ def store(folder: Path, fill: Callable[[Path], None]) -> None:
 def scratch(parent: Path) -> Iterator[Path]:
     """Yield a new temporary folder inside ``parent``, gone at the end unless it was renamed."""
     parent.mkdir(parents=True, exist_ok=True)
+    _remove_stale(parent)
     work = Path(tempfile.mkdtemp(prefix=".partial-", dir=parent))
     # mkdtemp makes private folders; a data folder may be shared between users.
     work.chmod(0o755)
@@ -72,6 +76,14 @@ def scratch(parent: Path) -> Iterator[Path]:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _remove_stale(parent: Path) -> None:
+    """Remove what killed processes left behind; a day is longer than any fetch takes."""
+    for left in parent.glob(".partial-*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _STALE_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def write_arrays(folder: Path, arrays: Arrays) -> None:

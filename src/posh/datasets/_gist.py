@@ -7,7 +7,6 @@ Gabor-like filters, and each response is averaged over the cells of a 4 x 4 grid
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,6 +16,7 @@ import scipy.fft
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from posh._threads import cores
 from posh.datasets._dataset import Floats
 
 __all__ = ["gist"]
@@ -47,6 +47,7 @@ def gist(images: NDArray[Any], *, n_threads: int | None = None) -> Floats:
         (2, 512)
 
     """
+    images = np.asarray(images)
     _check(images)
     describe = _descriptor(*images.shape[1:3])
     out = np.empty((len(images), _SCALES * _ORIENTATIONS * _GRID**2), dtype=np.float32)
@@ -55,7 +56,7 @@ def gist(images: NDArray[Any], *, n_threads: int | None = None) -> Floats:
         out[start : start + _CHUNK] = describe(images[start : start + _CHUNK])
 
     starts = range(0, len(images), _CHUNK)
-    with ThreadPoolExecutor(n_threads or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores(n_threads)) as pool:
         for _ in tqdm(pool.map(work, starts), total=len(starts), desc="GIST", disable=None):
             pass
     return out
@@ -67,6 +68,8 @@ def _check(images: NDArray[Any]) -> None:
         raise ValueError(f"images must have shape (n, h, w) or (n, h, w, 3), got {shape}")
     if min(shape[1:3]) < _GRID:
         raise ValueError(f"images must be at least {_GRID} x {_GRID} pixels, got {shape[1]} x {shape[2]}")
+    if images.size and not images.min() >= 0:
+        raise ValueError(f"images must have intensities >= 0, got {images.min()}: shift or clip them")
 
 
 def _descriptor(height: int, width: int) -> Callable[[NDArray[Any]], Floats]:

@@ -20,9 +20,10 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import ThreadpoolController
 
 from posh import _validate, kernels, store
+from posh._progress import progress
+from posh._threads import cores, one_blas_thread
 from posh.codes import Codes, PackedCodes
 from posh.preprocess import Float32, Preprocess
 
@@ -40,6 +41,11 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     Learned attributes: ``weights_`` float32 (n_bits, d'), ``preprocess_`` (mean, scale, PCA),
     ``objective_`` (one value per epoch, empty for random methods), ``n_iter_`` and ``n_features_in_``.
+    A fit that fails or is interrupted leaves what was learned before as it was.
+
+    >>> import posh
+    >>> posh.Hasher.load is not posh.POSH.load   # the former reads a model of any class
+    True
     """
 
     n_bits: int
@@ -52,7 +58,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        _CLASSES[cls.__name__] = cls
+        own = _CLASSES.get(cls.__name__)
+        if own is None or not own.__module__.startswith("posh."):  # a file of ours loads as ours
+            _CLASSES[cls.__name__] = cls
 
     # What a subclass supplies ------------------------------------------------------------------
 
@@ -69,26 +77,20 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         """Return the number of PCA components when there are more features than bits."""
 
     @abstractmethod
-    def _empty(self, n: int) -> npt.NDArray[Any]:
-        """Allocate the code array of n vectors."""
-
-    @abstractmethod
-    def _binarize(self, scores: Float32, out: npt.NDArray[Any]) -> None:
-        """Write the codes of a tile of scores (rows, n_bits)."""
-
-    @abstractmethod
-    def _wrap(self, array: npt.NDArray[Any]) -> C:
-        """Make the value type of a complete code array."""
+    def _encode(self, X: npt.NDArray[Any], n_threads: int) -> C:
+        """Codes of checked vectors (n, d)."""
 
     # What users call -----------------------------------------------------------------------------
 
     def fit(self, X: npt.ArrayLike, y: Any = None) -> Self:
         """Learn from vectors (n, d); ``y`` is ignored, for scikit-learn's sake."""
         self._check_params()
-        X = self._check_vectors(X, reset=True, min_rows=2)
-        n_components = self._n_components() if X.shape[1] > self.n_bits else None
-        self.preprocess_ = Preprocess.fit(X, n_components)
-        weights, objective = self._learn(self.preprocess_(X), self._rng())
+        array = _validate.vectors(X, min_rows=2)
+        n_components = self._n_components() if array.shape[1] > self.n_bits else None
+        preprocess = Preprocess.fit(array, n_components)
+        weights, objective = self._learn(preprocess(array), self._rng())
+        validate_data(self, X, reset=True, skip_check_array=True)  # column names and n_features_in_
+        self.preprocess_ = preprocess
         self.weights_ = np.ascontiguousarray(weights, np.float32)
         self.objective_ = np.asarray(objective, np.float64)
         self.n_iter_ = max(1, len(objective))
@@ -96,30 +98,30 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def encode(self, X: npt.ArrayLike, *, n_threads: int | None = None) -> C:
         """Codes of vectors (n, d); ``n_threads`` (default: all cores) changes the time, never the result."""
-        check_is_fitted(self, "weights_")
-        X = self._check_vectors(X, reset=False, min_rows=0)
-        out = self._empty(len(X))
-        _for_each_tile(lambda rows: self._binarize(self._project(X[rows]), out[rows]), len(X), n_threads)
-        return self._wrap(out)
+        return self._encode(self._checked(X), cores(n_threads))
 
     def project(self, X: npt.ArrayLike) -> Float32:
         """Real-valued scores before winner-take-all, float32 (n, n_bits)."""
-        check_is_fitted(self, "weights_")
-        return self._project(self._check_vectors(X, reset=False, min_rows=0))
+        return self._project(self._checked(X))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted hasher to one safetensors file, atomically."""
-        check_is_fitted(self, "weights_")
-        store.save_model(path, type(self).__name__, self.get_params(deep=False), self._state())
+        self._require_fitted()
+        params = self.get_params(deep=False)
+        if not isinstance(params.get("random_state"), int | np.integer):
+            params["random_state"] = None  # a generator object: what it gave is in the weights already
+        store.save_model(path, type(self).__name__, params, self._state(), self._column_names())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a hasher of this class; ``Hasher.load`` reads any."""
-        name, params, state = store.load_model(path)
-        found = _CLASSES.get(name)
+        model = store.load_model(path)
+        found = _CLASSES.get(model.name)
         if found is None or not issubclass(found, cls):
-            raise store.FormatError(f"{Path(path)}: expected a {cls.__name__}, found {name}")
-        hasher = store.checked(path, lambda: found(**params)._restore(state))
+            raise store.FormatError(f"{Path(path)}: expected a {cls.__name__}, found {model.name}")
+        hasher = store.checked(path, lambda: found(**model.params)._restore(model.arrays))
+        if model.columns is not None:
+            hasher.feature_names_in_ = np.array(model.columns, object)
         assert isinstance(hasher, cls)
         return hasher
 
@@ -129,15 +131,27 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         seed = check_random_state(self.random_state).randint(0, 2**31 - 1, size=4)
         return np.random.default_rng(seed)
 
-    def _check_vectors(self, X: Any, *, reset: bool, min_rows: int) -> npt.NDArray[Any]:
-        expected = None if reset else self.n_features_in_
-        array = _validate.vectors(X, expected, min_rows=min_rows, model=type(self).__name__)
-        validate_data(self, X, reset=reset, skip_check_array=True)  # column names and n_features_in_
+    def _require_fitted(self) -> None:
+        check_is_fitted(self, "weights_")
+        self._check_params()
+        if self.n_bits != len(self.weights_):
+            raise ValueError(
+                f"n_bits was {len(self.weights_)} when fitted and is now {self.n_bits}: fit again"
+            )
+
+    def _checked(self, X: Any) -> npt.NDArray[Any]:
+        self._require_fitted()
+        array = _validate.vectors(X, self.n_features_in_, min_rows=0, model=type(self).__name__)
+        validate_data(self, X, reset=False, skip_check_array=True)  # column names
         return array
 
     def _project(self, X: npt.NDArray[Any]) -> Float32:
         Z = self.preprocess_(_padded(X))
         return np.asarray(Z @ self.weights_.T)[: len(X)]
+
+    def _column_names(self) -> list[str] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
 
     def _state(self) -> store.Arrays:
         state = self.preprocess_.state()
@@ -153,7 +167,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         shape = (self.n_bits, self.preprocess_.n_features_out)
         self.weights_ = store.expect(state, "weights_", np.float32, shape)
         self.objective_ = store.expect(state, "objective_", np.float64, (None,))
-        self.n_iter_ = int(store.expect(state, "n_iter", np.int64, ()))
+        self.n_iter_ = int(store.expect(state, "n_iter", np.int64, (), low=1))
         self.n_features_in_ = len(self.preprocess_.mean)
         return self
 
@@ -168,7 +182,12 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
 
 class SparseHasher(Hasher[Codes]):
-    """A hasher whose codes have exactly ``n_active`` of ``n_bits`` bits set (winner-take-all)."""
+    """A hasher whose codes have exactly ``n_active`` of ``n_bits`` bits set (winner-take-all).
+
+    >>> import posh
+    >>> isinstance(posh.FruitFly(), posh.SparseHasher)
+    True
+    """
 
     n_active: int
 
@@ -182,18 +201,23 @@ class SparseHasher(Hasher[Codes]):
     def _n_components(self) -> int:
         return self.n_active
 
-    def _empty(self, n: int) -> npt.NDArray[np.uint16]:
-        return np.empty((n, self.n_active), np.uint16)
+    def _encode(self, X: npt.NDArray[Any], n_threads: int) -> Codes:
+        out = np.empty((len(X), self.n_active), np.uint16)
 
-    def _binarize(self, scores: Float32, out: npt.NDArray[np.uint16]) -> None:
-        kernels.winners(scores, self.n_active, out)
+        def winners(rows: slice) -> None:
+            kernels.winners(self._project(X[rows]), self.n_active, out[rows])
 
-    def _wrap(self, array: npt.NDArray[np.uint16]) -> Codes:
-        return Codes(array, self.n_bits)
+        _for_each_tile(winners, len(X), n_threads)
+        return Codes.trusted(out, self.n_bits)
 
 
 class DenseHasher(Hasher[PackedCodes]):
-    """A hasher whose bits are the signs of the projection."""
+    """A hasher whose bits are the signs of the projection.
+
+    >>> import posh
+    >>> isinstance(posh.LSH(), posh.DenseHasher)
+    True
+    """
 
     def transform(self, X: npt.ArrayLike) -> npt.NDArray[np.uint8]:
         """Codes of vectors (n, d) as zeros and ones, uint8 (n, n_bits)."""
@@ -205,14 +229,14 @@ class DenseHasher(Hasher[PackedCodes]):
     def _n_components(self) -> int:
         return self.n_bits
 
-    def _empty(self, n: int) -> npt.NDArray[np.uint8]:
-        return np.empty((n, -(-self.n_bits // 8)), np.uint8)
+    def _encode(self, X: npt.NDArray[Any], n_threads: int) -> PackedCodes:
+        out = np.empty((len(X), -(-self.n_bits // 8)), np.uint8)
 
-    def _binarize(self, scores: Float32, out: npt.NDArray[np.uint8]) -> None:
-        out[:] = np.packbits(scores > 0, axis=1, bitorder="little")
+        def signs(rows: slice) -> None:
+            out[rows] = np.packbits(self._project(X[rows]) > 0, axis=1, bitorder="little")
 
-    def _wrap(self, array: npt.NDArray[np.uint8]) -> PackedCodes:
-        return PackedCodes(array, self.n_bits)
+        _for_each_tile(signs, len(X), n_threads)
+        return PackedCodes.trusted(out, self.n_bits)
 
 
 def _padded(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -220,16 +244,13 @@ def _padded(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.concatenate([X, np.repeat(X[-1:], missing, axis=0)]) if missing else X
 
 
-def _for_each_tile(work: Callable[[slice], None], n: int, n_threads: int | None) -> None:
-    threads = (
-        len(os.sched_getaffinity(0)) if n_threads is None else _validate.integer("n_threads", n_threads, 1)
-    )
+def _for_each_tile(work: Callable[[slice], None], n: int, n_threads: int) -> None:
     tiles = [slice(start, min(start + _TILE, n)) for start in range(0, n, _TILE)]
-    if len(tiles) <= 1:
+    if n <= _PAD:  # a few vectors: setting up threads would take longer than the work
         for tile in tiles:
             work(tile)
         return
     # Rows are shared out among our threads and BLAS runs single: two thread pools would fight for the cores.
-    with ThreadpoolController().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(work, tiles):
+    with one_blas_thread, ThreadPoolExecutor(n_threads) as pool:
+        for _ in progress(pool.map(work, tiles), "encoding", "tile", len(tiles)):
             pass

@@ -8,8 +8,8 @@ import numpy as np
 
 from posh import _validate, kernels
 from posh._progress import progress
+from posh.hashers._units import unit_rows
 from posh.hashers.base import SparseHasher
-from posh.hashers.spherical import unit_rows
 from posh.preprocess import Float32
 
 __all__ = ["BioHash"]

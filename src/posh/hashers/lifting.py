@@ -15,8 +15,8 @@ import scipy.linalg
 from posh import _validate, kernels
 from posh._progress import progress
 from posh.hashers._similarity import SimilarityMatching, dot, minimize_on_box
+from posh.hashers._units import unit_rows
 from posh.hashers.base import SparseHasher
-from posh.hashers.spherical import unit_rows
 from posh.preprocess import Float32
 
 __all__ = ["BOSL", "OSL"]
@@ -82,13 +82,13 @@ class BOSL(SparseHasher):
     def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
         X = unit_rows(Z)
         Y = X @ rng.standard_normal((X.shape[1], self.n_bits), np.float32)
-        H = one_hot(Y, self.n_active)
+        H = winner_matrix(Y, self.n_active)
         Y = _best_scale(X, np.clip(Y, 0, 1))
         multiplier = np.zeros_like(Y)
         objective = []
         for epoch in range(self.n_epochs):
             if epoch:
-                H = one_hot(Y + multiplier, self.n_active)
+                H = winner_matrix(Y + multiplier, self.n_active)
             problem = SimilarityMatching(X, H + multiplier)
             Y = minimize_on_box(problem, Y, self.n_steps, "BOSL")
             multiplier += H - Y
@@ -170,13 +170,13 @@ class OSL(SparseHasher):
 
     def _learn_codes(self, X: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
         X = X * np.float32(np.sqrt(self.n_active))
-        Y = one_hot(X @ rng.standard_normal((X.shape[1], self.n_bits), np.float32), self.n_active)
+        Y = winner_matrix(X @ rng.standard_normal((X.shape[1], self.n_bits), np.float32), self.n_active)
         similarity = dot(gram := X.T @ X, gram)
         cross, gram = X.T @ Y, Y.T @ Y
         objective = []
         for _ in progress(range(self.n_epochs), "OSL codes", "iteration"):
             gradient = 2.0 * (Y @ gram - X @ cross) + self._slope(Y, self.gamma)
-            towards = one_hot(-gradient, self.n_active) - Y
+            towards = winner_matrix(-gradient, self.n_active) - Y
             B, C, E = X.T @ towards, Y.T @ towards, towards.T @ towards
             C = C + C.T
             quadratic = 0.5 * (dot(C, C) - 2.0 * dot(B, B)) + dot(gram, E)
@@ -191,10 +191,10 @@ class OSL(SparseHasher):
 
     def _learn_weights(self, X: Float32, Y: Float32, n_inputs: int) -> Float32:
         gram, cross = X.T @ X, Y.T @ X
-        W = one_hot(cross, n_inputs)
+        W = winner_matrix(cross, n_inputs)
         for _ in progress(range(4 * self.n_epochs), "OSL weights", "iteration"):
             gradient = W @ gram - cross + self._slope(W, self.beta)
-            towards = one_hot(-gradient, n_inputs) - W
+            towards = winner_matrix(-gradient, n_inputs) - W
             # Rows do not depend on each other: each takes its own exact step.
             slope = np.einsum("ij,ij->i", gradient, towards)
             bend = np.einsum("ij,ij->i", towards @ gram, towards)
@@ -211,7 +211,7 @@ class OSL(SparseHasher):
         return weight * float(((Y + np.float32(_SMOOTH)) ** np.float32(self.p)).sum()) if weight else 0.0
 
 
-def one_hot(scores: npt.NDArray[Any], n_active: int) -> Float32:
+def winner_matrix(scores: npt.NDArray[Any], n_active: int) -> Float32:
     """Winner-take-all as float32 zeros and ones, of the shape of the scores."""
     scores = np.ascontiguousarray(scores, np.float32)
     hot = np.zeros_like(scores)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils.validation import validate_data
 
 from posh import _validate, kernels
 from posh._progress import progress
@@ -29,9 +31,9 @@ class POSH(SparseHasher):
     ----------
     n_bits, n_active : the paper's D and α.
     n_epochs, batch_size : passes over the data, and vectors per mini-batch.
-    lag : W is recomputed once the vectors seen since the last time exceed this fraction of all seen.
-        M moves by no more than that fraction in between, so the time goes down and the result stays.
-        0 recomputes after every mini-batch, to the letter of Algorithm 1.
+    lag : W is recomputed once the number of vectors seen has grown by this fraction since the last time,
+        and at the end. M hardly moves in between, so the time goes down and the result stays. 0 recomputes
+        W after every mini-batch, as Algorithm 1 does.
     random_state : int, ``RandomState`` or None.
 
     Attributes
@@ -79,23 +81,25 @@ class POSH(SparseHasher):
         The mean follows the stream: M and the mean are kept so that the centred M is exact at any time.
         The first call needs at least two vectors, from which the scale is taken.
         """
-        self._check_params()
         first = not hasattr(self, "weights_")
-        X = self._check_vectors(X, reset=first, min_rows=2 if first else 1)
-        if X.shape[1] > self.n_bits:
+        self._check_params() if first else self._require_fitted()
+        array = _validate.vectors(X, min_rows=2) if first else self._checked(X)
+        if array.shape[1] > self.n_bits:
             raise ValueError(
-                f"expected at most n_bits={self.n_bits} columns for partial_fit, got {X.shape[1]}: "
+                f"expected at most n_bits={self.n_bits} columns for partial_fit, got {array.shape[1]}: "
                 "reduce them first (sklearn.decomposition.IncrementalPCA) or use fit"
             )
         if first:
-            self.preprocess_ = Preprocess.fit(X)
-            self._start(X.shape[1], self._rng())
-            self.objective_ = np.empty(0)
+            preprocess = Preprocess.fit(array)
+            moments = _Moments.start(self.n_bits, array.shape[1], self._rng())
         else:
-            self._follow_mean(X)
-        loss = self._epoch(self.preprocess_(X))
-        self.objective_ = np.append(self.objective_, loss)
+            preprocess, moments = self._following(array)
+        loss = moments.visit(preprocess(array), self)
+        validate_data(self, X, reset=first, skip_check_array=True)
+        self.objective_ = np.append([] if first else self.objective_, loss)
         self.n_iter_ = len(self.objective_)
+        self.preprocess_ = preprocess
+        self._adopt(moments)
         return self
 
     def _check_params(self) -> None:
@@ -105,40 +109,24 @@ class POSH(SparseHasher):
         _validate.real("lag", self.lag, 0.0, 1.0)
 
     def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
-        self._start(Z.shape[1], rng)
+        moments = _Moments.start(self.n_bits, Z.shape[1], rng)
         Z = Z[rng.permutation(len(Z))]
-        objective = [self._epoch(Z) for _ in progress(range(self.n_epochs), "POSH")]
-        self._refresh()
-        return self.weights_, objective
+        objective = [moments.visit(Z, self) for _ in progress(range(self.n_epochs), "POSH")]
+        moments.refresh()
+        self._adopt(moments)
+        return moments.weights, objective
 
-    def _start(self, n_features: int, rng: np.random.Generator) -> None:
-        self.weights_ = random_orthogonal(self.n_bits, n_features, rng)
-        self.moment_ = np.zeros_like(self.weights_)
-        self.counts_ = np.zeros(self.n_bits, np.int64)
-        self.n_seen_ = self._n_at_refresh = 0
+    def _adopt(self, moments: _Moments) -> None:
+        self.weights_, self.moment_, self.counts_ = moments.weights, moments.moment, moments.counts
+        self.n_seen_, self._n_at_refresh = moments.n_seen, moments.n_at_refresh
 
-    def _epoch(self, Z: Float32) -> float:
-        """Visit every row once and return the mean of ‖h − W z‖²."""
-        gain = 0.0
-        for start in range(0, len(Z), self.batch_size):
-            gain += self._accumulate(Z[start : start + self.batch_size])
-            if self.n_seen_ - self._n_at_refresh > self.lag * self.n_seen_:
-                self._refresh()
-        # ‖h − Wz‖² = n_active − 2 h·Wz + ‖z‖², because WᵀW = I.
-        return self.n_active - (2.0 * gain - float(np.vdot(Z, Z))) / len(Z)
-
-    def _refresh(self) -> None:
-        self.weights_ = procrustes(self.moment_, previous=self.weights_)
-        self._n_at_refresh = self.n_seen_
-
-    def _accumulate(self, batch: Float32) -> float:
-        """Add Σ h zᵀ of a mini-batch to M and return Σ h·Wz."""
-        scores = batch @ self.weights_.T
-        codes = Codes(kernels.winners(scores, self.n_active), self.n_bits)
-        self.moment_ += codes.to_csr().T @ batch
-        self.counts_ += np.bincount(codes.active.ravel(), minlength=self.n_bits)
-        self.n_seen_ += len(batch)
-        return float(np.take_along_axis(scores, codes.active.astype(np.int64), axis=1).sum(dtype=np.float64))
+    def _following(self, X: npt.NDArray[Any]) -> tuple[Preprocess, _Moments]:
+        """What was learned so far, as if it had been centred at the mean that includes X."""
+        old, n = self.preprocess_, self.n_seen_
+        shift = (X.mean(axis=0, dtype=np.float64) - old.mean) * (len(X) / (n + len(X)))
+        moment = self.moment_ - np.outer(self.counts_, shift / old.scale).astype(np.float32)
+        moments = _Moments(self.weights_, moment, self.counts_.copy(), n, self._n_at_refresh)
+        return Preprocess(old.mean + shift, old.scale), moments
 
     def _state(self) -> Arrays:
         seen = np.array([self.n_seen_, self._n_at_refresh])
@@ -147,12 +135,47 @@ class POSH(SparseHasher):
     def _restore(self, state: Arrays) -> Self:
         super()._restore(state)
         self.moment_ = expect(state, "moment_", np.float32, self.weights_.shape)
-        self.counts_ = expect(state, "counts_", np.int64, (self.n_bits,))
-        self.n_seen_, self._n_at_refresh = expect(state, "n_seen", np.int64, (2,)).tolist()
+        self.counts_ = expect(state, "counts_", np.int64, (self.n_bits,), low=0)
+        self.n_seen_, self._n_at_refresh = expect(state, "n_seen", np.int64, (2,), low=1).tolist()
         return self
 
-    def _follow_mean(self, X: npt.NDArray[Any]) -> None:
-        old = self.preprocess_
-        shift = (X.mean(axis=0, dtype=np.float64) - old.mean) * (len(X) / (self.n_seen_ + len(X)))
-        self.preprocess_ = Preprocess(old.mean + shift, old.scale)
-        self.moment_ -= np.outer(self.counts_, shift / old.scale).astype(np.float32)
+
+@dataclass
+class _Moments:
+    """What Algorithm 1 carries along: W, M = Σ h zᵀ, how often each bit won, and when W was last computed."""
+
+    weights: Float32
+    moment: Float32
+    counts: npt.NDArray[np.int64]
+    n_seen: int = 0
+    n_at_refresh: int = 0
+
+    @classmethod
+    def start(cls, n_bits: int, n_features: int, rng: np.random.Generator) -> _Moments:
+        """A random W, and nothing seen."""
+        weights = random_orthogonal(n_bits, n_features, rng)
+        return cls(weights, np.zeros_like(weights), np.zeros(n_bits, np.int64))
+
+    def visit(self, Z: Float32, params: POSH) -> float:
+        """Visit every row of Z (n, d) once and return the mean of ‖h − W z‖²."""
+        gain = 0.0
+        for start in range(0, len(Z), params.batch_size):
+            gain += self._accumulate(Z[start : start + params.batch_size], params.n_active)
+            if self.n_seen >= (1.0 + params.lag) * self.n_at_refresh:
+                self.refresh()
+        # ‖h − Wz‖² = n_active − 2 h·Wz + ‖z‖², because WᵀW = I.
+        return params.n_active - (2.0 * gain - float(np.vdot(Z, Z))) / len(Z)
+
+    def refresh(self) -> None:
+        """Solve the Procrustes problem for the present M."""
+        self.weights = procrustes(self.moment, previous=self.weights)
+        self.n_at_refresh = self.n_seen
+
+    def _accumulate(self, batch: Float32, n_active: int) -> float:
+        """Add Σ h zᵀ of a mini-batch to M and return Σ h·Wz."""
+        scores = batch @ self.weights.T
+        codes = Codes.trusted(kernels.winners(scores, n_active), scores.shape[1])
+        self.moment += codes.to_csr().T @ batch
+        self.counts += np.bincount(codes.active.ravel(), minlength=codes.n_bits)
+        self.n_seen += len(batch)
+        return float(np.take_along_axis(scores, codes.active.astype(np.int64), axis=1).sum(dtype=np.float64))

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from posh import _validate, kernels
+from posh import _validate
 from posh._progress import progress
 from posh.codes import Codes
+from posh.hashers._units import nearest_units, unit_rows
 from posh.hashers.base import SparseHasher
 from posh.preprocess import Float32
 
-__all__ = ["SphericalHash", "unit_rows"]
+__all__ = ["SphericalHash"]
 
 
 class SphericalHash(SparseHasher):
@@ -77,21 +78,3 @@ class SphericalHash(SparseHasher):
                 moved[idle] = Z[rng.integers(len(Z), size=int(idle.sum()))]
             W = moved
         return W, objective
-
-
-def nearest_units(Z: Float32, W: Float32, tile: int = 1024) -> tuple[Any, Float32]:
-    """For each row of Z (n, d): the row of W with the largest product (ties: the lower), and that product."""
-    winner = np.empty(len(Z), np.uint16)
-    best = np.empty(len(Z), np.float32)
-    for start in range(0, len(Z), tile):
-        rows = slice(start, start + tile)
-        scores = Z[rows] @ W.T
-        winner[rows] = kernels.winners(scores, 1)[:, 0]
-        best[rows] = np.take_along_axis(scores, winner[rows, None].astype(np.int64), axis=1)[:, 0]
-    return winner, best
-
-
-def unit_rows(A: Float32) -> Float32:
-    """Rows divided by their length; zero rows stay zero."""
-    length = np.linalg.norm(A, axis=1, keepdims=True)
-    return np.asarray(np.divide(A, length, out=np.zeros_like(A), where=length > 0))

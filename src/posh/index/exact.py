@@ -13,7 +13,7 @@ from posh.codes import Codes, PackedCodes
 __all__ = ["Hits", "search"]
 
 _DOCUMENTS = 8192  # base codes expanded to floats at once
-_QUERIES = 256
+_SCORES = 1 << 24  # scores held at once
 
 
 class Hits(NamedTuple):
@@ -35,37 +35,37 @@ def search(base: Codes | PackedCodes, queries: Codes | PackedCodes, k: int) -> H
     """
     if type(base) is not type(queries) or base.n_bits != queries.n_bits:
         raise ValueError(f"expected queries like the base, {base}, got {queries}")
+    if len(base) == 0:
+        raise ValueError("expected at least one base code to search, got none")
     k = _validate.integer("k", k, 1, len(base), " (the number of base codes)")
     ids = np.empty((len(queries), k), np.int64)
     scores = np.empty((len(queries), k), np.int32)
-    for start in range(0, len(queries), _QUERIES):
-        rows = slice(start, start + _QUERIES)
-        ids[rows], scores[rows] = _best(_scores(base, _expand(queries[rows])), k)
+    step = max(1, _SCORES // len(base))
+    for start in range(0, len(queries), step):
+        rows = slice(start, start + step)
+        ids[rows], scores[rows] = _best(_scores(base, queries[rows]), k)
     return Hits(ids, scores)
 
 
 def _expand(codes: Codes | PackedCodes) -> npt.NDArray[np.float32]:
-    """Vectors whose products are the scores: 0/1 for sparse codes, a shifted ±1 for dense ones."""
-    if isinstance(codes, Codes):
-        return codes.to_dense(np.float32)
-    signs = 2.0 * codes.to_dense(np.float32) - 1.0
-    # With one more coordinate of √n_bits, the product is n_bits + (equal − different) = 2 equal.
-    last = np.full((len(codes), 1), np.sqrt(codes.n_bits), np.float32)
-    return np.asarray(np.hstack([signs, last]) / np.sqrt(2.0), np.float32)
+    """Vectors whose products give the scores: zeros and ones for sparse codes, signs for dense ones."""
+    dense = codes.to_dense(np.float32)
+    return np.asarray(dense if isinstance(codes, Codes) else 2.0 * dense - 1.0, np.float32)
 
 
-def _scores(base: Codes | PackedCodes, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
-    parts = [
-        np.rint(queries @ _expand(base[start : start + _DOCUMENTS]).T)
-        for start in range(0, len(base), _DOCUMENTS)
-    ]
-    return np.concatenate(parts, axis=1).astype(np.int32)
+def _scores(base: Codes | PackedCodes, queries: Codes | PackedCodes) -> npt.NDArray[np.int64]:
+    scores = np.empty((len(queries), len(base)), np.int64)
+    left = _expand(queries)
+    for start in range(0, len(base), _DOCUMENTS):
+        block = base[start : start + _DOCUMENTS]
+        scores[:, start : start + len(block)] = np.rint(left @ _expand(block).T)
+    return scores if isinstance(base, Codes) else (base.n_bits + scores) // 2
 
 
-def _best(scores: npt.NDArray[np.int32], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+def _best(scores: npt.NDArray[np.int64], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     n = scores.shape[1]
     # One integer per document that orders by score, then by the lower id; negated, as partition is ascending.
-    keys = np.arange(n, dtype=np.int64) - scores.astype(np.int64) * n
+    keys = np.arange(n) - scores * n
     if k < n:
         keys = np.partition(keys, k - 1, axis=1)[:, :k]
     keys.sort(axis=1)

@@ -1,0 +1,29 @@
+"""Unit vectors, and which of them is nearest."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import kernels
+from posh.preprocess import Float32
+
+_ROWS = 1024
+
+
+def unit_rows(A: Float32) -> Float32:
+    """Rows divided by their length; zero rows stay zero."""
+    length = np.linalg.norm(A, axis=1, keepdims=True)
+    return np.asarray(np.divide(A, length, out=np.zeros_like(A), where=length > 0))
+
+
+def nearest_units(Z: Float32, W: Float32) -> tuple[npt.NDArray[np.uint16], Float32]:
+    """For each row of Z (n, d): the row of W with the largest product (ties: the lower), and that product."""
+    winner = np.empty(len(Z), np.uint16)
+    best = np.empty(len(Z), np.float32)
+    for start in range(0, len(Z), _ROWS):
+        rows = slice(start, start + _ROWS)
+        scores = Z[rows] @ W.T
+        winner[rows] = kernels.winners(scores, 1)[:, 0]
+        best[rows] = np.take_along_axis(scores, winner[rows, None].astype(np.int64), axis=1)[:, 0]
+    return winner, best
