@@ -3,8 +3,8 @@
     python -m benchmarks.accuracy [--data mnist mnist-gist cifar10-gist] [--report docs/accuracy.md]
 
 One trial: the protocol of the paper's appendix with 5,000 training vectors (the first of the permuted base)
-and seed 0. Results are appended to results/accuracy.jsonl as they come; what is there is not computed
-again, so a run that was interrupted goes on where it stopped.
+and seed 0. Results are appended to results/accuracy.jsonl as they come; what is there with the same
+parameters is not computed again, so a run that was interrupted goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ def hasher_for(method: str, size: int) -> posh.Hasher:
     return SPARSE[method](N_BITS, size, random_state=SEED)
 
 
+def shown_params(hasher: posh.Hasher) -> dict[str, object]:
+    return {name: value for name, value in hasher.get_params().items() if value is not None}
+
+
 def read_results() -> dict[tuple[str, str, int], dict]:
     lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
     rows = [json.loads(line) for line in lines]
@@ -64,20 +68,21 @@ def measure(data: posh.datasets.Dataset, method: str, size: int) -> dict:
         "map_high": high,
         "precision": precision,
         "fit_seconds": fit_seconds,
-        "params": {name: value for name, value in hasher.get_params().items() if value is not None},
+        "params": shown_params(hasher),
     }
 
 
 def run(names: list[str]) -> None:
     done = read_results()
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
     )
     RESULTS.parent.mkdir(exist_ok=True)
     for name in names:
         data = posh.datasets.load(name)
         for method, size in ((m, s) for m in [*DENSE, *SPARSE] for s in SIZES):
-            if (name, method, size) in done:
+            params = shown_params(hasher_for(method, size))
+            if done.get((name, method, size), {}).get("params") == params:
                 continue
             row = {"data": name, "method": method, "size": size, **measure(data, method, size)}
             row |= {"commit": commit.stdout.strip(), "environment": environment()}

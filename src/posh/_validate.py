@@ -1,4 +1,4 @@
-"""The only place where arrays and scalars are checked and messages are worded.
+"""Checks that several modules share, and their wording.
 
 Every message says what was expected, what came, and what to do about it.
 """
