@@ -1,6 +1,6 @@
 """Encoding against the matrix product that it cannot do without, and the memory it takes.
 
-    python -m benchmarks.encode [--rows 1000000] [--json]
+    python -m benchmarks.encode [--rows 1000000] [--output results/encode.json]
 
 The rate is that of ``encode`` relative to a bare float32 product of the same tiles on the same number of
 threads. Memory is the peak of the process during ``encode``, less the input and the codes.
@@ -77,10 +77,12 @@ def measure(n_rows: int) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--output", type=Path, help="also write the result as JSON")
     arguments = parser.parse_args()
-    result = measure(arguments.rows)
-    print(json.dumps(result, indent=None if arguments.json else 2))
+    text = json.dumps(measure(arguments.rows), indent=1)
+    if arguments.output:
+        arguments.output.write_text(text + "\n")
+    print(text)
 
 
 if __name__ == "__main__":

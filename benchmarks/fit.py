@@ -4,9 +4,10 @@ The rival is Algorithm 1 as the paper lists it: NumPy in float64, an SVD of M af
 Its slips are mended (the listing does not run as printed), its arithmetic is not changed. Both start
 from their own random matrix, as a user would see them; accuracy is MAP@1000 on MNIST.
 
-    python -m benchmarks.fit [--epochs 50] [--active 64] [--json]
+    python -m benchmarks.fit [--epochs 50] [--active 64] [--output results/fit.json]
 
-With 50 epochs the rival takes a quarter of an hour.
+Ours is measured before and after the rival and the mean is taken. With 50 epochs the rival takes a quarter
+of an hour.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
@@ -70,13 +72,13 @@ def measure(n_active: int, n_epochs: int) -> dict[str, object]:
     start = time.perf_counter()
     W = listing_fit(X.astype(np.float64) - X.mean(axis=0), n_active, n_epochs, seed=0)
     theirs = time.perf_counter() - start
-    best = min(before, ours())
+    own = (before + ours()) / 2
     return {
         "epochs": n_epochs,
         "active": n_active,
         "listing_seconds": theirs,
-        "posh_seconds": best,
-        "ratio": theirs / best,
+        "posh_seconds": own,
+        "ratio": theirs / own,
         "listing_map": mean_average_precision(with_weights(hasher, W), data),
         "posh_map": mean_average_precision(hasher, data),
         "environment": environment(),
@@ -87,12 +89,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--active", type=int, default=64)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--output", type=Path, help="also write the result as JSON")
     arguments = parser.parse_args()
     result = measure(arguments.active, arguments.epochs)
-    if arguments.json:
-        print(json.dumps(result))
-        return
+    if arguments.output:
+        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
     print(f"MNIST {N_TRAIN} x 784, D = {N_BITS}, alpha = {arguments.active}, {arguments.epochs} epochs")
     print(f"listing  {result['listing_seconds']:8.1f} s   MAP@1000 {result['listing_map']:.2f}")
     print(f"posh     {result['posh_seconds']:8.1f} s   MAP@1000 {result['posh_map']:.2f}")
