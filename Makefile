@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench sanitize clean
 
 demo: $(READY)
 	$(BIN)/posh demo
@@ -19,8 +19,17 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python -m benchmarks.fit
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m benchmarks.encode
+	$(BIN)/python -m benchmarks.search --data glove-100 cifar10-patches
+
+# ASan and UBSan on the kernels alone: Python's own memory would drown what they find.
+sanitize: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check cmake ninja
+	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+	  -DPOSH_SANITIZE=address,undefined
+	$(BIN)/cmake --build build/sanitize
+	build/sanitize/search_driver
 
 clean:
 	rm -rf $(VENV) build demo

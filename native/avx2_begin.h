@@ -4,8 +4,8 @@
 // keeps one copy of each, might hand that copy to the kernels for older CPUs. So: include standard headers
 // before this one, and give every function of ours in between internal linkage.
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,bmi"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,bmi,bmi2,popcnt"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,bmi")
+#pragma GCC target("avx2,fma,bmi,bmi2,popcnt")
 #endif

@@ -1,25 +1,15 @@
 // The door to Python: compares shapes, releases the GIL, calls. No algorithm and no prose.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
+#include "bindings.h"
 
 #include <stdexcept>
-
-#include "kernels.h"
-
-namespace nb = nanobind;
-
-namespace {
-
-template <class T>
-using Matrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 const posh::Kernels& kernel_named(const std::string& name) {
   for (std::size_t i = 0; i < posh::n_kernels; ++i)
     if (name == posh::kernels[i].name && posh::kernels[i].supported()) return posh::kernels[i];
   throw std::invalid_argument("kernel: name");
 }
+
+namespace {
 
 std::vector<std::string> kernel_names() {
   std::vector<std::string> names;
@@ -42,4 +32,6 @@ void winners(Matrix<const float> scores, Matrix<std::uint16_t> out, const std::s
 NB_MODULE(_native, m) {
   m.def("kernel_names", kernel_names);
   m.def("winners", winners, nb::arg("scores").noconvert(), nb::arg("out").noconvert(), nb::arg("kernel"));
+  bind_search(m);
+  bind_tables(m);
 }

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "threads.h"
+
 namespace posh {
 
 // The `n_active` largest of each row's `n_bits` scores, as ascending bit numbers.
@@ -17,10 +19,87 @@ namespace posh {
 using WinnersFn = void (*)(const float* scores, std::size_t n_rows, std::size_t n_bits,
                            std::size_t n_active, std::uint16_t* winners);
 
+// Bit-sliced documents: plane b holds bit b of every document, 64 documents to a word.
+// Documents come in blocks of 256: bits past n_docs in the last block exist and are ignored.
+struct Segment {
+  const std::uint64_t* planes;  // (n_bits, stride) words, stride >= 4 * ceil(n_docs / 256), n_bits * stride < 2^32
+  std::size_t stride;
+  std::size_t n_docs;
+  std::int64_t first_slot;      // document i has the slot first_slot + i, below 2^47; segments do not overlap
+  const std::uint64_t* live;    // ceil(n_docs / 64) words, 1 = may be found; null = all of them
+  const std::uint64_t* filter;  // likewise, for this search
+};
+
+// Sets the bits of documents first_doc, …, first_doc + n_codes - 1, which must be clear.
+//   IN     codes   (n_codes, n_active), row-major, distinct bit numbers in each row
+//   INOUT  planes  (n_bits, stride) words
+void pack(const std::uint16_t* codes, std::size_t n_codes, std::size_t n_active, std::size_t first_doc,
+          std::size_t stride, std::uint64_t* planes);
+
+struct Search {
+  const Segment* segments;
+  std::size_t n_segments, n_bits;
+  const std::uint16_t* queries;  // (n_queries, n_active), row-major, distinct bit numbers in each row
+  std::size_t n_queries, n_active;
+  const std::int64_t* offsets;   // query q visits the segments visits[offsets[q]], …, visits[offsets[q + 1] - 1];
+  const std::int32_t* visits;    //   null: every query visits every segment
+  std::size_t k;
+  std::size_t n_threads;
+  Poll poll;                     // may be null
+};
+
+// The k documents that share the most bits with each query, among the live ones that pass the filter in
+// the segments it visits. Equal overlaps: the lower slot first. No overlap at all is a result as well.
+//   OUT ids     (n_queries, k) slots;  -1 where fewer than k documents exist
+//   OUT scores  (n_queries, k) overlaps;  -1 likewise
+// Returns false, with OUT undefined, if poll asked to stop.
+using OverlapTopkFn = bool (*)(const Search& search, std::int64_t* ids, std::int32_t* scores);
+
+// Scores that are sums over a code's bits: bias[doc] + the sum of the query's table at the document's bits.
+struct TableSearch {
+  const std::uint16_t* codes;    // (n_docs, n_active), row-major
+  std::size_t n_docs, n_active;
+  const float* tables;           // (n_queries, n_bits), row-major, finite
+  std::size_t n_queries, n_bits;
+  const float* bias;             // (n_docs), or null
+  const std::uint64_t* passing;  // ceil(n_docs / 64) words, 1 = may be found; null = all of them
+  std::size_t k;
+  std::size_t n_threads;
+  Poll poll;
+};
+
+// The k documents with the highest scores, for fewer than 2^32 documents. Equal scores: the lower slot first.
+//   OUT ids     (n_queries, k);  -1 where fewer than k documents pass
+//   OUT scores  (n_queries, k);  -inf likewise
+// Returns false, with OUT undefined, if poll asked to stop.
+using TableTopkFn = bool (*)(const TableSearch& search, std::int64_t* ids, float* scores);
+
+// The scores of given documents: slots (n_queries, k), -1 gives -inf.
+bool table_scores(const TableSearch& search, const std::int64_t* slots, float* scores);
+
+struct HammingSearch {
+  const std::uint8_t* codes;     // (n_docs, n_bytes), row-major
+  std::size_t n_docs, n_bytes, n_bits;
+  const std::uint8_t* queries;   // (n_queries, n_bytes), row-major
+  std::size_t n_queries;
+  const std::uint64_t* passing;  // as in TableSearch
+  std::size_t k;
+  std::size_t n_threads;
+  Poll poll;
+};
+
+// The k documents with the most bits equal to the query's. Equal numbers: the lower slot first.
+//   OUT ids, scores  (n_queries, k);  -1 where fewer than k documents pass
+// Returns false, with OUT undefined, if poll asked to stop.
+using HammingTopkFn = bool (*)(const HammingSearch& search, std::int64_t* ids, std::int32_t* scores);
+
 struct Kernels {
   const char* name;
   bool (*supported)();
   WinnersFn winners;
+  OverlapTopkFn overlap_topk;
+  TableTopkFn table_topk;
+  HammingTopkFn hamming_topk;
 };
 
 // All implementations that were compiled in, slowest first; the last supported one is the default.
@@ -30,5 +109,13 @@ extern const std::size_t n_kernels;
 void winners_scalar(const float*, std::size_t, std::size_t, std::size_t, std::uint16_t*);
 void winners_portable(const float*, std::size_t, std::size_t, std::size_t, std::uint16_t*);
 void winners_avx2(const float*, std::size_t, std::size_t, std::size_t, std::uint16_t*);
+bool overlap_topk_scalar(const Search&, std::int64_t*, std::int32_t*);
+bool overlap_topk_portable(const Search&, std::int64_t*, std::int32_t*);
+bool overlap_topk_avx2(const Search&, std::int64_t*, std::int32_t*);
+bool table_topk_scalar(const TableSearch&, std::int64_t*, float*);
+bool table_topk_portable(const TableSearch&, std::int64_t*, float*);
+bool hamming_topk_scalar(const HammingSearch&, std::int64_t*, std::int32_t*);
+bool hamming_topk_portable(const HammingSearch&, std::int64_t*, std::int32_t*);
+bool hamming_topk_avx2(const HammingSearch&, std::int64_t*, std::int32_t*);
 
 }  // namespace posh

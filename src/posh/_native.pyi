@@ -1,5 +1,63 @@
+from collections.abc import Sequence
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 
+_Codes: TypeAlias = npt.NDArray[np.uint16]
+_Words: TypeAlias = npt.NDArray[np.uint64]
+_Ids: TypeAlias = npt.NDArray[np.int64]
+_Scores: TypeAlias = npt.NDArray[np.int32]
+_Segment: TypeAlias = tuple[_Words, int, int, _Words | None, _Words | None]
+
 def kernel_names() -> list[str]: ...
-def winners(scores: npt.NDArray[np.float32], out: npt.NDArray[np.uint16], kernel: str) -> None: ...
+def winners(scores: npt.NDArray[np.float32], out: _Codes, kernel: str) -> None: ...
+def pack(codes: _Codes, first_doc: int, planes: _Words) -> None: ...
+def overlap_topk(
+    segments: Sequence[_Segment],
+    n_bits: int,
+    queries: _Codes,
+    ids: _Ids,
+    scores: _Scores,
+    n_threads: int,
+    kernel: str,
+) -> None: ...
+def overlap_topk_lists(
+    segments: Sequence[_Segment],
+    n_bits: int,
+    queries: _Codes,
+    offsets: _Ids,
+    visits: npt.NDArray[np.int32],
+    ids: _Ids,
+    scores: _Scores,
+    n_threads: int,
+    kernel: str,
+) -> None: ...
+def table_topk(
+    codes: _Codes,
+    tables: npt.NDArray[np.float32],
+    bias: npt.NDArray[np.float32] | None,
+    passing: _Words | None,
+    ids: _Ids,
+    scores: npt.NDArray[np.float32],
+    n_threads: int,
+    kernel: str,
+) -> None: ...
+def table_scores(
+    codes: _Codes,
+    tables: npt.NDArray[np.float32],
+    bias: npt.NDArray[np.float32] | None,
+    slots: _Ids,
+    scores: npt.NDArray[np.float32],
+    n_threads: int,
+) -> None: ...
+def hamming_topk(
+    codes: npt.NDArray[np.uint8],
+    queries: npt.NDArray[np.uint8],
+    n_bits: int,
+    passing: _Words | None,
+    ids: _Ids,
+    scores: _Scores,
+    n_threads: int,
+    kernel: str,
+) -> None: ...

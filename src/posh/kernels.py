@@ -82,3 +82,70 @@ def winners(
         raise ValueError(f"expected out of shape {(len(scores), n_active)}, got {out.shape}")
     _native.winners(scores, out, active())
     return out
+
+
+def table_topk(
+    codes: npt.NDArray[np.uint16],
+    tables: npt.NDArray[np.float32],
+    k: int,
+    *,
+    bias: npt.NDArray[np.float32] | None = None,
+    passing: npt.NDArray[np.uint64] | None = None,
+    n_threads: int = 1,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Find the k codes with the largest sums of each query's table over their set bits.
+
+    ``codes`` is uint16 (n, n_active), ``tables`` float32 (m, n_bits), ``bias`` float32 (n,) is added to the
+    sums, ``passing`` is a bitmap of the codes that may be found. Slots and scores are (m, k), best first,
+    then the lower slot; -1 and -inf where fewer than k codes are left.
+
+    >>> import numpy as np, posh.kernels
+    >>> codes = np.array([[0, 2], [1, 2]], np.uint16)
+    >>> posh.kernels.table_topk(codes, np.float32([[1, 5, 2]]), k=1)
+    (array([[1]]), array([[7.]], dtype=float32))
+    """
+    ids, scores = np.empty((len(tables), k), np.int64), np.empty((len(tables), k), np.float32)
+    _native.table_topk(codes, tables, bias, passing, ids, scores, n_threads, active())
+    return ids, scores
+
+
+def table_scores(
+    codes: npt.NDArray[np.uint16],
+    tables: npt.NDArray[np.float32],
+    slots: npt.NDArray[np.int64],
+    *,
+    bias: npt.NDArray[np.float32] | None = None,
+    n_threads: int = 1,
+) -> npt.NDArray[np.float32]:
+    """Sums as in :func:`table_topk`, but of given codes: ``slots`` is int64 (m, c), -1 gives -inf.
+
+    >>> import numpy as np, posh.kernels
+    >>> codes = np.array([[0, 2], [1, 2]], np.uint16)
+    >>> posh.kernels.table_scores(codes, np.float32([[1, 5, 2]]), np.array([[1, 0, -1]]))
+    array([[  7.,   3., -inf]], dtype=float32)
+    """
+    scores = np.empty(slots.shape, np.float32)
+    _native.table_scores(codes, tables, bias, slots, scores, n_threads)
+    return scores
+
+
+def hamming_topk(
+    codes: npt.NDArray[np.uint8],
+    queries: npt.NDArray[np.uint8],
+    n_bits: int,
+    k: int,
+    *,
+    passing: npt.NDArray[np.uint64] | None = None,
+    n_threads: int = 1,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Find the k packed codes, uint8 (n, n_bytes), with the most bits equal to each query's (m, n_bytes).
+
+    Slots and numbers of equal bits are (m, k), best first, then the lower slot; -1 where fewer are left.
+
+    >>> import numpy as np, posh.kernels
+    >>> posh.kernels.hamming_topk(np.uint8([[1], [3]]), np.uint8([[3]]), n_bits=4, k=2)
+    (array([[1, 0]]), array([[4, 3]], dtype=int32))
+    """
+    ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.int32)
+    _native.hamming_topk(codes, queries, n_bits, passing, ids, scores, n_threads, active())
+    return ids, scores

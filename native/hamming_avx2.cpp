@@ -1,0 +1,20 @@
+// Hamming distances by words, compiled for CPUs that count bits in one instruction.
+#if defined(__x86_64__)
+#include <algorithm>
+#include <vector>
+
+#include "best_keys.h"
+#include "kernels.h"
+
+#include "avx2_begin.h"
+#include "hamming.h"
+
+namespace posh {
+
+bool hamming_topk_avx2(const HammingSearch& s, std::int64_t* ids, std::int32_t* scores) {
+  return hamming_topk<ByWords>(s, ids, scores);
+}
+
+}  // namespace posh
+#include "avx2_end.h"
+#endif

@@ -1,0 +1,35 @@
+// Exact search without intrinsics: 128 documents per vector of the compiler, which is SSE2, NEON or two words.
+#include <cstring>
+
+#include "overlap_scan.h"
+#include "overlap_search.h"
+
+namespace posh {
+namespace {
+
+struct Portable {
+  static constexpr std::size_t n_words = 2;
+  using Vector = std::uint64_t __attribute__((vector_size(16)));
+  Vector bits;
+
+  static Portable none() { return {Vector{0, 0}}; }
+  static Portable all() { return {~Vector{0, 0}}; }
+  static Portable load(const std::uint64_t* words) {
+    Portable docs;
+    std::memcpy(&docs.bits, words, sizeof docs.bits);
+    return docs;
+  }
+  void store(std::uint64_t* words) const { std::memcpy(words, &bits, sizeof bits); }
+  bool any() const { return (bits[0] | bits[1]) != 0; }
+  Portable operator&(Portable other) const { return {bits & other.bits}; }
+  Portable operator|(Portable other) const { return {bits | other.bits}; }
+  Portable operator^(Portable other) const { return {bits ^ other.bits}; }
+};
+
+}  // namespace
+
+bool overlap_topk_portable(const Search& search, std::int64_t* ids, std::int32_t* scores) {
+  return search_tiles(search, Scan<Portable>::scan, ids, scores);
+}
+
+}  // namespace posh

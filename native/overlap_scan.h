@@ -1,0 +1,233 @@
+// One query against one tile of bit-sliced documents: the algorithm, written once for every instruction set.
+//
+// The planes of the query's bits are added with carry-save adders into vertical counters: sums[0] holds the
+// lowest bit of every document's overlap, sums[1] the next. Comparing these with a threshold takes one
+// operation per counter, and only documents that pass are looked at one by one.
+//
+// `Docs` is a vector of bits, one per document, that supplies & | ^ and
+//   static constexpr size_t n_words;   static Docs none(), all(), load(const uint64_t*);
+//   void store(uint64_t*) const;       bool any() const;
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+// The counters stay in registers only if everything that touches them is one function.
+#define POSH_INLINE __attribute__((always_inline)) inline
+
+namespace posh {
+
+constexpr std::size_t max_tile_words = 32;
+constexpr std::size_t max_found = 64 * max_tile_words + 2;
+
+struct Tile {
+  const std::uint64_t* planes;   // the first word of plane 0
+  std::size_t stride;
+  std::size_t n_words;           // a multiple of 4, at most max_tile_words
+  const std::uint64_t* allowed;  // n_words, 1 = may be found
+};
+
+struct Found {
+  std::uint32_t position, score;
+};
+
+// The allowed documents that share at least `threshold` bits with the query, by ascending position.
+// Those which k others of the tile exceed may be left out.
+//   IN  query    (n_active) bit numbers;  0 <= threshold <= n_active
+//   OUT offsets  scratch of n_active entries
+//   OUT found    room for max_found entries; returns how many were written
+using ScanFn = std::size_t (*)(const Tile& tile, const std::uint16_t* query, std::size_t n_active,
+                               std::uint32_t threshold, std::size_t k, std::uint32_t* offsets, Found* found);
+
+constexpr int max_counters = 17;     // 65536 active bits
+constexpr int max_unrolled = 64;     // longer queries are added in a loop
+
+constexpr int counters_for(std::size_t n_planes) {
+  int n = 0;
+  for (; n_planes; n_planes >>= 1) ++n;
+  return n;
+}
+
+template <class Docs>
+struct Scan {
+  // sum + a + b = the new sum + 2 * the carry that is returned.
+  POSH_INLINE static Docs full_adder(Docs& sum, Docs a, Docs b) {
+    const Docs differ = a ^ b;
+    const Docs carry = (a & b) | (sum & differ);
+    sum = sum ^ differ;
+    return carry;
+  }
+
+  // Adds 2^Levels planes to sums[0 .. Levels) and returns the carry into sums[Levels].
+  template <int Levels>
+  POSH_INLINE static Docs add_planes(Docs* sums, const std::uint64_t* words, const std::uint32_t* offsets) {
+    if constexpr (Levels == 0) {
+      return Docs::load(words + *offsets);
+    } else {
+      const Docs first = add_planes<Levels - 1>(sums, words, offsets);
+      const Docs second = add_planes<Levels - 1>(sums, words, offsets + (1 << (Levels - 1)));
+      return full_adder(sums[Levels - 1], first, second);
+    }
+  }
+
+  POSH_INLINE static void add_carry(Docs carry, Docs* sums, int from, int to) {
+    for (int level = from; level < to; ++level) {
+      const Docs sum = sums[level];
+      sums[level] = sum ^ carry;
+      carry = sum & carry;
+    }
+  }
+
+  // A number of planes known to the compiler keeps the counters in registers.
+  template <int Planes, int Counters>
+  POSH_INLINE static void add_unrolled(Docs* sums, const std::uint64_t* words, const std::uint32_t* offsets) {
+    constexpr int levels = counters_for(Planes) - 1, group = 1 << levels;
+    const Docs carry = add_planes<levels>(sums, words, offsets);
+    add_carry(carry, sums, levels, Counters);
+    if constexpr (Planes > group) add_unrolled<Planes - group, Counters>(sums, words, offsets + group);
+  }
+
+  template <int Levels>
+  static void add_looped(Docs* sums, int n_counters, const std::uint64_t* words, const std::uint32_t* offsets,
+                         std::size_t n_planes) {
+    constexpr std::size_t group = std::size_t{1} << Levels;
+    for (; n_planes >= group; n_planes -= group, offsets += group) {
+      const Docs carry = add_planes<Levels>(sums, words, offsets);
+      add_carry(carry, sums, Levels, n_counters);
+    }
+    if constexpr (Levels > 0) add_looped<Levels - 1>(sums, n_counters, words, offsets, n_planes);
+  }
+
+  // Documents whose counter is >= threshold: from the lowest bit up, a higher bit overrules.
+  POSH_INLINE static Docs at_least(std::uint32_t threshold, const Docs* sums, int n_counters) {
+    Docs passing = Docs::all();
+    for (int level = 0; level < n_counters; ++level) {
+      if (threshold >> level & 1)
+        passing = passing & sums[level];
+      else
+        passing = passing | sums[level];
+    }
+    return passing;
+  }
+
+  struct Blocks {
+    std::size_t n_words;
+    int n_counters;
+    bool any;                                                       // whether some document passed
+    alignas(64) std::uint64_t passing[max_tile_words];
+    alignas(64) std::uint64_t sums[max_tile_words * max_counters];  // (n_blocks, n_counters, Docs::n_words)
+
+    std::uint64_t* sums_of(std::size_t word) { return sums + word / Docs::n_words * Docs::n_words * n_counters; }
+  };
+
+  // Every block is stored, whether or not a document passed: a branch on that would be mispredicted.
+  // Planes = 0 stands for any number.
+  template <int Planes>
+  static void collect(const Tile tile, std::uint32_t threshold, const std::uint32_t* offsets, std::size_t n_planes,
+                      Blocks& out) {
+    const int n_counters = counters_for(Planes ? Planes : n_planes);
+    Docs any = Docs::none();
+    for (std::size_t word = 0; word < tile.n_words; word += Docs::n_words) {
+      const Docs allowed = Docs::load(tile.allowed + word);
+      if (!allowed.any()) {
+        allowed.store(out.passing + word);
+        continue;
+      }
+      Docs sums[Planes ? counters_for(Planes) : max_counters];
+      for (int level = 0; level < n_counters; ++level) sums[level] = Docs::none();
+      if constexpr (Planes)
+        add_unrolled<Planes, counters_for(Planes)>(sums, tile.planes + word, offsets);
+      else
+        add_looped<6>(sums, n_counters, tile.planes + word, offsets, n_planes);
+      const Docs passing = allowed & at_least(threshold, sums, n_counters);
+      any = any | passing;
+      passing.store(out.passing + word);
+      for (int level = 0; level < n_counters; ++level)
+        sums[level].store(out.sums + word * n_counters + level * Docs::n_words);
+    }
+    out.n_words = tile.n_words;
+    out.n_counters = n_counters;
+    out.any = any.any();
+  }
+
+  static std::size_t count(const std::uint64_t* words, std::size_t n_words) {
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < n_words; ++i) n += __builtin_popcountll(words[i]);
+    return n;
+  }
+
+  // Writes which of the passing documents have a counter >= threshold, and returns their number.
+  static std::size_t select(Blocks& blocks, std::uint32_t threshold, std::uint64_t* selected) {
+    for (std::size_t word = 0; word < blocks.n_words; word += Docs::n_words) {
+      Docs sums[max_counters];
+      for (int level = 0; level < blocks.n_counters; ++level)
+        sums[level] = Docs::load(blocks.sums_of(word) + level * Docs::n_words);
+      (Docs::load(blocks.passing + word) & at_least(threshold, sums, blocks.n_counters)).store(selected + word);
+    }
+    return count(selected, blocks.n_words);
+  }
+
+  // Leaves out what k others exceed, so that a flood costs a few counts and not a visit to each document.
+  static void keep_best(Blocks& blocks, std::size_t k) {
+    if (count(blocks.passing, blocks.n_words) <= 2 * k + 16) return;
+    std::uint64_t selected[max_tile_words];
+    std::uint32_t threshold = 0;
+    for (int level = blocks.n_counters; level-- > 0;) {
+      const std::uint32_t higher = threshold | std::uint32_t{1} << level;
+      if (select(blocks, higher, selected) >= k) threshold = higher;
+    }
+    select(blocks, threshold, blocks.passing);
+  }
+
+  // Positions of the set bits. Two per word are written whatever there is: most have no more, and a branch
+  // on their exact number would be mispredicted.
+  static std::size_t list_passing(const Blocks& blocks, Found* found) {
+    constexpr std::uint64_t last = std::uint64_t{1} << 63;  // ctz(0) is undefined
+    std::size_t n = 0;
+    for (std::size_t word = 0; word < blocks.n_words; ++word) {
+      std::uint64_t left = blocks.passing[word];
+      std::size_t next = n;
+      n += __builtin_popcountll(left);
+      do {
+        for (int twice = 0; twice < 2; ++twice, left &= left - 1)
+          found[next++].position = static_cast<std::uint32_t>(64 * word + __builtin_ctzll(left | last));
+      } while (left);
+    }
+    return n;
+  }
+
+  static std::size_t extract(Blocks& blocks, Found* found) {
+    const std::size_t n = list_passing(blocks, found);
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::size_t word = found[i].position / 64, bit = found[i].position % 64;
+      const std::uint64_t* sums = blocks.sums_of(word) + word % Docs::n_words;
+      std::uint32_t score = 0;
+      for (int level = blocks.n_counters; level-- > 0;) score = 2 * score + (sums[level * Docs::n_words] >> bit & 1);
+      found[i].score = score;
+    }
+    return n;
+  }
+
+  using CollectFn = void (*)(Tile, std::uint32_t, const std::uint32_t*, std::size_t, Blocks&);
+
+  template <int... Planes>
+  static CollectFn collect_for(std::size_t n_planes, std::integer_sequence<int, Planes...>) {
+    static constexpr CollectFn table[] = {collect<Planes>...};
+    return table[n_planes < sizeof...(Planes) ? n_planes : 0];
+  }
+
+  static std::size_t scan(const Tile& tile, const std::uint16_t* query, std::size_t n_active,
+                          std::uint32_t threshold, std::size_t k, std::uint32_t* offsets, Found* found) {
+    const auto stride = static_cast<std::uint32_t>(tile.stride);
+    for (std::size_t i = 0; i < n_active; ++i) offsets[i] = query[i] * stride;
+    Blocks blocks;
+    const CollectFn collect = collect_for(n_active, std::make_integer_sequence<int, max_unrolled + 1>());
+    collect(tile, threshold, offsets, n_active, blocks);
+    if (!blocks.any) return 0;
+    keep_best(blocks, k);
+    return extract(blocks, found);
+  }
+};
+
+}  // namespace posh

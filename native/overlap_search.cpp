@@ -1,0 +1,195 @@
+// Which tile meets which query, when, and on which thread; what a scan finds goes to the query's Best.
+#include "overlap_search.h"
+
+#include <array>
+#include <cmath>
+
+#include "best.h"
+#include "overlap_plan.h"
+
+namespace posh {
+namespace {
+
+constexpr std::size_t slab_words = 16 * 1024;      // the planes of a tile: 128 KB, the L2 cache holds the next as well
+constexpr std::size_t line_words = 8;              // a cache line: the smallest tile
+constexpr std::size_t batch = 64;                  // fewer queries do not pay for keeping a slab in the cache
+constexpr std::size_t max_queries_at_once = 1024;
+constexpr std::size_t max_kept_at_once = 1 << 22;  // documents of all queries of a task together
+constexpr std::size_t sample_step = 16;            // every 16th tile is enough to guess a threshold
+constexpr std::size_t min_k_to_guess = 32;
+constexpr std::size_t min_tiles_to_guess = 64;
+
+const std::array<std::uint64_t, max_tile_words> everything = [] {
+  std::array<std::uint64_t, max_tile_words> words;
+  words.fill(~std::uint64_t{0});
+  return words;
+}();
+
+// Part i of n, all as equal as can be.
+Range part(std::size_t total, std::size_t i, std::size_t n) { return {total * i / n, total * (i + 1) / n}; }
+
+std::size_t block_words(const Segment& segment) { return (segment.n_docs + 255) / 256 * 4; }
+
+// Some queries against some segments, on one thread.
+class Task {
+ public:
+  Task(const Search& search, const Plan& plan, ScanFn scan, Cancellation& cancellation, Range queries, Range places)
+      : search_(search), plan_(plan), scan_(scan), cancellation_(cancellation), queries_(queries), places_(places),
+        everyone_(queries.size()), offsets_(search.n_active) {
+    std::iota(everyone_.begin(), everyone_.end(), queries.begin);
+    if (queries.size() >= batch)
+      tile_words_ = std::clamp(slab_words / search.n_bits / line_words * line_words, line_words, max_tile_words);
+  }
+
+  // The best documents of each query, in the order of the queries.
+  std::vector<Best> run() {
+    const bool guess = !search_.offsets && search_.k >= min_k_to_guess &&
+                       plan_.n_docs(places_) >= min_tiles_to_guess * 64 * tile_words_;
+    if (guess) return scan_guessing();
+    std::vector<Best> best(queries_.size(), Best(search_.k, search_.n_active, 0));
+    scan_segments(best, everyone_, 1);
+    return best;
+  }
+
+ private:
+  // The threshold that a sample suggests spares the many documents that are good only in the beginning.
+  // Queries that found too little with it are done again without.
+  std::vector<Best> scan_guessing() {
+    const double expected = static_cast<double>(search_.k) / sample_step;
+    const auto k = static_cast<std::size_t>(expected + 2.0 * std::sqrt(expected) + 1.0);
+    std::vector<Best> sample(queries_.size(), Best(k, search_.n_active, 0)), best;
+    scan_segments(sample, everyone_, sample_step);
+    for (const Best& guess : sample)
+      best.emplace_back(search_.k, search_.n_active, guess.complete() ? guess.threshold() - 1 : 0);
+    scan_segments(best, everyone_, 1);
+    std::vector<std::size_t> again;
+    for (const std::size_t q : everyone_)
+      if (Best& found = best[q - queries_.begin]; !found.complete() && found.threshold() > 0) {
+        found = Best(search_.k, search_.n_active, 0);
+        again.push_back(q);
+      }
+    scan_segments(best, again, 1);
+    return best;
+  }
+
+  // Every step-th tile of the segments against the queries in `whom`.
+  void scan_segments(std::vector<Best>& best, const std::vector<std::size_t>& whom, std::size_t step) {
+    std::size_t n_tiles = 0;
+    for (std::size_t place = places_.begin; place < places_.end && !cancellation_.requested(); ++place) {
+      const std::vector<std::size_t>& visitors = search_.offsets ? plan_.visitors(place) : whom;
+      const auto first = std::lower_bound(visitors.begin(), visitors.end(), queries_.begin);
+      const auto last = std::lower_bound(first, visitors.end(), queries_.end);
+      const std::size_t n = last - first, share = n < batch ? 0 : (search_.n_bits + n - 1) / n;
+      for (std::size_t word = 0; word < block_words(plan_.segment(place)); word += tile_words_) {
+        if (n_tiles++ % step) continue;
+        const Tile tile = tile_at(place, word), next = tile_after(place, word);
+        const std::uint64_t slot = plan_.segment(place).first_slot + 64 * word;
+        for (std::size_t i = 0; i < n; ++i) {
+          if (share)
+            prefetch_planes(next, {std::min(i * share, search_.n_bits), std::min((i + 1) * share, search_.n_bits)});
+          else
+            prefetch_query(next, query(first[i]));
+          scan_tile(tile, slot, query(first[i]), best[first[i] - queries_.begin]);
+        }
+      }
+    }
+  }
+
+  const std::uint16_t* query(std::size_t q) const { return search_.queries + q * search_.n_active; }
+
+  Tile tile_at(std::size_t place, std::size_t word) const {
+    const Segment& segment = plan_.segment(place);
+    const std::vector<std::uint64_t>& allowed = plan_.allowed(place);
+    return {segment.planes + word, segment.stride, std::min(tile_words_, block_words(segment) - word),
+            allowed.empty() ? everything.data() : allowed.data() + word};
+  }
+
+  // Without words at the end; with lists also at the end of a segment, as others visit the next one.
+  Tile tile_after(std::size_t place, std::size_t word) const {
+    if (word + tile_words_ < block_words(plan_.segment(place))) return tile_at(place, word + tile_words_);
+    return search_.offsets || place + 1 == places_.end ? Tile{} : tile_at(place + 1, 0);
+  }
+
+  // In a batch each query asks for a share of all planes of the next tile, which the L2 cache then holds.
+  // Inlined, like the next: compilers take a function that only prefetches for one without effect.
+  POSH_INLINE static void prefetch_planes(const Tile& tile, Range planes) {
+    for (std::size_t plane = planes.begin; plane < planes.end; ++plane)
+      for (std::size_t i = 0; i < tile.n_words; i += line_words)
+        __builtin_prefetch(tile.planes + plane * tile.stride + i, 0, 2);
+  }
+
+  // Otherwise it asks for those that it will read itself.
+  POSH_INLINE void prefetch_query(const Tile& tile, const std::uint16_t* query) const {
+    for (std::size_t j = 0; j < search_.n_active; ++j)
+      for (std::size_t i = 0; i < tile.n_words; i += line_words)
+        __builtin_prefetch(tile.planes + query[j] * tile.stride + i);
+  }
+
+  void scan_tile(const Tile& tile, std::uint64_t slot, const std::uint16_t* query, Best& best) {
+    if (best.threshold() > search_.n_active) return;  // nothing can be better than what it has
+    best.prefetch();
+    const std::size_t n =
+        scan_(tile, query, search_.n_active, best.threshold(), search_.k, offsets_.data(), found_.data());
+    for (std::size_t i = 0; i < n; ++i) best.add(found_[i].score, slot + found_[i].position);
+  }
+
+  const Search& search_;
+  const Plan& plan_;
+  ScanFn scan_;
+  Cancellation& cancellation_;
+  Range queries_, places_;
+  std::size_t tile_words_ = max_tile_words;
+  std::vector<std::size_t> everyone_;
+  std::vector<std::uint32_t> offsets_;
+  std::array<Found, max_found> found_;
+};
+
+void write_results(const Best& best, std::size_t k, std::int64_t* ids, std::int32_t* scores) {
+  std::fill(ids, ids + k, -1);
+  std::fill(scores, scores + k, -1);
+  best.each(k, [=](std::size_t rank, std::size_t score, std::uint64_t slot) {
+    ids[rank] = static_cast<std::int64_t>(slot);
+    scores[rank] = static_cast<std::int32_t>(score);
+  });
+}
+
+}  // namespace
+
+bool search_tiles(const Search& search, ScanFn scan, std::int64_t* ids, std::int32_t* scores) {
+  const Plan plan(search);
+  Cancellation cancellation(search.poll);
+  // Threads share the queries if there are many, and the segments if not.
+  const std::size_t per_task = std::clamp(max_kept_at_once / search.k, std::size_t{1}, max_queries_at_once);
+  const std::size_t n_ranges = std::max({std::size_t{1}, (search.n_queries + per_task - 1) / per_task,
+                                         std::min(search.n_threads, search.n_queries / batch)});
+  const std::size_t n_parts = std::clamp((search.n_threads + n_ranges - 1) / n_ranges, std::size_t{1},
+                                         std::max<std::size_t>(1, search.n_segments));
+
+  std::vector<std::vector<Best>> parts(n_parts > 1 ? n_ranges * n_parts : 0);
+  run_tasks(n_ranges * n_parts, search.n_threads, cancellation, [&](std::size_t task) {
+    const Range queries = part(search.n_queries, task / n_parts, n_ranges);
+    const Range places = part(search.n_segments, task % n_parts, n_parts);
+    std::vector<Best> best = Task(search, plan, scan, cancellation, queries, places).run();
+    if (n_parts > 1) {
+      parts[task] = std::move(best);
+      return;
+    }
+    for (std::size_t q = queries.begin; q < queries.end; ++q)
+      write_results(best[q - queries.begin], search.k, ids + q * search.k, scores + q * search.k);
+  });
+  if (cancellation.requested()) return false;
+
+  for (std::size_t range = 0; n_parts > 1 && range < n_ranges; ++range) {
+    const Range queries = part(search.n_queries, range, n_ranges);
+    for (std::size_t q = queries.begin; q < queries.end; ++q) {
+      Best best(search.k, search.n_active, 0);
+      for (std::size_t i = range * n_parts; i < (range + 1) * n_parts; ++i)
+        parts[i][q - queries.begin].each(
+            search.k, [&](std::size_t, std::size_t score, std::uint64_t slot) { best.add(score, slot); });
+      write_results(best, search.k, ids + q * search.k, scores + q * search.k);
+    }
+  }
+  return true;
+}
+
+}  // namespace posh

@@ -1,0 +1,102 @@
+// Scoring codes by a table: the score of a document is the sum of the query's table over its set bits,
+// plus a bias of its own. Asymmetric scoring (the table is the query's projection) and decoder distances
+// (the table is the decoder times the query, the bias the length of the decoded vector) are both this.
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "best_keys.h"
+#include "kernels.h"
+#include "score_key.h"
+
+namespace posh {
+namespace {
+
+float score_of(const TableSearch& s, const float* table, std::size_t slot) {
+  const std::uint16_t* code = s.codes + slot * s.n_active;
+  float sum = s.bias ? s.bias[slot] : 0.0f;
+  for (std::size_t j = 0; j < s.n_active; ++j) sum += table[code[j]];
+  return sum;
+}
+
+// Codes may be mapped from a file that nobody has checked: a wrong bit must not be read at.
+bool in_table(const TableSearch& s, std::size_t slot) {
+  const std::uint16_t* code = s.codes + slot * s.n_active;
+  return std::all_of(code, code + s.n_active, [&](std::uint16_t bit) { return bit < s.n_bits; });
+}
+
+// The scores of n documents from `first` on: the specification.
+struct OneByOne {
+  static void scores(const TableSearch& s, const float* table, std::size_t first, std::size_t n, float* out) {
+    for (std::size_t i = 0; i < n; ++i) out[i] = score_of(s, table, first + i);
+  }
+};
+
+// An addition has to wait for the one before it: four independent sums keep the adder busy.
+struct FourAtATime {
+  static void scores(const TableSearch& s, const float* table, std::size_t first, std::size_t n, float* out) {
+    std::size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+      const std::uint16_t* code = s.codes + (first + i) * s.n_active;
+      float sum[4] = {};
+      if (s.bias) std::copy_n(s.bias + first + i, 4, sum);
+      for (std::size_t j = 0; j < s.n_active; ++j)
+        for (std::size_t lane = 0; lane < 4; ++lane) sum[lane] += table[code[lane * s.n_active + j]];
+      std::copy_n(sum, 4, out + i);
+    }
+    OneByOne::scores(s, table, first + i, n - i, out + i);
+  }
+};
+
+void write(const TableSearch& s, const float* table, BestKeys& best, std::int64_t* ids, float* scores) {
+  std::fill_n(ids, s.k, -1);
+  std::fill_n(scores, s.k, -std::numeric_limits<float>::infinity());
+  for (const std::uint64_t key : best.sorted()) {
+    const std::uint32_t slot = BestKeys::slot(key);
+    *ids++ = slot;
+    *scores++ = score_of(s, table, slot);
+  }
+}
+
+template <class Scorer>
+bool topk(const TableSearch& s, std::int64_t* ids, float* scores) {
+  constexpr std::size_t tile = 2048;
+  Cancellation cancellation(s.poll);
+  run_tasks(s.n_queries, s.n_threads, cancellation, [&](std::size_t query) {
+    const float* table = s.tables + query * s.n_bits;
+    BestKeys best(s.k);
+    float buffer[tile];
+    for (std::size_t first = 0; first < s.n_docs && !cancellation.requested(); first += tile) {
+      const std::size_t n = std::min(tile, s.n_docs - first);
+      Scorer::scores(s, table, first, n, buffer);
+      for (std::size_t i = 0; i < n; ++i)
+        if (passes(s.passing, first + i)) best.add(score_key(buffer[i], static_cast<std::uint32_t>(first + i)));
+    }
+    write(s, table, best, ids + query * s.k, scores + query * s.k);
+  });
+  return !cancellation.requested();
+}
+
+}  // namespace
+
+bool table_topk_scalar(const TableSearch& s, std::int64_t* ids, float* scores) {
+  return topk<OneByOne>(s, ids, scores);
+}
+
+bool table_topk_portable(const TableSearch& s, std::int64_t* ids, float* scores) {
+  return topk<FourAtATime>(s, ids, scores);
+}
+
+bool table_scores(const TableSearch& s, const std::int64_t* slots, float* scores) {
+  Cancellation cancellation(s.poll);
+  run_tasks(s.n_queries, s.n_threads, cancellation, [&](std::size_t query) {
+    const float* table = s.tables + query * s.n_bits;
+    for (std::size_t i = query * s.k; i < (query + 1) * s.k; ++i)
+      scores[i] = slots[i] < 0 || !in_table(s, static_cast<std::size_t>(slots[i]))
+                      ? -std::numeric_limits<float>::infinity()
+                      : score_of(s, table, static_cast<std::size_t>(slots[i]));
+  });
+  return !cancellation.requested();
+}
+
+}  // namespace posh

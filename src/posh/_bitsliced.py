@@ -1,0 +1,132 @@
+"""Bit-sliced segments of codes, and exact search over them: the memory is NumPy's, the work is native.
+
+A segment stores up to 32,768 documents as one bitmap per bit: word ``w`` of plane ``b`` holds bit ``b`` of
+the documents 64 w, …, 64 w + 63. Segments are plain arrays, so they can be mapped from a file; a search never
+writes to them.
+
+>>> import numpy as np
+>>> planes = empty_planes(n_bits=4, n_docs=3)
+>>> pack(np.array([[0, 2], [1, 2], [1, 3]], np.uint16), planes)
+>>> overlap_topk([Segment(planes, n_docs=3)], np.array([[0, 2]], np.uint16), k=2)
+(array([[0, 1]]), array([[2, 1]], dtype=int32))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import _native, kernels
+
+__all__ = [
+    "MAX_DOCS",
+    "Segment",
+    "empty_planes",
+    "overlap_topk",
+    "overlap_topk_lists",
+    "pack",
+    "stride_words",
+]
+
+MAX_DOCS = 32_768
+"""Documents in a full segment: one plane of them is a page of 4 KB."""
+
+_LINE_WORDS = 8  # a cache line
+_BLOCK_DOCS = 256  # the kernels read whole blocks
+
+Ids = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.int32]
+Words = npt.NDArray[np.uint64]
+
+
+class Segment(NamedTuple):
+    """Documents that lie together; document ``i`` has the slot ``first_slot + i``.
+
+    ``planes`` is uint64 (n_bits, stride), see :func:`empty_planes`. ``live`` and ``filter`` are bitmaps,
+    uint64 (at least n_docs / 64,), whose zeros are never found; ``None`` keeps all documents.
+    """
+
+    planes: Words
+    n_docs: int
+    first_slot: int = 0
+    live: Words | None = None
+    filter: Words | None = None
+
+
+def stride_words(n_docs: int) -> int:
+    """Words per plane for ``n_docs`` documents: whole cache lines, and an odd number of them.
+
+    The planes of an even number of lines share few sets of the cache (a power of two: just one), and push
+    each other out.
+
+    >>> stride_words(32_768), stride_words(1024), stride_words(100)
+    (520, 24, 8)
+    """
+    blocks = -(-n_docs // _BLOCK_DOCS)
+    lines = -(-blocks * _BLOCK_DOCS // (64 * _LINE_WORDS))
+    return (lines | 1) * _LINE_WORDS
+
+
+def empty_planes(n_bits: int, n_docs: int) -> Words:
+    """Zeroed planes for ``n_docs`` documents, uint64 (n_bits, stride), aligned to a cache line."""
+    stride = stride_words(n_docs)
+    raw = np.zeros(n_bits * stride + _LINE_WORDS, np.uint64)
+    start = -raw.ctypes.data // 8 % _LINE_WORDS
+    return raw[start : start + n_bits * stride].reshape(n_bits, stride)
+
+
+def pack(codes: npt.NDArray[np.uint16], planes: Words, first_doc: int = 0) -> None:
+    """Write ``codes``, uint16 (n, n_active), as the documents ``first_doc``, …; their bits must be clear."""
+    _native.pack(codes, first_doc, planes)
+
+
+def overlap_topk(
+    segments: Sequence[Segment], queries: npt.NDArray[np.uint16], k: int, n_threads: int = 1
+) -> tuple[Ids, Scores]:
+    """Find the k documents that share the most bits with each query, best first, then the lower slot.
+
+    ``queries`` is uint16 (m, a), bit numbers; ``a`` need not be the documents' number of active bits.
+    Returns the slots, int64 (m, k), and the overlaps, int32 (m, k); both are -1 where fewer than ``k``
+    documents are left. Whatever the number of threads, the result is the same.
+    """
+    ids, scores = _results(len(queries), k)
+    _native.overlap_topk(list(segments), _n_bits(segments), queries, ids, scores, n_threads, kernels.active())
+    return ids, scores
+
+
+def overlap_topk_lists(
+    segments: Sequence[Segment],
+    queries: npt.NDArray[np.uint16],
+    offsets: npt.NDArray[np.int64],
+    visits: npt.NDArray[np.int32],
+    k: int,
+    n_threads: int = 1,
+) -> tuple[Ids, Scores]:
+    """Like :func:`overlap_topk`, but query ``q`` visits only some segments, in whatever order.
+
+    Their numbers are ``visits[offsets[q] : offsets[q + 1]]``; int64 (m + 1,) and int32.
+
+    >>> import numpy as np
+    >>> code = np.array([[1, 2]], np.uint16)
+    >>> segments = [Segment(empty_planes(4, 1), 1, first_slot=slot) for slot in (0, 10)]
+    >>> for segment in segments:
+    ...     pack(code, segment.planes)
+    >>> overlap_topk_lists(segments, code, np.array([0, 1]), np.array([1], np.int32), k=2)
+    (array([[10, -1]]), array([[ 2, -1]], dtype=int32))
+    """
+    ids, scores = _results(len(queries), k)
+    _native.overlap_topk_lists(
+        list(segments), _n_bits(segments), queries, offsets, visits, ids, scores, n_threads, kernels.active()
+    )
+    return ids, scores
+
+
+def _n_bits(segments: Sequence[Segment]) -> int:
+    return len(segments[0].planes) if segments else kernels.MAX_BITS
+
+
+def _results(m: int, k: int) -> tuple[Ids, Scores]:
+    return np.empty((m, k), np.int64), np.empty((m, k), np.int32)

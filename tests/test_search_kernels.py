@@ -1,0 +1,323 @@
+"""Exact search over bit-sliced segments: every kernel, on one and two threads, against plain NumPy."""
+
+from __future__ import annotations
+
+import _thread
+import multiprocessing
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posh import _bitsliced, _native, kernels
+from posh._bitsliced import Segment, empty_planes, overlap_topk, overlap_topk_lists, pack, stride_words
+
+KERNELS = kernels.available()
+FAST = [name for name in KERNELS if name != "scalar"]
+THREADS = [1, 2]
+
+
+@pytest.fixture(autouse=True)
+def fastest_again():
+    yield
+    kernels.use(None)
+
+
+def random_codes(rng: np.random.Generator, n: int, n_bits: int, n_active: int) -> np.ndarray:
+    """Codes uint16 (n, n_active) whose low bits are more frequent, as in real data."""
+    weights = rng.random((n, n_bits)) * np.linspace(1.0, 0.6, n_bits)
+    chosen = np.argpartition(-weights, n_active - 1, axis=1)[:, :n_active]
+    return np.sort(chosen, axis=1).astype(np.uint16)
+
+
+def bitmap(mask: np.ndarray) -> np.ndarray:
+    """Boolean (n,) as words of 64 documents, the lowest bit first."""
+    padded = np.zeros(-(-len(mask) // 64) * 64, bool)
+    padded[: len(mask)] = mask
+    return np.packbits(padded, bitorder="little").view("<u8").astype(np.uint64)
+
+
+def segments_of(
+    codes: np.ndarray,
+    n_bits: int,
+    sizes: Sequence[int],
+    live: np.ndarray | None = None,
+    keep: np.ndarray | None = None,
+) -> list[Segment]:
+    """Consecutive documents in segments of the given sizes, read-only."""
+    segments, start = [], 0
+    for size in sizes:
+        rows = slice(start, start + size)
+        planes = empty_planes(n_bits, size)
+        pack(codes[rows], planes)
+        planes.flags.writeable = False
+        bitmaps = [None if mask is None else bitmap(mask[rows]) for mask in (live, keep)]
+        segments.append(Segment(planes, size, start, *bitmaps))
+        start += size
+    assert start == len(codes)
+    return segments
+
+
+def reference(
+    codes: np.ndarray, queries: np.ndarray, n_bits: int, k: int, allowed: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Overlaps by a product of dense matrices, the order by a stable sort; ``allowed`` is (n,) or (m, n)."""
+    base, asked = np.zeros((len(codes), n_bits), np.float32), np.zeros((len(queries), n_bits), np.float32)
+    np.put_along_axis(base, codes.astype(np.int64), 1, axis=1)
+    np.put_along_axis(asked, queries.astype(np.int64), 1, axis=1)
+    overlaps = np.where(allowed, (asked @ base.T).astype(np.int32), -1)
+    overlaps = np.pad(overlaps, [(0, 0), (0, max(0, k - len(codes)))], constant_values=-1)
+    ids = np.argsort(-overlaps, axis=1, kind="stable")[:, :k]
+    scores = np.take_along_axis(overlaps, ids, axis=1)
+    return np.where(scores >= 0, ids, -1), scores
+
+
+def check(found: tuple[np.ndarray, np.ndarray], expected: tuple[np.ndarray, np.ndarray]) -> None:
+    np.testing.assert_array_equal(found[1], expected[1])
+    np.testing.assert_array_equal(found[0], expected[0])
+
+
+def check_search(kernel, n_threads, codes, queries, n_bits, sizes, k, live=None, keep=None) -> None:
+    kernels.use(kernel)
+    allowed = np.ones(len(codes), bool)
+    for mask in (live, keep):
+        allowed &= True if mask is None else mask
+    segments = segments_of(codes, n_bits, sizes, live, keep)
+    check(overlap_topk(segments, queries, k, n_threads), reference(codes, queries, n_bits, k, allowed))
+
+
+@pytest.mark.parametrize("n_threads", THREADS)
+@pytest.mark.parametrize("kernel", KERNELS)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_search(kernel, n_threads, data):
+    draw = data.draw
+    n_bits = draw(st.integers(2, 300))
+    n_active, a_query = draw(st.integers(1, min(200, n_bits))), draw(st.integers(1, n_bits))
+    sizes = draw(st.lists(st.integers(1, 700), min_size=1, max_size=4))
+    n, m = sum(sizes), draw(st.integers(1, 5))
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    codes = random_codes(rng, n, n_bits, n_active)
+    n_distinct = draw(st.sampled_from([1, 3, n]))  # few distinct codes: floods of ties
+    codes = codes[rng.integers(min(n_distinct, n), size=n)]
+    live, keep = (
+        None if fraction is None else rng.random(n) < fraction
+        for fraction in draw(st.tuples(*[st.sampled_from([None, 0.0, 0.01, 0.5, 1.0])] * 2))
+    )
+    k = draw(st.sampled_from([1, 2, 10, 100, n - 1, n, n + 5]))
+    queries = random_codes(rng, m, n_bits, a_query)
+    check_search(kernel, n_threads, codes, queries, n_bits, sizes, max(k, 1), live, keep)
+
+
+@pytest.mark.parametrize("n_threads", THREADS)
+@pytest.mark.parametrize("kernel", KERNELS)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_any_lists(kernel, n_threads, data):
+    draw = data.draw
+    sizes = draw(st.lists(st.integers(1, 600), min_size=1, max_size=6))
+    n, m, n_bits = sum(sizes), draw(st.sampled_from([1, 3, 70])), draw(st.integers(8, 100))
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    codes, queries = random_codes(rng, n, n_bits, 4), random_codes(rng, m, n_bits, 6)
+    live = rng.random(n) < 0.8
+    shuffled = rng.permutation(len(sizes))  # segments come in any order, and so do visits
+    segments = [segments_of(codes, n_bits, sizes, live)[i] for i in shuffled]
+    visits = [rng.permutation(len(sizes))[: rng.integers(len(sizes) + 1)] for _ in range(m)]
+    offsets = np.cumsum([0, *map(len, visits)])
+    allowed = np.zeros((m, n), bool)
+    for q, chosen in enumerate(visits):
+        for segment in (segments[i] for i in chosen):
+            allowed[q, segment.first_slot : segment.first_slot + segment.n_docs] = True
+    k = draw(st.sampled_from([1, 10, 100, n + 1]))
+    kernels.use(kernel)
+    found = overlap_topk_lists(
+        segments, queries, offsets, np.concatenate(visits).astype(np.int32), k, n_threads
+    )
+    check(found, reference(codes, queries, n_bits, k, allowed & live))
+
+
+@pytest.mark.parametrize("kernel", FAST)
+@pytest.mark.parametrize(
+    "n", [1, 63, 64, 65, 255, 256, 257, 2047, 2048, 2049, 32_767, 32_768, 32_769, 70_000]
+)
+def test_edges_of_blocks_tiles_and_segments(kernel, n):
+    rng = np.random.default_rng(n)
+    codes, queries = random_codes(rng, n, 40, 5), random_codes(rng, 3, 40, 7)
+    sizes = [_bitsliced.MAX_DOCS] * (n // _bitsliced.MAX_DOCS) + [n % _bitsliced.MAX_DOCS]
+    for k in (1, 10, 1000):
+        check_search(kernel, 2, codes, queries, 40, [size for size in sizes if size], k)
+
+
+@pytest.mark.parametrize("kernel", FAST)
+@pytest.mark.parametrize("a_query", [*range(1, 70), 127, 128, 129, 200, 255, 256, 500])
+def test_any_number_of_query_bits(kernel, a_query):
+    rng = np.random.default_rng(a_query)
+    codes = np.concatenate([random_codes(rng, 600, 500, 200), np.zeros((1, 200), np.uint16) + np.arange(200)])
+    queries = np.concatenate([random_codes(rng, 2, 500, a_query), np.arange(a_query)[None]]).astype(np.uint16)
+    check_search(kernel, 1, codes.astype(np.uint16), queries, 500, [601], 20)
+
+
+@pytest.mark.parametrize("kernel", FAST)
+def test_every_bit_of_the_longest_code(kernel):
+    codes = np.arange(65_536, dtype=np.uint16)[None].repeat(3, axis=0)
+    planes = empty_planes(65_536, 3)
+    pack(codes[:2], planes)
+    pack(np.arange(0, 65_536, 2, dtype=np.uint16)[None], planes, first_doc=2)
+    kernels.use(kernel)
+    ids, scores = overlap_topk([Segment(planes, 3)], codes[:1], 4)
+    np.testing.assert_array_equal(ids, [[0, 1, 2, -1]])
+    np.testing.assert_array_equal(scores, [[65_536, 65_536, 32_768, -1]])
+
+
+@pytest.mark.parametrize("n_threads", THREADS)
+@pytest.mark.parametrize("kernel", FAST)
+@pytest.mark.parametrize("order", ["random", "best last", "best first", "identical"])
+def test_thresholds_guessed_from_a_sample(kernel, n_threads, order):
+    """Enough documents and queries for tiles, batches and guesses, in orders that mislead the guess."""
+    rng = np.random.default_rng(0)
+    n, n_bits, k = 300_000, 64, 500
+    codes = random_codes(rng, n, n_bits, 6)
+    if order == "identical":
+        codes[:] = codes[0]
+    queries = random_codes(rng, 130, n_bits, 8)
+    if order.startswith("best"):
+        overlaps = np.isin(codes, queries[0]).sum(axis=1)
+        codes = codes[np.argsort(overlaps if order == "best last" else -overlaps, kind="stable")]
+    sizes = [32_768] * (n // 32_768) + [n % 32_768]
+    kernels.use(kernel)
+    ids, scores = overlap_topk(segments_of(codes, n_bits, sizes), queries, k, n_threads)
+    few = [0, 64, 129]
+    check((ids[few], scores[few]), reference(codes, queries[few], n_bits, k, np.ones(n, bool)))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_filter_that_keeps_nothing(kernel):
+    codes = random_codes(np.random.default_rng(0), 500, 30, 3)
+    kernels.use(kernel)
+    ids, scores = overlap_topk(segments_of(codes, 30, [500], keep=np.zeros(500, bool)), codes[:2], 3)
+    assert (ids == -1).all()
+    assert (scores == -1).all()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_nothing_to_search_in_or_for(kernel):
+    kernels.use(kernel)
+    ids, scores = overlap_topk([], np.array([[3]], np.uint16), 2)
+    assert ids.tolist() == scores.tolist() == [[-1, -1]]
+    assert overlap_topk([Segment(empty_planes(8, 1), 1)], np.empty((0, 3), np.uint16), 2)[0].shape == (0, 2)
+    assert overlap_topk([Segment(empty_planes(8, 0), 0)], np.array([[3]], np.uint16), 1)[0].tolist() == [[-1]]
+
+
+@pytest.mark.parametrize("kernel", FAST)
+def test_bits_past_the_last_document_are_ignored(kernel):
+    planes = np.full((8, stride_words(100)), 2**64 - 1, np.uint64)
+    everything = np.full(2, 2**64 - 1, np.uint64)
+    kernels.use(kernel)
+    ids, _ = overlap_topk(
+        [Segment(planes, 100, 7, everything, everything)], np.array([[1, 2]], np.uint16), 200
+    )
+    np.testing.assert_array_equal(ids[0, :100], np.arange(7, 107))
+    assert (ids[0, 100:] == -1).all()
+
+
+def test_packing_in_pieces_sets_the_same_bits():
+    codes = random_codes(np.random.default_rng(0), 1000, 77, 9)
+    whole, pieces = empty_planes(77, 1000), empty_planes(77, 1000)
+    pack(codes, whole)
+    for start in range(0, 1000, 130):
+        pack(codes[start : start + 130], pieces, first_doc=start)
+    np.testing.assert_array_equal(whole, pieces)
+    dense = np.unpackbits(whole.view(np.uint8), axis=1, bitorder="little")[:, :1000].T
+    np.testing.assert_array_equal(
+        np.flatnonzero(dense.ravel()), np.sort((np.arange(1000)[:, None] * 77 + codes).ravel())
+    )
+
+
+@pytest.mark.parametrize("n_docs", [1, 256, 257, 1000, 7680, 30_000, 32_768])
+def test_planes_are_aligned_and_spread_over_the_cache(n_docs):
+    planes = empty_planes(16, n_docs)
+    assert planes.ctypes.data % 64 == 0
+    assert planes.strides[0] % 128 == 64
+    assert planes.shape[1] * 64 >= -(-n_docs // 256) * 256
+    assert not planes.any()
+
+
+def big_segments(n: int = 40) -> list[Segment]:
+    planes = empty_planes(64, 32_768)
+    pack(random_codes(np.random.default_rng(0), 32_768, 64, 8), planes)
+    return [Segment(planes, 32_768, i * 32_768) for i in range(n)]
+
+
+@pytest.mark.parametrize("n_threads", THREADS)
+def test_a_long_search_can_be_interrupted(n_threads):
+    queries = np.arange(16, dtype=np.uint16)[None].repeat(200_000, axis=0)
+    threading.Timer(0.3, _thread.interrupt_main).start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        overlap_topk(big_segments(), queries, 10, n_threads)
+    assert time.monotonic() - start < 5
+
+
+def test_searches_from_many_threads_at_once():
+    segments, queries = big_segments(4), random_codes(np.random.default_rng(1), 100, 64, 8)
+    expected = overlap_topk(segments, queries, 20, 1)
+    results = [None] * 6
+
+    def search(i: int) -> None:
+        results[i] = overlap_topk(segments, queries, 20, 1 + i % 3)
+
+    threads = [threading.Thread(target=search, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for found in results:
+        check(found, expected)
+
+
+def _search_and_send(connection) -> None:
+    connection.send(overlap_topk(big_segments(2), np.arange(8, dtype=np.uint16)[None], 5, 2))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own():
+    expected = overlap_topk(big_segments(2), np.arange(8, dtype=np.uint16)[None], 5, 2)
+    ours, theirs = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_search_and_send, args=(theirs,))
+    child.start()
+    assert ours.poll(60), "the child hangs"
+    check(ours.recv(), expected)
+    child.join()
+
+
+def test_the_door_refuses_what_would_read_elsewhere():
+    planes, query = empty_planes(8, 300), np.array([[1, 2]], np.uint16)
+    lists = (np.array([0, 1]), np.array([0], np.int32))
+    with pytest.raises(ValueError, match="bits"):
+        pack(np.array([[8]], np.uint16), planes)
+    with pytest.raises(ValueError, match="shapes"):
+        pack(query, planes, first_doc=64 * planes.shape[1])
+    with pytest.raises(ValueError, match="bits"):
+        overlap_topk([Segment(planes, 300)], np.array([[8]], np.uint16), 1)
+    with pytest.raises(ValueError, match="segment: shapes"):
+        overlap_topk([Segment(planes, 64 * planes.shape[1] + 1)], query, 1)
+    with pytest.raises(ValueError, match="segment: shapes"):
+        overlap_topk([Segment(planes, 300), Segment(empty_planes(9, 1), 1, 300)], query, 1)
+    with pytest.raises(ValueError, match="bitmap"):
+        overlap_topk([Segment(planes, 300, 0, np.zeros(4, np.uint64))], query, 1)
+    with pytest.raises(ValueError, match="slots"):
+        overlap_topk([Segment(planes, 300, -1)], query, 1)
+    with pytest.raises(ValueError, match="search: shapes"):
+        overlap_topk([Segment(planes, 300)], query, 0)
+    with pytest.raises(ValueError, match="lists: offsets"):
+        overlap_topk_lists([Segment(planes, 300)], query, np.array([0, 2]), lists[1], 1)
+    with pytest.raises(ValueError, match="lists: segments"):
+        overlap_topk_lists([Segment(planes, 300)], query, lists[0], np.array([1], np.int32), 1)
+    with pytest.raises(TypeError):
+        _native.overlap_topk(
+            [(planes.astype(np.int64), 300, 0, None, None)], 8, query, *_bitsliced._results(1, 1), 1, "scalar"
+        )
