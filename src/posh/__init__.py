@@ -25,7 +25,9 @@ from posh.hashers import (
     SparseHasher,
     SphericalHash,
 )
-from posh.index.exact import Hits, search
+from posh.index.exact import search
+from posh.index.hits import Hits
+from posh.index.index import Index
 
 __all__ = [
     "BOSL",
@@ -43,6 +45,7 @@ __all__ = [
     "FruitFly",
     "Hasher",
     "Hits",
+    "Index",
     "LinearDecoder",
     "MissingExtraError",
     "PackedCodes",

@@ -140,3 +140,20 @@ def labels(values: Any, n: int | None = None, name: str = "labels") -> npt.NDArr
     if n is not None and len(array) != n:
         raise ValueError(f"expected {n} {name}, got {len(array)}")
     return array
+
+
+def ids(values: Any, n: int | None = None) -> npt.NDArray[np.int64]:
+    """Return ``values`` as distinct int64 >= 0, (n,)."""
+    array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int64).reshape(-1)
+    if array.ndim != 1 or array.dtype.kind not in "ui":
+        raise ValueError(f"expected ids as a 1-D integer array, got {array.dtype} {array.shape}")
+    if n is not None and len(array) != n:
+        raise ValueError(f"expected as many ids as vectors ({n}), got {len(array)}")
+    if array.size and (array.min() < 0 or array.max() >= 2**63):
+        raise ValueError(f"expected ids in 0 .. 2^63 - 1, got {array.min()} .. {array.max()}")
+    unique, counts = np.unique(array, return_counts=True)
+    if len(unique) < len(array):
+        raise ValueError(f"expected distinct ids, got {unique[counts > 1][0]} more than once")
+    return array.astype(np.int64)

@@ -24,7 +24,7 @@ from safetensors.numpy import save as dump_safetensors
 
 from posh.errors import FormatError
 
-__all__ = ["FormatError", "Model", "atomic_write", "checked", "expect", "load_model", "save_model"]
+__all__ = ["FormatError", "Model", "atomic_write", "checked", "dump_model", "expect", "parse_model"]
 
 MODEL_FORMAT = "posh-model"
 MODEL_VERSION = "1"
@@ -42,14 +42,8 @@ class Model(NamedTuple):
     columns: list[str] | None
 
 
-def save_model(
-    path: str | os.PathLike[str],
-    name: str,
-    params: dict[str, Any],
-    arrays: Arrays,
-    columns: list[str] | None = None,
-) -> None:
-    """Write a model file; parameters must be numbers, strings or None."""
+def dump_model(name: str, params: dict[str, Any], arrays: Arrays, columns: list[str] | None = None) -> bytes:
+    """The content of a model file; parameters must be numbers, strings or None."""
     header = {
         "format": MODEL_FORMAT,
         "version": MODEL_VERSION,
@@ -60,13 +54,11 @@ def save_model(
         header["columns"] = json.dumps(columns)
     arrays = {key: np.ascontiguousarray(value).reshape(np.shape(value)) for key, value in arrays.items()}
     header["sha256"] = _digest(header, arrays)
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(dump_safetensors(arrays, metadata=header))
+    return dump_safetensors(arrays, metadata=header)
 
 
-def load_model(path: str | os.PathLike[str]) -> Model:
-    """Read what :func:`save_model` wrote; anything else is a :class:`FormatError`."""
-    content = Path(path).read_bytes()
+def parse_model(content: bytes, path: str | os.PathLike[str]) -> Model:
+    """Read what :func:`dump_model` gave; anything else is a :class:`FormatError`, which names ``path``."""
     header = checked(path, lambda: _metadata(content))
     if header.get("format") != MODEL_FORMAT:
         raise FormatError(f"{Path(path)}: expected a POSH model, found {header.get('format', 'no format')!r}")
@@ -95,13 +87,19 @@ def expect(
     dtype: npt.DTypeLike,
     shape: tuple[int | None, ...],
     low: float | None = None,
+    *,
+    look_inside: bool = True,
 ) -> npt.NDArray[Any]:
-    """Return an array after checking that it is there, finite, of this dtype and shape, not below ``low``."""
+    """Return an array after checking that it is there, of this dtype and shape, finite and not below ``low``.
+
+    The latter two read all of it; without ``look_inside`` they are left out.
+    """
     array = arrays[name]
     fits = len(array.shape) == len(shape) and all(
         want in (None, got) for want, got in zip(shape, array.shape, strict=True)
     )
-    if array.dtype != dtype or not fits or not np.isfinite(array).all():
+    finite = not look_inside or array.dtype.kind != "f" or bool(np.isfinite(array).all())
+    if array.dtype != dtype or not fits or not finite:
         wanted = f"finite {np.dtype(dtype)} {shape}"
         raise ValueError(f"expected {name} to be {wanted}, found {array.dtype} {array.shape}")
     if low is not None and array.size and array.min() < low:

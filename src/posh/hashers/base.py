@@ -106,16 +106,26 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted hasher to one safetensors file, atomically."""
-        self._require_fitted()
-        params = self.get_params(deep=False)
-        if not isinstance(params.get("random_state"), int | np.integer):
-            params["random_state"] = None  # a generator object: what it gave is in the weights already
-        store.save_model(path, type(self).__name__, params, self._state(), self._column_names())
+        with store.atomic_write(path) as temporary:
+            temporary.write_bytes(self.to_bytes())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a hasher of this class; ``Hasher.load`` reads any."""
-        model = store.load_model(path)
+        return cls.from_bytes(Path(path).read_bytes(), path)
+
+    def to_bytes(self) -> bytes:
+        """The content of a model file."""
+        self._require_fitted()
+        params = self.get_params(deep=False)
+        if not isinstance(params.get("random_state"), int | np.integer):
+            params["random_state"] = None  # a generator object: what it gave is in the weights already
+        return store.dump_model(type(self).__name__, params, self._state(), self._column_names())
+
+    @classmethod
+    def from_bytes(cls, content: bytes, path: str | os.PathLike[str]) -> Self:
+        """Make a hasher of the content of a model file; ``path`` is for messages."""
+        model = store.parse_model(content, path)
         found = _CLASSES.get(model.name)
         if found is None or not issubclass(found, cls):
             raise store.FormatError(f"{Path(path)}: expected a {cls.__name__}, found {model.name}")
@@ -201,11 +211,23 @@ class SparseHasher(Hasher[Codes]):
     def _n_components(self) -> int:
         return self.n_active
 
+    def encode(self, X: npt.ArrayLike, *, n_active: int | None = None, n_threads: int | None = None) -> Codes:
+        """Codes of vectors (n, d), with another number of set bits if ``n_active`` is given.
+
+        ``n_threads`` (default: all cores) changes the time, never the result.
+        """
+        if n_active is not None:
+            _validate.code_shape(self.n_bits, n_active)
+        return self._winners(self._checked(X), n_active or self.n_active, cores(n_threads))
+
     def _encode(self, X: npt.NDArray[Any], n_threads: int) -> Codes:
-        out = np.empty((len(X), self.n_active), np.uint16)
+        return self._winners(X, self.n_active, n_threads)
+
+    def _winners(self, X: npt.NDArray[Any], n_active: int, n_threads: int) -> Codes:
+        out = np.empty((len(X), n_active), np.uint16)
 
         def winners(rows: slice) -> None:
-            kernels.winners(self._project(X[rows]), self.n_active, out[rows])
+            kernels.winners(self._project(X[rows]), n_active, out[rows])
 
         _for_each_tile(winners, len(X), n_threads)
         return Codes.trusted(out, self.n_bits)

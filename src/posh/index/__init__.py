@@ -1,1 +1,1 @@
-"""Indexes: search over codes."""
+"""Indexes: search over codes, from the plain reference to the composition."""

@@ -1,0 +1,46 @@
+"""Arrays that grow at the end while others read the beginning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Growing"]
+
+
+@dataclass(frozen=True, eq=False)
+class Growing:
+    """The first ``n`` rows of a buffer. Rows are added behind them, where no earlier reader looks.
+
+    Only the newest of a family of these may be grown: the index does so under its lock.
+
+    >>> import numpy as np
+    >>> Growing.of(np.array([1, 2])).with_rows(np.array([3])).rows
+    array([1, 2, 3])
+    """
+
+    buffer: npt.NDArray[Any]
+    n: int
+
+    @classmethod
+    def of(cls, rows: npt.NDArray[Any]) -> Growing:
+        """Take over an array as it is; the first addition copies it."""
+        return cls(rows, len(rows))
+
+    @property
+    def rows(self) -> npt.NDArray[Any]:
+        """The rows, (n, ...), not to be written to."""
+        return self.buffer[: self.n]
+
+    def with_rows(self, rows: npt.NDArray[Any]) -> Growing:
+        """The same rows and some more."""
+        n = self.n + len(rows)
+        buffer = self.buffer
+        if n > len(buffer):
+            buffer = np.empty((max(n, self.n + self.n // 2), *buffer.shape[1:]), buffer.dtype)
+            buffer[: self.n] = self.rows
+        buffer[self.n : n] = rows
+        return Growing(buffer, n)

@@ -1,0 +1,58 @@
+"""From ids to slots: a dictionary that is made when first needed and then kept up to date."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from posh.index.state import State
+
+__all__ = ["IdTable"]
+
+Ids = npt.NDArray[np.int64]
+
+
+class IdTable:
+    """Slots of the live documents by id. Used under the index's lock."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, int] | None = None
+
+    def forget(self) -> None:
+        """Slots have been renumbered: make the table again when it is needed."""
+        self._slots = None
+
+    def add(self, ids: Ids, first_slot: int) -> None:
+        """Documents were added with slots from ``first_slot`` on."""
+        if self._slots is not None:
+            self._slots.update(zip(ids.tolist(), range(first_slot, first_slot + len(ids)), strict=True))
+
+    def remove(self, ids: Ids) -> None:
+        """Documents were removed."""
+        if self._slots is not None:
+            for number in ids.tolist():
+                del self._slots[number]
+
+    def slots_of(self, ids: Ids, state: State | None) -> Ids:
+        """Slots of present ids; an absent one is a KeyError."""
+        table = self._table(state)
+        try:
+            return np.array([table[number] for number in ids.tolist()], np.int64)
+        except KeyError as error:
+            raise KeyError(f"expected ids of the index, got {error.args[0]}, which is not in it") from None
+
+    def require_absent(self, ids: Ids, state: State | None) -> None:
+        """Raise for an id that is present."""
+        table = self._table(state)
+        for number in ids.tolist():
+            if number in table:
+                raise ValueError(
+                    f"expected new ids, got {number}, which is in the index: use update to replace it"
+                )
+
+    def _table(self, state: State | None) -> dict[int, int]:
+        if self._slots is None:
+            slots = np.empty(0, np.int64) if state is None else np.flatnonzero(state.live.rows)
+            numbers = slots if state is None else state.ids.rows[slots]
+            self._slots = dict(zip(numbers.tolist(), slots.tolist(), strict=True))
+        return self._slots

@@ -1,0 +1,299 @@
+"""Index: a hasher, a structure to scan and a refiner, composed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from posh import _validate
+from posh._bitsliced import MAX_DOCS, stride_words
+from posh._progress import progress
+from posh._threads import cores
+from posh.hashers.base import DenseHasher, Hasher, SparseHasher
+from posh.index import files
+from posh.index.hits import Hits
+from posh.index.ids import IdTable
+from posh.index.ivf import Lists, train_centroids
+from posh.index.options import Options
+from posh.index.refine import REFINERS, Refiner
+from posh.index.search import Plan, run
+from posh.index.segments import Segments
+from posh.index.state import State
+from posh.preprocess import Float32
+
+__all__ = ["Index"]
+
+_ROWS = 65_536  # documents encoded, quantized and stored in one go
+_SAMPLE_PER_LIST = 50
+
+
+class Index:
+    """Searches vectors by their codes.
+
+    Parameters
+    ----------
+    hasher : a fitted hasher, sparse or dense.
+    structure : ``"exact"`` scans everything; ``"ivf"`` (sparse codes) scans the ``n_probe`` lists whose
+        centroids are nearest to the query, which pays above about a million documents.
+    scoring : ``"overlap"`` counts shared bits, as the paper does. ``"asymmetric"`` sums the query's
+        real-valued projection over the document's set bits: more accurate, slower. With ``"ivf"`` it
+        reorders the ``oversample`` · k best by overlap.
+    refine : None, ``"decoder"`` (the paper's candidate refinement), ``"sbiht"``, ``"vectors"`` (Euclidean) or
+        ``"cosine"``: the ``oversample`` · k best by ``scoring`` are put in order by this.
+    document_active, query_active : set bits of documents and of queries, if not the hasher's ``n_active``.
+    n_lists, n_probe : lists (default: a thousandth of the first documents added) and how many are visited.
+    oversample : candidates per result, unless ``search`` says otherwise.
+    random_state : int, for the centroids of the lists.
+
+    Searches may run in any number of threads, also while another adds or removes: each sees one moment.
+
+    Examples
+    --------
+    >>> import posh
+    >>> data = posh.datasets.load("digits")
+    >>> hasher = posh.POSH(n_bits=256, n_active=16, random_state=0).fit(data.base)
+    >>> index = posh.Index(hasher, refine="decoder").add(data.base)
+    >>> ids, scores = index.search(data.queries, k=10)
+    >>> ids.shape
+    (200, 10)
+    >>> index
+    Index(1,597 documents, POSH 16 of 256 bits, structure='exact', scoring='overlap', refine='decoder')
+
+    """
+
+    def __init__(
+        self,
+        hasher: Hasher[Any],
+        *,
+        structure: str = "exact",
+        scoring: str = "overlap",
+        refine: str | None = None,
+        document_active: int | None = None,
+        query_active: int | None = None,
+        n_lists: int | None = None,
+        n_probe: int = 20,
+        oversample: float = 2.0,
+        random_state: int = 0,
+    ) -> None:
+        check_is_fitted(hasher, "weights_")
+        options = Options(
+            structure,
+            scoring,
+            refine,
+            document_active,
+            query_active,
+            n_lists,
+            n_probe,
+            oversample,
+            random_state,
+        )
+        self.hasher = hasher
+        self.options = options.for_hasher(hasher)
+        self._refiner: Refiner | None = REFINERS[refine](hasher) if refine else None
+        self._lock = threading.Lock()
+        self._state: State | None = None
+        self._table = IdTable()
+
+    # Changing --------------------------------------------------------------------------------------
+
+    def add(self, X: npt.ArrayLike, ids: npt.ArrayLike | None = None) -> Self:
+        """Add vectors (n, d), all or none; ``ids`` are distinct, >= 0, by default the next free numbers."""
+        array = self._vectors(X)
+        with self._lock:
+            numbers = self._new_ids(ids, len(array))
+            if len(array):
+                state = self._begun(array)
+                self._state = self._extended(state, array, numbers)
+                self._table.add(numbers, state.ids.n)
+        return self
+
+    def remove(self, ids: npt.ArrayLike) -> Self:
+        """Remove documents by id, all or none."""
+        numbers = _validate.ids(ids)
+        with self._lock:
+            slots = self._table.slots_of(numbers, self._state)
+            if self._state is not None and len(slots):
+                self._state = self._state.without(slots)
+                self._table.remove(numbers)
+        return self
+
+    def update(self, ids: npt.ArrayLike, X: npt.ArrayLike) -> Self:
+        """Give present ids new vectors (n, d), in one step for whoever searches meanwhile."""
+        array = self._vectors(X)
+        numbers = _validate.ids(ids, len(array))
+        with self._lock:
+            slots = self._table.slots_of(numbers, self._state)
+            if self._state is not None and len(slots):
+                first = self._state.ids.n
+                self._state = self._extended(self._state.without(slots), array, numbers)
+                self._table.add(numbers, first)
+        return self
+
+    def compact(self) -> Self:
+        """Give back the memory of removed documents."""
+        with self._lock:
+            if self._state is not None and self._state.n_live < self._state.ids.n:
+                self._state = self._state.compacted()
+                self._table.forget()
+        return self
+
+    # Asking ----------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        X: npt.ArrayLike,
+        k: int = 10,
+        *,
+        filter: npt.ArrayLike | None = None,  # noqa: A002  # the word that users expect
+        oversample: float | None = None,
+        n_probe: int | None = None,
+        n_threads: int | None = None,
+    ) -> Hits:
+        """Find the k nearest documents of one vector (d,) or of many (m, d).
+
+        ``filter`` restricts the results: a boolean mask by id (``mask[id]``), or an array of ids. Where fewer
+        than k documents are left, the id is -1 and the score -inf.
+        """
+        array = self._vectors(np.atleast_2d(np.asarray(X)))
+        plan = Plan(
+            k=_validate.integer("k", k, 1),
+            oversample=self.options.oversample
+            if oversample is None
+            else _validate.real("oversample", oversample, 1.0),
+            n_probe=self.options.n_probe if n_probe is None else _validate.integer("n_probe", n_probe, 1),
+            n_threads=cores(n_threads),
+            scoring=self.options.scoring,
+            query_active=self.options.query_active,
+        )
+        return run(plan, self._state, self.hasher, self._refiner, array, filter)
+
+    def __len__(self) -> int:
+        return 0 if self._state is None else self._state.n_live
+
+    @property
+    def ids(self) -> npt.NDArray[np.int64]:
+        """The ids of all documents, in order of addition."""
+        state = self._state
+        if state is None:
+            return np.empty(0, np.int64)
+        return np.asarray(state.ids.rows[state.live.rows])
+
+    def __contains__(self, number: int) -> bool:
+        return bool((self.ids == number).any())
+
+    def __repr__(self) -> str:
+        h = self.hasher
+        size = (
+            f"{self.options.document_active} of {h.n_bits}" if isinstance(h, SparseHasher) else f"{h.n_bits}"
+        )
+        o = self.options
+        return (
+            f"Index({len(self):,} documents, {type(h).__name__} {size} bits, structure={o.structure!r}, "
+            f"scoring={o.scoring!r}, refine={o.refine!r})"
+        )
+
+    def memory_usage(self) -> dict[str, int]:
+        """Bytes in use by part, and in total."""
+        state = self._state
+        if state is None:
+            return {"structure": 0, "codes": 0, "ids": 0, "refiner": 0, "total": 0}
+        parts = {
+            "structure": 0 if state.structure is None else state.structure.nbytes,
+            "codes": state.codes.buffer.nbytes,
+            "ids": state.ids.buffer.nbytes + state.live.buffer.nbytes,
+            "refiner": state.kept.buffer.nbytes,
+        }
+        return parts | {"total": sum(parts.values())}
+
+    def estimate_memory(self, n: int) -> int:
+        """Bytes that ``n`` documents will take, before they are added."""
+        n = _validate.integer("n", n, 0)
+        kept = 4 * self._refiner.n_kept() if self._refiner else 0
+        if isinstance(self.hasher, DenseHasher):
+            return n * (-(-self.hasher.n_bits // 8) + 9 + kept)
+        whole, rest = divmod(n, MAX_DOCS)
+        words = whole * stride_words(MAX_DOCS) + (stride_words(rest) if rest else 0)
+        return 8 * self.hasher.n_bits * words + n * (2 * (self.options.document_active or 0) + 9 + kept)
+
+    # Files -----------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index to a folder, replacing a saved index there in one step."""
+        files.save(Path(path), asdict(self.options), self.hasher, self._refiner, self._state)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, mmap: bool = False, verify: bool | None = None) -> Index:
+        """Open a saved index.
+
+        With ``mmap`` the arrays stay on disk until touched and are shared by processes; opening then takes
+        milliseconds. ``verify`` compares the checksums of large files too, which reads them: by default done
+        unless ``mmap`` is set.
+        """
+        verify = not mmap if verify is None else verify
+        opened = files.load(Path(path), mmap=mmap, verify=verify)
+        index = files.checked(path, lambda: cls(opened.hasher, **opened.params))
+        index._state = files.checked(path, lambda: opened.restore(index._refiner))
+        return index
+
+    # How it is done ------------------------------------------------------------------------------------
+
+    def _vectors(self, X: Any) -> npt.NDArray[Any]:
+        d = self.hasher.n_features_in_
+        return _validate.vectors(X, d, min_rows=0, model=type(self.hasher).__name__)
+
+    def _begun(self, X: npt.NDArray[Any]) -> State:
+        """The state to extend: the present one, or an empty one made to measure for the first documents."""
+        if self._state is not None:
+            return self._state
+        if self._refiner is not None:
+            first = X[:_ROWS]
+            self._refiner.fit(self._encode(first), first)
+        n_kept = self._refiner.n_kept() if self._refiner else 0
+        if isinstance(self.hasher, DenseHasher):
+            return State.empty(None, -(-self.hasher.n_bits // 8), n_kept)
+        structure = self._new_lists(X) if self.options.structure == "ivf" else Segments(self.hasher.n_bits)
+        return State.empty(structure, self.options.document_active or 0, n_kept)
+
+    def _new_lists(self, X: npt.NDArray[Any]) -> Lists:
+        n_lists = self.options.n_lists or min(65_536, -(-len(X) // 1000))
+        rng = np.random.default_rng(self.options.random_state)
+        wanted = max(n_lists, _SAMPLE_PER_LIST * n_lists)
+        rows = np.sort(rng.permutation(len(X))[:wanted])
+        Z: Float32 = self.hasher.preprocess_(X[rows])
+        return Lists.empty(self.hasher.n_bits, train_centroids(Z, n_lists, rng))
+
+    def _encode(self, X: npt.NDArray[Any]) -> Any:
+        if isinstance(self.hasher, SparseHasher):
+            return self.hasher.encode(X, n_active=self.options.document_active)
+        return self.hasher.encode(X)
+
+    def _extended(self, state: State, X: npt.NDArray[Any], ids: npt.NDArray[np.int64]) -> State:
+        for start in progress(range(0, len(X), _ROWS), "adding", "block"):
+            rows = slice(start, start + _ROWS)
+            codes = self._encode(X[rows])
+            kept = (
+                self._refiner.keep(codes, X[rows]) if self._refiner else np.empty((len(codes), 0), np.float32)
+            )
+            Z = (
+                self.hasher.preprocess_(X[rows])
+                if self.options.structure == "ivf"
+                else np.empty((0, 0), np.float32)
+            )
+            state = state.with_documents(codes, ids[rows], kept, Z)
+        return state
+
+    def _new_ids(self, ids: npt.ArrayLike | None, n: int) -> npt.NDArray[np.int64]:
+        if ids is None:
+            used = self._state.ids.rows if self._state is not None else np.empty(0, np.int64)
+            start = int(used.max()) + 1 if len(used) else 0
+            return np.arange(start, start + n)
+        numbers = _validate.ids(ids, n)
+        self._table.require_absent(numbers, self._state)
+        return numbers

@@ -1,0 +1,163 @@
+"""How a search runs: encode, scan, refine, name the documents."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import kernels
+from posh.codes import Codes
+from posh.hashers.base import Hasher, SparseHasher
+from posh.index.hits import Hits
+from posh.index.ivf import Lists
+from posh.index.refine import Candidates, Refiner
+from posh.index.segments import Mask, Slots, bitmap
+from posh.index.state import State
+from posh.preprocess import Float32
+
+__all__ = ["Plan", "run"]
+
+_QUERIES = 4096  # queries at once: bounds the memory for projections
+_VALUES = 1 << 24  # numbers gathered at once by a refiner
+
+Found = tuple[Slots, Float32]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for."""
+
+    k: int
+    oversample: float
+    n_probe: int
+    n_threads: int
+    scoring: str
+    query_active: int | None
+
+
+def run(
+    plan: Plan,
+    state: State | None,
+    hasher: Hasher[Any],
+    refiner: Refiner | None,
+    X: npt.NDArray[Any],
+    wanted: npt.ArrayLike | None,
+) -> Hits:
+    """Search the documents of ``state`` for queries X (m, d)."""
+    kind = refiner.kind if refiner else _scan_kind(plan, hasher)
+    if state is None:
+        return Hits(np.full((len(X), plan.k), -1), np.full((len(X), plan.k), -np.inf, np.float32), kind)
+    allowed = None if wanted is None else _allowed(wanted, state)
+    step = _QUERIES
+    if refiner:
+        step = max(1, min(step, _VALUES // (math.ceil(plan.k * plan.oversample) * max(1, refiner.n_kept()))))
+    parts = [
+        _search(plan, state, hasher, refiner, X[start : start + step], allowed)
+        for start in range(0, max(1, len(X)), step)
+    ]
+    slots = np.concatenate([part[0] for part in parts])
+    ids = np.where(slots < 0, -1, state.ids.rows[np.maximum(slots, 0)]) if state.ids.n else slots
+    return Hits(ids, np.concatenate([part[1] for part in parts]), kind)
+
+
+def _scan_kind(plan: Plan, hasher: Hasher[Any]) -> str:
+    if plan.scoring == "asymmetric":
+        return "asymmetric"
+    return "overlap" if isinstance(hasher, SparseHasher) else "equal-bits"
+
+
+def _search(
+    plan: Plan,
+    state: State,
+    hasher: Hasher[Any],
+    refiner: Refiner | None,
+    X: npt.NDArray[Any],
+    allowed: Mask | None,
+) -> Found:
+    n_candidates = math.ceil(plan.k * plan.oversample) if refiner else plan.k
+    slots, scores = _scan(plan, state, hasher, X, n_candidates, allowed)
+    if refiner:
+        candidates = Candidates(slots, state.codes.rows, state.kept.rows)
+        slots, scores = _best(slots, refiner.scores(X, candidates, plan.n_threads), plan.k)
+    return slots, scores
+
+
+def _scan(
+    plan: Plan, state: State, hasher: Hasher[Any], X: npt.NDArray[Any], k: int, allowed: Mask | None
+) -> Found:
+    """The k best documents by the plan's scoring."""
+    structure, threads = state.structure, plan.n_threads
+    if structure is None:
+        queries = hasher.encode(X, n_threads=threads)
+        passing = _passing(state, allowed)
+        return _padded(
+            *kernels.hamming_topk(
+                state.codes.rows, queries.bits, hasher.n_bits, k, passing=passing, n_threads=threads
+            )
+        )
+    if plan.scoring == "overlap":
+        assert isinstance(hasher, SparseHasher)
+        queries = hasher.encode(X, n_active=plan.query_active, n_threads=threads)
+        return _overlap(plan, structure, hasher, queries, X, k, allowed)
+    tables = np.ascontiguousarray(hasher.project(X))
+    if not isinstance(structure, Lists):
+        passing = _passing(state, allowed)
+        return kernels.table_topk(state.codes.rows, tables, k, passing=passing, n_threads=threads)
+    queries = Codes(kernels.winners(tables, plan.query_active or 1), hasher.n_bits)
+    slots, _ = _overlap(plan, structure, hasher, queries, X, math.ceil(k * plan.oversample), allowed)
+    return _best(slots, kernels.table_scores(state.codes.rows, tables, slots, n_threads=threads), k)
+
+
+def _overlap(
+    plan: Plan,
+    structure: Any,
+    hasher: Hasher[Any],
+    queries: Codes,
+    X: npt.NDArray[Any],
+    k: int,
+    allowed: Mask | None,
+) -> Found:
+    if isinstance(structure, Lists):
+        probes = structure.probe(hasher.preprocess_(X), plan.n_probe)
+        found = structure.search(queries, k, probes, n_threads=plan.n_threads, allowed=allowed)
+        return _best(*_padded(*found), k)  # lists are visited in their own order: lower slots first again
+    return _padded(*structure.search(queries, k, n_threads=plan.n_threads, allowed=allowed))
+
+
+def _padded(slots: Slots, scores: npt.NDArray[np.int32]) -> Found:
+    return slots, np.where(slots < 0, np.float32(-np.inf), scores.astype(np.float32))
+
+
+def _best(slots: Slots, scores: Float32, k: int) -> Found:
+    """The k best of the candidates (m, c), by score and then by lower slot."""
+    order = np.lexsort((slots, -scores), axis=1)[:, :k]
+    return np.take_along_axis(slots, order, axis=1), np.take_along_axis(scores, order, axis=1)
+
+
+def _passing(state: State, allowed: Mask | None) -> npt.NDArray[np.uint64] | None:
+    if allowed is None and state.n_live == state.ids.n:
+        return None
+    return bitmap(state.live.rows if allowed is None else state.live.rows & allowed)
+
+
+def _allowed(wanted: npt.ArrayLike, state: State) -> Mask:
+    """The mask over slots that a filter means."""
+    array = np.asarray(wanted)
+    ids = state.ids.rows
+    if array.ndim != 1 or array.dtype.kind not in "bui":
+        raise ValueError(
+            "expected filter to be a boolean mask by id or a 1-D array of ids, "
+            f"got {array.dtype} {array.shape}"
+        )
+    if array.dtype.kind != "b":
+        return np.isin(ids, array)
+    if len(ids) and len(array) <= ids.max():
+        raise ValueError(
+            f"expected a mask longer than the largest id ({ids.max()}), got length {len(array)}: "
+            "give one entry per id, or an array of ids"
+        )
+    return np.asarray(array[ids])

@@ -1,0 +1,114 @@
+"""Sparse codes in bit-sliced segments: immutable, so that a search never sees half a change.
+
+Changes make a new :class:`Segments` that shares all that did not change: adding copies the last segment (4 MB
+at 1,024 bits), removing copies a bitmap. Whoever still searches the old one is not disturbed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from posh._bitsliced import MAX_DOCS, Segment, Words, empty_planes, overlap_topk, pack
+from posh.codes import Codes
+
+__all__ = ["Segments"]
+
+Slots = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Documents in order of addition; the slot of a document is its place in that order.
+
+    >>> import posh
+    >>> from posh.index.segments import Segments
+    >>> codes = posh.Codes([[0, 2], [1, 2], [1, 3]], n_bits=4)
+    >>> Segments(4).with_codes(codes).search(codes[:1], 2, n_threads=1)
+    (array([[0, 1]]), array([[2, 1]], dtype=int32))
+    """
+
+    n_bits: int
+    parts: tuple[Segment, ...] = ()
+
+    def __len__(self) -> int:
+        """Slots in use, removed documents included."""
+        return sum(part.n_docs for part in self.parts)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of planes and bitmaps."""
+        return sum(p.planes.nbytes + (0 if p.live is None else p.live.nbytes) for p in self.parts)
+
+    def with_codes(self, codes: Codes) -> Segments:
+        """Add documents at the end."""
+        parts = list(self.parts)
+        start = 0
+        while start < len(codes):
+            if not parts or parts[-1].n_docs == MAX_DOCS:
+                room = min(MAX_DOCS, len(codes) - start)
+                parts.append(Segment(empty_planes(self.n_bits, room), 0, len(parts) * MAX_DOCS))
+            stop = min(start + MAX_DOCS - parts[-1].n_docs, len(codes))
+            parts[-1] = _grown(parts[-1], codes[start:stop])
+            start = stop
+        return replace(self, parts=tuple(parts))
+
+    def without(self, slots: Slots) -> Segments:
+        """Remove the documents at these slots."""
+        parts = list(self.parts)
+        for number in np.unique(slots // MAX_DOCS):
+            mask = live_mask(parts[number])
+            mask[slots[slots // MAX_DOCS == number] - number * MAX_DOCS] = False
+            parts[number] = parts[number]._replace(live=bitmap(mask))
+        return replace(self, parts=tuple(parts))
+
+    def rebuilt(self, codes: Codes, slots: Slots) -> Segments:
+        """Segments of only the documents at these slots, whose codes are given."""
+        return Segments(self.n_bits).with_codes(codes)
+
+    def search(
+        self, queries: Codes, k: int, *, n_threads: int, allowed: Mask | None = None
+    ) -> tuple[Slots, npt.NDArray[np.int32]]:
+        """Slots and overlaps (m, k) of the best documents; -1 where there are fewer than k.
+
+        ``allowed`` is a mask over slots.
+        """
+        return overlap_topk(self.views(allowed), queries.active, k, n_threads)
+
+    def views(self, allowed: Mask | None, first_slot: int = 0) -> list[Segment]:
+        """The segments with a filter, when the first document has the slot ``first_slot``."""
+        views = []
+        for part in self.parts:
+            own = (
+                None if allowed is None else bitmap(allowed[part.first_slot : part.first_slot + part.n_docs])
+            )
+            views.append(part._replace(first_slot=first_slot + part.first_slot, filter=own))
+        return views
+
+
+def _grown(part: Segment, codes: Codes) -> Segment:
+    """A copy of a segment with more documents, in larger planes if need be."""
+    n_docs = part.n_docs + len(codes)
+    room = min(MAX_DOCS, part.planes.shape[1] * 64)
+    planes = empty_planes(codes.n_bits, room if n_docs <= room else min(MAX_DOCS, max(n_docs, 2 * room)))
+    planes[:, : part.planes.shape[1]] = part.planes
+    pack(codes.active, planes, part.n_docs)
+    live = None if part.live is None else bitmap(np.r_[live_mask(part), np.ones(len(codes), bool)])
+    return Segment(planes, n_docs, part.first_slot, live)
+
+
+def live_mask(part: Segment) -> Mask:
+    """Which documents of a segment are live, (n_docs,)."""
+    if part.live is None:
+        return np.ones(part.n_docs, bool)
+    return np.unpackbits(part.live.view(np.uint8), bitorder="little", count=part.n_docs).view(bool)
+
+
+def bitmap(mask: Mask) -> Words:
+    """A mask (n,) as ceil(n / 64) words, the first document in the lowest bit."""
+    packed = np.zeros(-(-len(mask) // 64) * 8, np.uint8)
+    packed[: -(-len(mask) // 8)] = np.packbits(mask, bitorder="little")
+    return packed.view(np.uint64)

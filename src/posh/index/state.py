@@ -1,0 +1,91 @@
+"""One moment of an index: immutable, replaced as a whole by every change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posh.codes import Codes, PackedCodes
+from posh.index.growing import Growing
+from posh.index.ivf import Lists
+from posh.index.segments import Segments
+from posh.preprocess import Float32
+
+__all__ = ["State"]
+
+Rows = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Documents by slot, which is their order of addition; slots of removed documents are not used again.
+
+    ``structure`` is what a search scans: segments, lists, or None for dense codes, which are scanned as
+    they are. ``codes`` are the rows of :class:`~posh.codes.Codes` or :class:`~posh.codes.PackedCodes`,
+    ``kept`` what a refiner keeps, ``live`` a mask.
+    """
+
+    structure: Segments | Lists | None
+    codes: Growing
+    ids: Growing
+    kept: Growing
+    live: Growing
+    n_live: int
+
+    @classmethod
+    def empty(cls, structure: Segments | Lists | None, code_width: int, n_kept: int) -> State:
+        """No documents."""
+        dtype = np.uint8 if structure is None else np.uint16
+        return cls(
+            structure,
+            Growing.of(np.empty((0, code_width), dtype)),
+            Growing.of(np.empty(0, np.int64)),
+            Growing.of(np.empty((0, n_kept), np.float32)),
+            Growing.of(np.empty(0, bool)),
+            0,
+        )
+
+    @classmethod
+    def of(cls, structure: Segments | Lists | None, codes: Rows, ids: Rows, kept: Rows, live: Rows) -> State:
+        """Take over complete arrays."""
+        parts = [Growing.of(rows) for rows in (codes, ids, kept, live)]
+        return cls(structure, parts[0], parts[1], parts[2], parts[3], int(live.sum()))
+
+    def with_documents(
+        self, codes: Codes | PackedCodes, ids: npt.NDArray[np.int64], kept: Float32, Z: Float32
+    ) -> State:
+        """Add documents; ``Z`` are their preprocessed vectors, by which lists are chosen."""
+        structure = self.structure
+        if isinstance(structure, Lists) and isinstance(codes, Codes):
+            structure = structure.with_codes(codes, Z)
+        elif isinstance(structure, Segments) and isinstance(codes, Codes):
+            structure = structure.with_codes(codes)
+        rows: npt.NDArray[Any] = codes.active if isinstance(codes, Codes) else codes.bits
+        return State(
+            structure,
+            self.codes.with_rows(rows),
+            self.ids.with_rows(ids),
+            self.kept.with_rows(kept),
+            self.live.with_rows(np.ones(len(ids), bool)),
+            self.n_live + len(ids),
+        )
+
+    def without(self, slots: npt.NDArray[np.int64]) -> State:
+        """Remove the documents at these slots."""
+        live = self.live.rows.copy()
+        live[slots] = False
+        structure = None if self.structure is None else self.structure.without(slots)
+        return replace(self, structure=structure, live=Growing.of(live), n_live=int(live.sum()))
+
+    def compacted(self) -> State:
+        """The same documents without the slots of removed ones."""
+        alive = np.flatnonzero(self.live.rows)
+        structure = self.structure
+        if structure is not None:
+            structure = structure.rebuilt(Codes(self.codes.rows[alive], structure.n_bits), alive)
+        return State.of(
+            structure, *(part.rows[alive] for part in (self.codes, self.ids, self.kept, self.live))
+        )

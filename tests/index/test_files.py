@@ -1,0 +1,192 @@
+"""Index folders: what was saved comes back, lies are refused, an interrupted save harms nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import posh
+from tests.conftest import clusters
+
+DATA = clusters(400, 8)
+SPARSE = posh.POSH(32, 4, n_epochs=1, random_state=0).fit(DATA)
+DENSE = posh.LSH(12, random_state=0).fit(DATA)
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+KINDS = {
+    "exact": posh.Index(SPARSE),
+    "decoder": posh.Index(SPARSE, refine="decoder", document_active=6, query_active=3),
+    "vectors": posh.Index(SPARSE, refine="vectors", scoring="asymmetric"),
+    "ivf": posh.Index(SPARSE, structure="ivf", n_lists=6, n_probe=2),
+    "dense": posh.Index(DENSE),
+}
+for _index in KINDS.values():
+    _index.add(DATA[:300], ids=np.arange(1000, 1300)).remove([1003, 1200]).add(DATA[300:])
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("saved")
+    for name, index in KINDS.items():
+        index.save(root / name)
+    return root
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_saved_and_loaded(saved, kind, mmap):
+    index, loaded = KINDS[kind], posh.Index.load(saved / kind, mmap=mmap)
+    assert repr(loaded) == repr(index)
+    expected, found = index.search(DATA[:20], 12), loaded.search(DATA[:20], 12)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    assert found.kind == expected.kind
+    changed = loaded.remove([1000]).add(DATA[:5]).update([1001], DATA[:1]).compact()
+    assert len(changed) == len(index) + 4
+
+
+def test_an_empty_index_and_replacing_one(tmp_path):
+    posh.Index(SPARSE).save(tmp_path / "index")
+    assert len(posh.Index.load(tmp_path / "index")) == 0
+    KINDS["exact"].save(tmp_path / "index")
+    assert len(posh.Index.load(tmp_path / "index")) == 398
+    assert sorted(entry.name[:5] for entry in (tmp_path / "index").iterdir()) == ["data-", "manif"]
+
+
+def test_other_files_are_not_overwritten(tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(FileExistsError, match="expected an empty folder or a saved index"):
+        KINDS["exact"].save(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "precious"
+
+
+def test_a_missing_index(tmp_path):
+    with pytest.raises(FileNotFoundError, match="expected a saved index"):
+        posh.Index.load(tmp_path / "nothing")
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@given(data=st.data())
+def test_any_damage_is_noticed(saved, kind, data):
+    copy = saved / f"{kind}-damaged"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(saved / kind, copy)
+    file = data.draw(st.sampled_from(files_of(copy)))
+    content = bytearray(file.read_bytes())
+    how = data.draw(st.sampled_from(["flip", "cut", "grow", "remove", "swap"]))
+    if how == "flip":
+        position = data.draw(st.integers(0, len(content) * 8 - 1))
+        content[position // 8] ^= 1 << position % 8
+    elif how == "cut":
+        del content[data.draw(st.integers(0, len(content) - 1)) :]
+    elif how == "grow":
+        content += b"x"
+    elif how == "swap":
+        other = data.draw(st.sampled_from([f for f in files_of(copy) if f.read_bytes() != file.read_bytes()]))
+        content = bytearray(other.read_bytes())
+    file.unlink() if how == "remove" else file.write_bytes(content)
+    with pytest.raises((posh.FormatError, FileNotFoundError)):
+        posh.Index.load(copy)
+
+
+def rewritten(folder: Path, name: str, array: np.ndarray) -> None:
+    """Put another array into a folder, with correct checksums: only its meaning is wrong."""
+    from posh import _folder
+
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest.pop("sha256")
+    file = folder / manifest["data"] / f"{name}.npy"
+    np.save(file, array)
+    manifest["files"][file.name] = _folder._describe(file)
+    manifest["sha256"] = _folder._digest(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("ids", np.arange(3)),
+        ("ids", np.zeros(400)),
+        ("codes", np.full((400, 4), 77, np.uint16)),
+        ("codes", np.zeros((400, 5), np.uint16)),
+        ("removed", np.array([400])),
+        ("removed", np.array([-1])),
+        ("parts", np.array([[0, 8, 40_000, 0]])),
+        ("parts", np.array([[1 << 40, 8, 400, 0]])),
+        ("parts", np.array([[-8, 8, 400, 0]])),
+        ("parts", np.array([[0, 8, 300, 0]])),
+        ("parts", np.zeros((0, 4), np.int64)),
+        ("planes", np.zeros(5, np.uint64)),
+        ("kept", np.zeros((400, 3), np.float32)),
+    ],
+    ids=lambda value: str(value)[:20].replace("\n", " "),
+)
+def test_arrays_that_do_not_fit(saved, tmp_path, name, array):
+    shutil.copytree(saved / "exact", tmp_path / "index")
+    rewritten(tmp_path / "index", name, array)
+    with pytest.raises(posh.FormatError):
+        posh.Index.load(tmp_path / "index")
+
+
+@pytest.mark.parametrize("name", ["../../secret.npy", "/etc/passwd"])
+def test_a_manifest_that_points_elsewhere(saved, tmp_path, name):
+    from posh import _folder
+
+    shutil.copytree(saved / "exact", tmp_path / "index")
+    path = tmp_path / "index" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest.pop("sha256")
+    manifest["files"][name] = {"bytes": 1, "sha256": ""}
+    path.write_text(json.dumps(manifest | {"sha256": _folder._digest(manifest)}))
+    with pytest.raises(posh.FormatError, match="outside of its folder"):
+        posh.Index.load(tmp_path / "index")
+
+
+SAVER = """
+import sys, numpy as np, posh
+old, new = posh.Index.load(sys.argv[1]), posh.Index.load(sys.argv[2])
+print("ready", flush=True)
+while True:
+    new.save(sys.argv[3]); old.save(sys.argv[3])
+"""
+
+
+def test_killed_at_any_moment_of_saving(tmp_path):
+    X = np.resize(DATA, (20_000, 8))
+    posh.Index(SPARSE).add(X[:15_000]).save(tmp_path / "old")
+    posh.Index(SPARSE).add(X).save(tmp_path / "new")
+    shutil.copytree(tmp_path / "old", tmp_path / "target")
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        command = [sys.executable, "-c", SAVER, *(str(tmp_path / n) for n in ("old", "new", "target"))]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(rng.uniform(0, 0.3))
+            os.kill(process.pid, signal.SIGKILL)
+        assert len(posh.Index.load(tmp_path / "target")) in (15_000, 20_000)
+    KINDS["exact"].save(tmp_path / "target")
+    assert len(list((tmp_path / "target").iterdir())) == 2
+
+
+@pytest.mark.parametrize("kind", ["exact", "ivf"])
+def test_golden_index_of_version_1(kind):
+    expected = json.loads((GOLDEN / f"posh-index-v1-{kind}.json").read_text())
+    for mmap in (False, True):
+        hits = posh.Index.load(GOLDEN / f"posh-index-v1-{kind}", mmap=mmap).search(expected["queries"], 5)
+        assert hits.ids.tolist() == expected["ids"]
+        assert hits.scores.tolist() == expected["scores"]
