@@ -15,13 +15,13 @@ import threading
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from posh.cli import _data, _demo, _encode, _fit
+from posh.cli import _bench, _build, _data, _demo, _encode, _eval, _fit, _info, _search
 from posh.cli._command import EXAMPLE, Parser, Report, UsageError, note
 from posh.errors import PoshError
 
 __all__ = ["main"]
 
-_COMMANDS = (_data, _fit, _encode, _demo)
+_COMMANDS = (_data, _fit, _encode, _build, _search, _eval, _info, _bench, _demo)
 # NotFittedError is a ValueError; MemoryError is what NumPy raises for arrays that do not fit.
 _EXPECTED = (PoshError, ValueError, TypeError, OSError, MemoryError)
 _FAILED, _USAGE, _INTERRUPTED, _BROKEN_PIPE = 1, 2, 130, 141
@@ -71,7 +71,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="posh",
-        description="Sparse binary codes for vectors: learn them, encode with them, and see what they find.",
+        description="Sparse binary codes for vectors: learn them, encode and search with them, measure.",
         epilog=EXAMPLE.format("posh fit digits -o digits.safetensors --bits 256 --active 16"),
     )
     parser.add_argument("--version", action="version", version=f"posh {version('posh-ann')}")

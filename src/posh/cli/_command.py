@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from posh import datasets
+from posh import datasets, store
 
 __all__ = ["EXAMPLE", "Commands", "Parser", "Report", "UsageError"]
-__all__ += ["add_command", "add_source", "counted", "note", "output_path", "read_source"]
+__all__ += ["add_command", "add_model", "add_source", "counted", "note", "output_path", "read_source"]
+__all__ += ["shown_size", "write_arrays"]
 
 EXAMPLE = "example:\n  {}"
 
@@ -54,12 +55,17 @@ def add_command(
     return parser
 
 
-def add_source(parser: Parser) -> None:
-    """Declare the arguments that :func:`read_source` reads."""
+def add_model(parser: Parser) -> None:
+    """Declare the argument for a hasher."""
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a file that 'posh fit' wrote")
+
+
+def add_source(parser: Parser, metavar: str = "DATA", name: str = "a data set") -> None:
+    """Declare the arguments that :func:`read_source` reads; ``name`` says what a name stands for."""
     parser.add_argument(
         "data",
-        metavar="DATA",
-        help="a data set (see 'posh data list') or a file: .npy, .npz, .fvecs, .hdf5 …",
+        metavar=metavar,
+        help=f"{name} (see 'posh data list') or a file: .npy, .npz, .fvecs, .hdf5 …",
     )
     parser.add_argument("--key", help="which array of a file that holds several")
 
@@ -90,6 +96,28 @@ def output_path(path: Path) -> Path:
     if path.is_dir():
         raise IsADirectoryError(f"{path}: expected a file to write, got a folder: add a file name")
     return path
+
+
+def write_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Write arrays to an .npz file, or the first of them to an .npy file, atomically."""
+    # An open file, because NumPy would add its suffix to the name of the temporary file.
+    with store.atomic_write(path) as temporary, temporary.open("wb") as file:
+        if path.suffix == ".npz":
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # NumPy's stub confuses names with allow_pickle
+        else:
+            np.save(file, next(iter(arrays.values())), allow_pickle=False)
+
+
+def shown_size(n_bytes: int) -> str:
+    """Return a number of bytes as people read it.
+
+    >>> shown_size(153_785)
+    '153.8 kB'
+    """
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= factor:
+            return f"{n_bytes / factor:.1f} {unit}"
+    return f"{n_bytes} bytes"
 
 
 def counted(text: str) -> int:

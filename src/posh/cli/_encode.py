@@ -11,8 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 import posh
-from posh import store
-from posh.cli._command import Report, UsageError, add_command, add_source, output_path, read_source
+from posh.cli._command import (
+    Report,
+    UsageError,
+    add_command,
+    add_model,
+    add_source,
+    output_path,
+    read_source,
+    write_arrays,
+)
 
 if TYPE_CHECKING:
     from posh.cli._command import Commands
@@ -26,7 +34,7 @@ def add(commands: Commands) -> None:
     """Declare the command."""
     example = "posh encode digits.safetensors digits -o codes.npz"
     parser = add_command(commands, "encode", "turn vectors into codes with a saved hasher", example, _encode)
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a file that 'posh fit' wrote")
+    add_model(parser)
     add_source(parser)
     parser.add_argument(
         "-o",
@@ -50,17 +58,8 @@ def _encode(args: argparse.Namespace) -> Report:
     codes = hasher.encode(vectors)
     seconds = time.perf_counter() - start
     kind, array = ("active", codes.active) if isinstance(codes, posh.Codes) else ("bits", codes.bits)
-    _write(output, {kind: array, "n_bits": np.array(codes.n_bits)})
+    write_arrays(output, {kind: array, "n_bits": np.array(codes.n_bits)})
     return _report(type(hasher).__name__, kind, array, codes.n_bits, seconds, output)
-
-
-def _write(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
-    # An open file, because NumPy would add its suffix to the name of the temporary file.
-    with store.atomic_write(path) as temporary, temporary.open("wb") as file:
-        if path.suffix == ".npz":
-            np.savez(file, **arrays)  # type: ignore[arg-type]  # NumPy's stub confuses names with allow_pickle
-        else:
-            np.save(file, next(iter(arrays.values())), allow_pickle=False)
 
 
 def _report(

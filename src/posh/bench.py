@@ -1,0 +1,220 @@
+"""How fast this machine fits, encodes and searches, beside what it is fair to compare with.
+
+The contenders of a measurement run in turns and the best time of each counts, on one thread unless said
+otherwise. A number means nothing without :func:`environment`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+from threadpoolctl import threadpool_info
+
+from posh import kernels
+from posh._progress import progress
+from posh._threads import cores, one_blas_thread
+from posh.codes import Codes, PackedCodes
+from posh.hashers import Hasher
+from posh.index.index import Index
+from posh.index.segments import Segments
+
+__all__ = ["best_times", "environment", "measure_encode", "measure_fit", "measure_search", "seconds"]
+
+AnyCodes: TypeAlias = Codes | PackedCodes
+Float32: TypeAlias = npt.NDArray[np.float32]
+
+_TILE = 256  # rows of a matrix product, as in encode
+_SINGLES = 100  # queries asked one by one
+_PACKED = 65_536  # codes expanded at once for the rival
+
+
+def environment() -> dict[str, str]:
+    """Chip, threads, kernel and versions."""
+    blas = [f"{pool['internal_api']} {pool['version']} x{pool['num_threads']}" for pool in threadpool_info()]
+    return {
+        "chip": _chip(),
+        "cores": str(cores()),
+        "kernel": kernels.active(),
+        "posh": version("posh-ann"),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "thread pools": ", ".join(sorted(set(blas))),
+    }
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def best_times(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Shortest time of each, taken in turns: a slow moment of the machine hits all of them alike.
+
+    >>> sorted(best_times({"sleep": lambda: time.sleep(0.001), "nothing": lambda: None}, rounds=2))
+    ['nothing', 'sleep']
+    """
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in progress(range(rounds), "measuring", "round"):
+        for name, work in works.items():
+            times[name].append(seconds(work))
+    return {name: min(values) for name, values in times.items()}
+
+
+def measure_fit(hasher: Hasher[Any], X: Float32, rounds: int) -> dict[str, Any]:
+    """Seconds that ``fit`` takes for vectors (n, d), with as many threads as it likes."""
+    return {"n_vectors": len(X), "seconds": best_times({"fit": lambda: hasher.fit(X)}, rounds)["fit"]}
+
+
+def measure_encode(hasher: Hasher[Any], X: Float32, rounds: int) -> dict[str, Any]:
+    """Encoding of vectors (n, d) beside the float32 matrix product that it cannot do without.
+
+    ``fraction_of_product`` is the rate of ``encode`` relative to the bare product of the same tiles;
+    ``speedup`` is what all cores bring.
+    """
+    Z = hasher.preprocess_(X)
+    out = np.empty((_TILE, hasher.n_bits), np.float32)
+
+    def product() -> None:
+        for start in range(0, len(Z), _TILE):
+            rows = Z[start : start + _TILE]
+            np.matmul(rows, hasher.weights_.T, out=out[: len(rows)])
+
+    works = {
+        "product": product,
+        "encode": lambda: hasher.encode(X, n_threads=1),
+        "all": lambda: hasher.encode(X, n_threads=cores()),
+    }
+    with one_blas_thread:
+        best = best_times(works, rounds)
+    return {
+        "n_vectors": len(X),
+        "encode_per_second": len(X) / best["encode"],
+        "product_per_second": len(X) / best["product"],
+        "fraction_of_product": best["product"] / best["encode"],
+        "threads": cores(),
+        "speedup": best["encode"] / best["all"],
+    }
+
+
+def measure_search(
+    hasher: Hasher[Any], base: Float32, queries: Float32, k: int, rounds: int
+) -> dict[str, Any]:
+    """Exact search for the codes of queries (m, d) among those of the base (n, d), and faiss beside it.
+
+    ``batch`` asks all at once and ``single`` one by one; ``with_encoding_per_second`` is the rate of
+    ``Index.search`` for the batch of vectors. Without faiss, what compares with it is None.
+    """
+    faiss = _faiss()
+    index = Index(hasher).add(base)
+    documents, asked = hasher.encode(base), hasher.encode(queries)
+    contenders = {"posh": _posh_contender(documents, k)}
+    if faiss is not None:
+        contenders["faiss"] = _faiss_contender(faiss, documents, k)
+    works: dict[str, Callable[[], object]] = {"index": lambda: index.search(queries, k, n_threads=1)}
+    for name, contender in contenders.items():
+        works |= _works(name, contender, asked)
+    with one_blas_thread, _one_thread(faiss):
+        best = best_times(works, rounds)
+        found = [contender.distances(contender.prepare(asked)) for contender in contenders.values()]
+    return {
+        "n_documents": len(base),
+        "k": k,
+        "threads": 1,
+        "faiss": faiss and faiss.__version__,
+        "batch": _rates(len(asked), best, "batch"),
+        "single": _rates(min(len(asked), _SINGLES), best, "single"),
+        "with_encoding_per_second": len(asked) / best["index"],
+        "same_distances": faiss and np.array_equal(found[0], found[-1]),
+    }
+
+
+class _Contender(NamedTuple):
+    """A search: ``distances(prepare(codes))`` are the Hamming distances (m, k) of what it finds."""
+
+    prepare: Callable[[AnyCodes], Any]
+    distances: Callable[[Any], npt.NDArray[Any]]
+
+
+def _works(name: str, contender: _Contender, asked: AnyCodes) -> dict[str, Callable[[], object]]:
+    batch = contender.prepare(asked)
+    singles = [contender.prepare(asked[row]) for row in range(min(len(asked), _SINGLES))]
+
+    def one_by_one() -> None:
+        for query in singles:
+            contender.distances(query)
+
+    return {f"{name} batch": lambda: contender.distances(batch), f"{name} single": one_by_one}
+
+
+def _rates(n: int, best: Mapping[str, float], way: str) -> dict[str, Any]:
+    posh, faiss = best[f"posh {way}"], best.get(f"faiss {way}")
+    return {
+        "n_queries": n,
+        "posh_per_second": n / posh,
+        "faiss_per_second": faiss and n / faiss,
+        "ratio": faiss and faiss / posh,
+    }
+
+
+def _posh_contender(documents: AnyCodes, k: int) -> _Contender:
+    n_bits = documents.n_bits
+    if isinstance(documents, PackedCodes):
+        bits = documents.bits
+        return _Contender(_packed, lambda queries: n_bits - kernels.hamming_topk(bits, queries, n_bits, k)[1])
+    n_active, segments = documents.n_active, Segments(n_bits).with_codes(documents)
+    return _Contender(
+        lambda codes: codes,
+        lambda queries: 2 * (n_active - segments.search(queries, k, n_threads=1)[1]),
+    )
+
+
+def _faiss_contender(faiss: Any, documents: AnyCodes, k: int) -> _Contender:
+    index = faiss.IndexBinaryFlat(-(-documents.n_bits // 8) * 8)
+    for start in range(0, len(documents), _PACKED):
+        index.add(_packed(documents[start : start + _PACKED]))
+    return _Contender(_packed, lambda queries: np.asarray(index.search(queries, k)[0]))
+
+
+def _packed(codes: AnyCodes) -> npt.NDArray[np.uint8]:
+    return (codes.to_packed() if isinstance(codes, Codes) else codes).bits
+
+
+def _faiss() -> Any:
+    """The module, or None if it is not installed."""
+    try:
+        return importlib.import_module("faiss")
+    except ImportError:
+        return None
+
+
+@contextmanager
+def _one_thread(faiss: Any) -> Iterator[None]:
+    """Hold faiss, if there is one, to one thread."""
+    if faiss is None:
+        yield
+        return
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def _chip() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

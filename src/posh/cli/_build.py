@@ -1,0 +1,124 @@
+"""``posh build``: encode vectors and save them as an index."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import posh
+from posh._folder import require_free
+from posh.cli._command import (
+    Parser,
+    Report,
+    UsageError,
+    add_command,
+    add_model,
+    add_source,
+    counted,
+    note,
+    read_source,
+    shown_size,
+)
+from posh.cli._index import disk_bytes
+from posh.index.options import SCORINGS, STRUCTURES
+from posh.index.refine import REFINERS
+
+if TYPE_CHECKING:
+    from posh.cli._command import Commands
+
+__all__ = ["add"]
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    example = "posh build digits.safetensors digits -o digits-index --refine decoder"
+    parser = add_command(commands, "build", "encode vectors and save them as an index", example, _build)
+    add_model(parser)
+    add_source(parser, name="the base of a data set")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="where to write; an index that is there already is replaced",
+    )
+    _add_options(parser)
+
+
+def _add_options(parser: Parser) -> None:
+    """Declare the parameters of an index under their own names; the index knows defaults and limits."""
+    parser.add_argument(
+        "--structure", choices=STRUCTURES, help="scan everything (default), or only the nearest lists"
+    )
+    parser.add_argument(
+        "--scoring", choices=SCORINGS, help="shared bits (default), or more accurate and slower"
+    )
+    parser.add_argument("--refine", choices=REFINERS, help="put the best candidates in order by this")
+    parser.add_argument(
+        "--lists",
+        dest="n_lists",
+        type=counted,
+        metavar="N",
+        help="with ivf; default: one per 1,000 documents",
+    )
+    parser.add_argument(
+        "--probes", dest="n_probe", type=counted, metavar="N", help="with ivf: lists to visit; default: 20"
+    )
+    for side in ("document", "query"):
+        parser.add_argument(
+            f"--{side}-active",
+            type=counted,
+            metavar="N",
+            help=f"set bits of a {side}'s code; default: the model's",
+        )
+
+
+def _build(args: argparse.Namespace) -> Report:
+    require_free(args.output)
+    index = _empty_index(args)
+    vectors = read_source(args)
+    index.add(vectors[:0])  # refuses vectors of another width before anything is announced
+    estimate = index.estimate_memory(len(vectors))
+    note(f"estimated memory: {shown_size(estimate)} for {len(vectors):,} documents")
+    start = time.perf_counter()
+    index.add(vectors)
+    added = time.perf_counter()
+    index.save(args.output)
+    return _report(index, estimate, added - start, time.perf_counter() - added, args.output)
+
+
+def _empty_index(args: argparse.Namespace) -> posh.Index:
+    known = inspect.signature(posh.Index).parameters
+    options = {name: value for name, value in vars(args).items() if name in known and value is not None}
+    index = posh.Index(posh.Hasher.load(args.model), **options)
+    for name, option in (("n_lists", "--lists"), ("n_probe", "--probes")):
+        if name in options and index.options.structure != "ivf":
+            raise UsageError(f"{option} is for --structure ivf, got {index.options.structure}: leave it out")
+    return index
+
+
+def _report(
+    index: posh.Index, estimate: int, add_seconds: float, save_seconds: float, output: Path
+) -> Report:
+    n, memory, disk = len(index), index.memory_usage()["total"], disk_bytes(output)
+    values = {
+        "index": repr(index),
+        "n_documents": n,
+        "estimated_bytes": estimate,
+        "memory_bytes": memory,
+        "disk_bytes": disk,
+        "add_seconds": add_seconds,
+        "save_seconds": save_seconds,
+        "output": str(output),
+    }
+    lines = [
+        f"{index}",
+        f"added: {n:,} documents in {add_seconds:.2f} s, {n / add_seconds:,.0f} per second",
+        f"memory: {shown_size(memory)} ({shown_size(estimate)} estimated)",
+        f"saved: {output}: {shown_size(disk)} on disk, in {save_seconds:.2f} s",
+    ]
+    return Report(values, "\n".join(lines))
