@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import multiprocessing
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -252,6 +253,15 @@ def big_segments(n: int = 40) -> list[Segment]:
     return [Segment(planes, 32_768, i * 32_768) for i in range(n)]
 
 
+@pytest.fixture
+def listening():
+    """Ctrl-C is heard: processes in the background are started deaf to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("n_threads", THREADS)
 def test_a_long_search_can_be_interrupted(n_threads):
     queries = np.arange(16, dtype=np.uint16)[None].repeat(200_000, axis=0)
