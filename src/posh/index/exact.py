@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
 from posh import _validate
 from posh.codes import Codes, PackedCodes
+from posh.index.hits import Hits
 
-__all__ = ["Hits", "search"]
+__all__ = ["search"]
 
 _DOCUMENTS = 8192  # base codes expanded to floats at once
 _SCORES = 1 << 24  # scores held at once
-
-
-class Hits(NamedTuple):
-    """Results of a search, best first: ``ids`` int64 (m, k) and ``scores`` int32 (m, k)."""
-
-    ids: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.int32]
 
 
 def search(base: Codes | PackedCodes, queries: Codes | PackedCodes, k: int) -> Hits:
@@ -31,7 +23,7 @@ def search(base: Codes | PackedCodes, queries: Codes | PackedCodes, k: int) -> H
     >>> import posh
     >>> base = posh.Codes([[0, 2], [1, 2], [1, 3]], n_bits=4)
     >>> search(base, base[:1], k=2)
-    Hits(ids=array([[0, 1]]), scores=array([[2, 1]], dtype=int32))
+    Hits(ids=array([[0, 1]]), scores=array([[2, 1]], dtype=int32), kind='overlap')
     """
     if type(base) is not type(queries) or base.n_bits != queries.n_bits:
         raise ValueError(f"expected queries like the base, {base}, got {queries}")
@@ -44,7 +36,7 @@ def search(base: Codes | PackedCodes, queries: Codes | PackedCodes, k: int) -> H
     for start in range(0, len(queries), step):
         rows = slice(start, start + step)
         ids[rows], scores[rows] = _best(_scores(base, queries[rows]), k)
-    return Hits(ids, scores)
+    return Hits(ids, scores, "overlap" if isinstance(base, Codes) else "equal-bits")
 
 
 def _expand(codes: Codes | PackedCodes) -> npt.NDArray[np.float32]:

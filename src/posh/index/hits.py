@@ -22,7 +22,7 @@ class Hits(_Pair):
     id is -1 and the score -inf. ``kind`` says what the scores are:
 
     ============  ==============================================================================
-    overlap       shared set bits of two sparse codes (float32 holding integers)
+    overlap       shared set bits of two sparse codes
     equal-bits    equal bits of two dense codes
     asymmetric    the query's projection summed over the set bits of the item
     decoder       minus the squared distance between the query and the decoded item
