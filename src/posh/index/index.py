@@ -232,9 +232,8 @@ class Index:
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = False, verify: bool | None = None) -> Index:
         """Open a saved index.
 
-        With ``mmap`` the arrays stay on disk until touched and are shared by processes; opening then takes
-        milliseconds. ``verify`` compares the checksums of large files too, which reads them: by default done
-        unless ``mmap`` is set.
+        With ``mmap`` the arrays stay on disk until touched and are shared by processes. ``verify`` compares
+        the checksums of large files too, which reads them: by default done unless ``mmap`` is set.
         """
         verify = not mmap if verify is None else verify
         opened = files.load(Path(path), mmap=mmap, verify=verify)
@@ -264,8 +263,7 @@ class Index:
     def _new_lists(self, X: npt.NDArray[Any]) -> Lists:
         n_lists = self.options.n_lists or min(65_536, -(-len(X) // 1000))
         rng = np.random.default_rng(self.options.random_state)
-        wanted = max(n_lists, _SAMPLE_PER_LIST * n_lists)
-        rows = np.sort(rng.permutation(len(X))[:wanted])
+        rows = np.sort(rng.permutation(len(X))[: _SAMPLE_PER_LIST * n_lists])
         Z: Float32 = self.hasher.preprocess_(X[rows])
         return Lists.empty(self.hasher.n_bits, train_centroids(Z, n_lists, rng))
 

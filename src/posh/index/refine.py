@@ -22,7 +22,7 @@ from posh.store import Arrays, expect
 
 __all__ = ["REFINERS", "Candidates", "Refiner"]
 
-_TRAINING = 20_000  # documents that the decoder learns from: more do not change it
+_TRAINING = 20_000  # documents that the decoder learns from: bounds the time of the first addition
 
 
 class Candidates:

@@ -65,10 +65,6 @@ class Segments:
             parts[number] = parts[number]._replace(live=bitmap(mask))
         return replace(self, parts=tuple(parts))
 
-    def rebuilt(self, codes: Codes, slots: Slots) -> Segments:
-        """Segments of only the documents at these slots, whose codes are given."""
-        return Segments(self.n_bits).with_codes(codes)
-
     def search(
         self, queries: Codes, k: int, *, n_threads: int, allowed: Mask | None = None
     ) -> tuple[Slots, npt.NDArray[np.int32]]:

@@ -85,7 +85,11 @@ class State:
         alive = np.flatnonzero(self.live.rows)
         structure = self.structure
         if structure is not None:
-            structure = structure.rebuilt(Codes(self.codes.rows[alive], structure.n_bits), alive)
+            codes = Codes.trusted(self.codes.rows[alive], structure.n_bits)
+            if isinstance(structure, Lists):
+                structure = structure.rebuilt(codes, alive)
+            else:
+                structure = Segments(codes.n_bits).with_codes(codes)
         return State.of(
             structure, *(part.rows[alive] for part in (self.codes, self.ids, self.kept, self.live))
         )
