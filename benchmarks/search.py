@@ -21,7 +21,8 @@ import numpy as np
 
 import posh
 from benchmarks._report import environment, seconds
-from posh._bitsliced import MAX_DOCS, Segment, empty_planes, overlap_topk, pack
+from posh import _native
+from posh._bitsliced import MAX_DOCS, Segment, empty_planes, handed_over, overlap_topk, pack
 
 N_BITS, ROUNDS = 1024, 8
 BATCH, RIVAL_BATCH = 1000, 50
@@ -32,14 +33,14 @@ CASES = {  # n_active: the (k, batch size) to measure
 }
 
 
-def segments_of(codes: posh.Codes) -> list[Segment]:
+def segments_of(codes: posh.Codes) -> _native.Segments:
     segments = []
     for start in range(0, len(codes), MAX_DOCS):
         part = np.ascontiguousarray(codes.active[start : start + MAX_DOCS], np.uint16)
         planes = empty_planes(codes.n_bits, MAX_DOCS)
         pack(part, planes)
         segments.append(Segment(planes, len(part), start))
-    return segments
+    return handed_over(segments)
 
 
 def packed(codes: posh.Codes) -> np.ndarray:
@@ -55,7 +56,7 @@ def best_of(ours: Callable[[int], object], rival: Callable[[int], object]) -> tu
 
 
 def compare(
-    segments: list[Segment], flat: Any, queries: np.ndarray, rows: np.ndarray, k: int, n_queries: int
+    segments: _native.Segments, flat: Any, queries: np.ndarray, rows: np.ndarray, k: int, n_queries: int
 ) -> tuple[float, float]:
     """Seconds per query of ours and of the rival."""
     if n_queries > 1:
@@ -75,7 +76,7 @@ def compare(
     return mine / 100, its / 10
 
 
-def check_scores(segments: list[Segment], flat: Any, queries: np.ndarray, rows: np.ndarray) -> None:
+def check_scores(segments: _native.Segments, flat: Any, queries: np.ndarray, rows: np.ndarray) -> None:
     _, scores = overlap_topk(segments, queries[:20], 100)
     distances, _ = flat.search(rows[:20], 100)
     np.testing.assert_array_equal(2 * queries.shape[1] - 2 * scores, distances)

@@ -42,64 +42,82 @@ void pack(Matrix<const std::uint16_t> codes, std::size_t first_doc, Matrix<std::
   posh::pack(codes.data(), codes.shape(0), codes.shape(1), first_doc, planes.shape(1), planes.data());
 }
 
-std::vector<posh::Segment> segments_of(const std::vector<SegmentArrays>& arrays, std::size_t n_bits) {
-  std::vector<posh::Segment> segments;
-  for (const auto& [planes, n_docs, first_slot, live, filter] : arrays) {
+// Segments that Python has handed over once for any number of searches; keeps their arrays alive.
+class Segments {
+ public:
+  Segments(std::vector<SegmentArrays> arrays, std::size_t n_bits, std::vector<Vector<const std::int64_t>> slots)
+      : n_bits_(n_bits), arrays_(std::move(arrays)), slot_arrays_(std::move(slots)) {
+    for (const SegmentArrays& segment : arrays_) add(segment);
+    require(slot_arrays_.empty() || slot_arrays_.size() == arrays_.size(), "slots: lists");
+    for (std::size_t i = 0; i < slot_arrays_.size(); ++i) add_slots(slot_arrays_[i], segments_[i].n_docs);
+  }
+
+  posh::Search search(Matrix<const std::uint16_t> queries, std::size_t n_threads, Matrix<std::int64_t> ids,
+                      Matrix<std::int32_t> scores) const {
+    const std::size_t n = queries.shape(0), n_active = queries.shape(1), k = ids.shape(1);
+    require(ids.shape(0) == n && scores.shape(0) == n && scores.shape(1) == k && k >= 1 && n_active >= 1 &&
+                n_active <= n_bits_ && n_bits_ <= 65536 && n_threads >= 1,
+            "search: shapes");
+    require(below(queries, n_bits_), "search: bits");
+    return {segments_.data(), segments_.size(), n_bits_, queries.data(), n, n_active, k, n_threads, signalled};
+  }
+
+  const std::vector<const std::int64_t*>& slots() const { return slots_; }
+
+ private:
+  void add(const SegmentArrays& arrays) {
+    const auto& [planes, n_docs, first_slot, live, filter] = arrays;
     const std::size_t stride = planes.shape(1);
-    require(planes.shape(0) == n_bits && n_docs <= 64 * stride && (n_docs + 255) / 256 * 4 <= stride &&
-                n_bits * stride <= UINT32_MAX,
+    require(planes.shape(0) == n_bits_ && n_docs <= 64 * stride && (n_docs + 255) / 256 * 4 <= stride &&
+                n_bits_ * stride <= UINT32_MAX,
             "segment: shapes");
     require(first_slot >= 0 && first_slot + n_docs <= max_slot, "segment: slots");
-    segments.push_back(
-        {planes.data(), stride, n_docs, first_slot, bitmap(live, n_docs), bitmap(filter, n_docs)});
+    segments_.push_back({planes.data(), stride, n_docs, first_slot, bitmap(live, n_docs), bitmap(filter, n_docs)});
   }
-  return segments;
-}
 
-void run(const std::string& kernel, const posh::Search& search, Matrix<std::int64_t> ids, Matrix<std::int32_t> scores) {
-  const posh::Kernels& k = kernel_named(kernel);
+  void add_slots(const Vector<const std::int64_t>& slots, std::size_t n_docs) {
+    const std::int64_t *first = slots.data(), *last = first + slots.shape(0);
+    require(slots.shape(0) == n_docs && std::is_sorted(first, last), "slots: ascending");
+    require(n_docs == 0 || (*first >= 0 && static_cast<std::size_t>(last[-1]) < max_slot), "slots: range");
+    slots_.push_back(first);
+  }
+
+  std::size_t n_bits_;
+  std::vector<SegmentArrays> arrays_;
+  std::vector<Vector<const std::int64_t>> slot_arrays_;
+  std::vector<posh::Segment> segments_;
+  std::vector<const std::int64_t*> slots_;
+};
+
+template <class Work>
+void run(Work work) {
   bool finished;
   {
     nb::gil_scoped_release unlocked;
-    finished = k.overlap_topk(search, ids.data(), scores.data());
+    finished = work();
   }
   if (!finished) throw nb::python_error();
 }
 
-posh::Search search_for(const std::vector<posh::Segment>& segments, Matrix<const std::uint16_t> queries,
-                        std::size_t n_bits, std::size_t n_threads, Matrix<std::int64_t> ids,
-                        Matrix<std::int32_t> scores) {
-  const std::size_t n = queries.shape(0), n_active = queries.shape(1), k = ids.shape(1);
-  require(ids.shape(0) == n && scores.shape(0) == n && scores.shape(1) == k && k >= 1 && n_active >= 1 &&
-              n_active <= n_bits && n_bits <= 65536 && n_threads >= 1,
-          "search: shapes");
-  require(below(queries, n_bits), "search: bits");
-  return {segments.data(), segments.size(), n_bits,    queries.data(), n,        n_active,
-          nullptr,         nullptr,         k,         n_threads,      signalled};
+void overlap_topk(const Segments& segments, Matrix<const std::uint16_t> queries, Matrix<std::int64_t> ids,
+                  Matrix<std::int32_t> scores, std::size_t n_threads, const std::string& kernel) {
+  const posh::Search search = segments.search(queries, n_threads, ids, scores);
+  run([&, topk = kernel_named(kernel).overlap_topk] { return topk(search, ids.data(), scores.data()); });
 }
 
-void overlap_topk(const std::vector<SegmentArrays>& arrays, std::size_t n_bits, Matrix<const std::uint16_t> queries,
-                  Matrix<std::int64_t> ids, Matrix<std::int32_t> scores, std::size_t n_threads,
-                  const std::string& kernel) {
-  const std::vector<posh::Segment> segments = segments_of(arrays, n_bits);
-  run(kernel, search_for(segments, queries, n_bits, n_threads, ids, scores), ids, scores);
-}
-
-void overlap_topk_lists(const std::vector<SegmentArrays>& arrays, std::size_t n_bits,
-                        Matrix<const std::uint16_t> queries, Vector<const std::int64_t> offsets,
-                        Vector<const std::int32_t> visits, Matrix<std::int64_t> ids, Matrix<std::int32_t> scores,
-                        std::size_t n_threads, const std::string& kernel) {
-  const std::vector<posh::Segment> segments = segments_of(arrays, n_bits);
-  posh::Search search = search_for(segments, queries, n_bits, n_threads, ids, scores);
+void overlap_lists(const Segments& segments, Matrix<const std::uint16_t> queries, Vector<const std::int64_t> offsets,
+                   Vector<const std::int32_t> visits, Matrix<std::int64_t> ids, Matrix<std::int32_t> scores,
+                   std::size_t n_threads, const std::string& kernel) {
+  const posh::ListSearch search{segments.search(queries, n_threads, ids, scores), segments.slots().data(),
+                                offsets.data(), visits.data()};
   const std::int64_t *first = offsets.data(), *last = first + offsets.shape(0);
+  require(segments.slots().size() == search.n_segments, "lists: slots");
   require(offsets.shape(0) == search.n_queries + 1 && std::is_sorted(first, last) && *first >= 0 &&
               last[-1] <= static_cast<std::int64_t>(visits.shape(0)),
           "lists: offsets");
-  const auto exists = [&](std::int32_t s) { return s >= 0 && static_cast<std::size_t>(s) < segments.size(); };
+  const auto exists = [&](std::int32_t s) { return s >= 0 && static_cast<std::size_t>(s) < search.n_segments; };
   require(std::all_of(visits.data(), visits.data() + visits.shape(0), exists), "lists: segments");
-  search.offsets = offsets.data();
-  search.visits = visits.data();
-  run(kernel, search, ids, scores);
+  run([&, lists = kernel_named(kernel).overlap_lists] { return lists(search, ids.data(), scores.data()); });
 }
 
 }  // namespace
@@ -107,8 +125,11 @@ void overlap_topk_lists(const std::vector<SegmentArrays>& arrays, std::size_t n_
 void bind_search(nb::module_& m) {
   const auto in = [](const char* name) { return nb::arg(name).noconvert(); };
   m.def("pack", pack, in("codes"), nb::arg("first_doc"), in("planes"));
-  m.def("overlap_topk", overlap_topk, in("segments"), nb::arg("n_bits"), in("queries"), in("ids"), in("scores"),
+  nb::class_<Segments>(m, "Segments")
+      .def(nb::init<std::vector<SegmentArrays>, std::size_t, std::vector<Vector<const std::int64_t>>>(),
+           in("segments"), nb::arg("n_bits"), in("slots"));
+  m.def("overlap_topk", overlap_topk, nb::arg("segments"), in("queries"), in("ids"), in("scores"),
         nb::arg("n_threads"), nb::arg("kernel"));
-  m.def("overlap_topk_lists", overlap_topk_lists, in("segments"), nb::arg("n_bits"), in("queries"),
-        in("offsets"), in("visits"), in("ids"), in("scores"), nb::arg("n_threads"), nb::arg("kernel"));
+  m.def("overlap_lists", overlap_lists, nb::arg("segments"), in("queries"), in("offsets"), in("visits"), in("ids"),
+        in("scores"), nb::arg("n_threads"), nb::arg("kernel"));
 }

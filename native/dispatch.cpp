@@ -14,10 +14,10 @@ bool has_avx2() {
 #endif
 
 constexpr Kernels table[] = {
-    {"scalar", always, winners_scalar, overlap_topk_scalar, table_topk_scalar, hamming_topk_scalar},
-    {"portable", always, winners_portable, overlap_topk_portable, table_topk_portable, hamming_topk_portable},
+    {"scalar", always, winners_scalar, overlap_topk_scalar, overlap_lists_scalar, table_topk_scalar, hamming_topk_scalar},
+    {"portable", always, winners_portable, overlap_topk_portable, overlap_lists_portable, table_topk_portable, hamming_topk_portable},
 #if defined(__x86_64__)
-    {"avx2", has_avx2, winners_avx2, overlap_topk_avx2, table_topk_portable, hamming_topk_avx2},
+    {"avx2", has_avx2, winners_avx2, overlap_topk_avx2, overlap_lists_avx2, table_topk_portable, hamming_topk_avx2},
 #endif
 };
 

@@ -41,19 +41,25 @@ struct Search {
   std::size_t n_segments, n_bits;
   const std::uint16_t* queries;  // (n_queries, n_active), row-major, distinct bit numbers in each row
   std::size_t n_queries, n_active;
-  const std::int64_t* offsets;   // query q visits the segments visits[offsets[q]], …, visits[offsets[q + 1] - 1];
-  const std::int32_t* visits;    //   null: every query visits every segment
   std::size_t k;
   std::size_t n_threads;
   Poll poll;                     // may be null
 };
 
-// The k documents that share the most bits with each query, among the live ones that pass the filter in
-// the segments it visits. Equal overlaps: the lower slot first. No overlap at all is a result as well.
+// The k documents that share the most bits with each query, among the live ones that pass the filter.
+// Equal overlaps: the lower slot first. No overlap at all is a result as well.
 //   OUT ids     (n_queries, k) slots;  -1 where fewer than k documents exist
 //   OUT scores  (n_queries, k) overlaps;  -1 likewise
 // Returns false, with OUT undefined, if poll asked to stop.
 using OverlapTopkFn = bool (*)(const Search& search, std::int64_t* ids, std::int32_t* scores);
+
+// The same among the documents of some segments, which may hold documents of any slots.
+struct ListSearch : Search {
+  const std::int64_t* const* slots;  // of the documents of each segment, below 2^47, all different
+  const std::int64_t* offsets;       // query q visits the segments visits[offsets[q]], …, visits[offsets[q + 1] - 1],
+  const std::int32_t* visits;        //   all different
+};
+using OverlapListsFn = bool (*)(const ListSearch& search, std::int64_t* ids, std::int32_t* scores);
 
 // Scores that are sums over a code's bits: bias[doc] + the sum of the query's table at the document's bits.
 struct TableSearch {
@@ -98,6 +104,7 @@ struct Kernels {
   bool (*supported)();
   WinnersFn winners;
   OverlapTopkFn overlap_topk;
+  OverlapListsFn overlap_lists;
   TableTopkFn table_topk;
   HammingTopkFn hamming_topk;
 };
@@ -110,8 +117,11 @@ void winners_scalar(const float*, std::size_t, std::size_t, std::size_t, std::ui
 void winners_portable(const float*, std::size_t, std::size_t, std::size_t, std::uint16_t*);
 void winners_avx2(const float*, std::size_t, std::size_t, std::size_t, std::uint16_t*);
 bool overlap_topk_scalar(const Search&, std::int64_t*, std::int32_t*);
+bool overlap_lists_scalar(const ListSearch&, std::int64_t*, std::int32_t*);
 bool overlap_topk_portable(const Search&, std::int64_t*, std::int32_t*);
+bool overlap_lists_portable(const ListSearch&, std::int64_t*, std::int32_t*);
 bool overlap_topk_avx2(const Search&, std::int64_t*, std::int32_t*);
+bool overlap_lists_avx2(const ListSearch&, std::int64_t*, std::int32_t*);
 bool table_topk_scalar(const TableSearch&, std::int64_t*, float*);
 bool table_topk_portable(const TableSearch&, std::int64_t*, float*);
 bool hamming_topk_scalar(const HammingSearch&, std::int64_t*, std::int32_t*);

@@ -26,6 +26,10 @@ struct Avx2 {
   }
   void store(std::uint64_t* words) const { _mm256_storeu_si256(reinterpret_cast<__m256i*>(words), bits); }
   bool any() const { return !_mm256_testz_si256(bits, bits); }
+  std::size_t count() const {
+    return __builtin_popcountll(_mm256_extract_epi64(bits, 0)) + __builtin_popcountll(_mm256_extract_epi64(bits, 1)) +
+           __builtin_popcountll(_mm256_extract_epi64(bits, 2)) + __builtin_popcountll(_mm256_extract_epi64(bits, 3));
+  }
   Avx2 operator&(Avx2 other) const { return {_mm256_and_si256(bits, other.bits)}; }
   Avx2 operator|(Avx2 other) const { return {_mm256_or_si256(bits, other.bits)}; }
   Avx2 operator^(Avx2 other) const { return {_mm256_xor_si256(bits, other.bits)}; }
@@ -35,6 +39,10 @@ struct Avx2 {
 
 bool overlap_topk_avx2(const Search& search, std::int64_t* ids, std::int32_t* scores) {
   return search_tiles(search, Scan<Avx2>::scan, ids, scores);
+}
+
+bool overlap_lists_avx2(const ListSearch& search, std::int64_t* ids, std::int32_t* scores) {
+  return search_lists(search, {Scan<Avx2>::collect_tile, Scan<Avx2>::take_best}, ids, scores);
 }
 
 }  // namespace posh

@@ -1,5 +1,4 @@
-// What all threads of a search share: segments by ascending slot, their documents that may be found, and
-// which queries visit them.
+// What all threads of a search share: segments by ascending slot, and their documents that may be found.
 #pragma once
 
 #include <algorithm>
@@ -15,25 +14,32 @@ struct Range {
   std::size_t size() const { return end - begin; }
 };
 
+// One bit per document of whole blocks: live, passing the filter, and existing. Empty if all of them are.
+inline std::vector<std::uint64_t> allowed_words(const Segment& segment) {
+  if (!segment.live && !segment.filter && segment.n_docs % 256 == 0) return {};
+  constexpr std::uint64_t all = ~std::uint64_t{0};
+  std::vector<std::uint64_t> words((segment.n_docs + 255) / 256 * 4);
+  const std::size_t n = (segment.n_docs + 63) / 64;
+  for (std::size_t i = 0; i < n; ++i)
+    words[i] = (segment.live ? segment.live[i] : all) & (segment.filter ? segment.filter[i] : all);
+  if (segment.n_docs % 64) words[n - 1] &= ~(all << (segment.n_docs % 64));
+  return words;
+}
+
 class Plan {
  public:
   explicit Plan(const Search& search)
-      : search_(search), order_(search.n_segments), allowed_(search.n_segments), visitors_(search.n_segments) {
+      : search_(search), order_(search.n_segments), allowed_(search.n_segments) {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
       return search.segments[a].first_slot < search.segments[b].first_slot;
     });
     for (std::size_t i = 0; i < search.n_segments; ++i) allowed_[i] = allowed_words(search.segments[i]);
-    if (search.offsets) find_visitors();
   }
 
   const Segment& segment(std::size_t place) const { return search_.segments[order_[place]]; }
 
-  // One bit per document of whole blocks; empty if all may be found.
   const std::vector<std::uint64_t>& allowed(std::size_t place) const { return allowed_[order_[place]]; }
-
-  // Ascending query numbers; only if each query has its own list.
-  const std::vector<std::size_t>& visitors(std::size_t place) const { return visitors_[order_[place]]; }
 
   std::size_t n_docs(Range places) const {
     std::size_t n = 0;
@@ -42,29 +48,9 @@ class Plan {
   }
 
  private:
-  static std::vector<std::uint64_t> allowed_words(const Segment& segment) {
-    if (!segment.live && !segment.filter && segment.n_docs % 256 == 0) return {};
-    constexpr std::uint64_t all = ~std::uint64_t{0};
-    std::vector<std::uint64_t> words((segment.n_docs + 255) / 256 * 4);
-    const std::size_t n = (segment.n_docs + 63) / 64;
-    for (std::size_t i = 0; i < n; ++i)
-      words[i] = (segment.live ? segment.live[i] : all) & (segment.filter ? segment.filter[i] : all);
-    if (segment.n_docs % 64) words[n - 1] &= ~(all << (segment.n_docs % 64));
-    return words;
-  }
-
-  void find_visitors() {
-    for (std::size_t q = 0; q < search_.n_queries; ++q)
-      for (std::int64_t i = search_.offsets[q]; i < search_.offsets[q + 1]; ++i) {
-        std::vector<std::size_t>& queries = visitors_[search_.visits[i]];
-        if (queries.empty() || queries.back() != q) queries.push_back(q);
-      }
-  }
-
   const Search& search_;
   std::vector<std::size_t> order_;
   std::vector<std::vector<std::uint64_t>> allowed_;
-  std::vector<std::vector<std::size_t>> visitors_;
 };
 
 }  // namespace posh

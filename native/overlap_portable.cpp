@@ -21,6 +21,7 @@ struct Portable {
   }
   void store(std::uint64_t* words) const { std::memcpy(words, &bits, sizeof bits); }
   bool any() const { return (bits[0] | bits[1]) != 0; }
+  std::size_t count() const { return __builtin_popcountll(bits[0]) + __builtin_popcountll(bits[1]); }
   Portable operator&(Portable other) const { return {bits & other.bits}; }
   Portable operator|(Portable other) const { return {bits | other.bits}; }
   Portable operator^(Portable other) const { return {bits ^ other.bits}; }
@@ -30,6 +31,10 @@ struct Portable {
 
 bool overlap_topk_portable(const Search& search, std::int64_t* ids, std::int32_t* scores) {
   return search_tiles(search, Scan<Portable>::scan, ids, scores);
+}
+
+bool overlap_lists_portable(const ListSearch& search, std::int64_t* ids, std::int32_t* scores) {
+  return search_lists(search, {Scan<Portable>::collect_tile, Scan<Portable>::take_best}, ids, scores);
 }
 
 }  // namespace posh

@@ -1,6 +1,5 @@
 // Exact search as its definition says: the specification that the other kernels are tested against.
 #include <algorithm>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -17,13 +16,25 @@ std::int32_t overlap(const Segment& segment, std::size_t doc, const std::uint16_
   return common;
 }
 
-std::set<std::size_t> visited(const Search& search, std::size_t q) {
-  std::set<std::size_t> segments;
-  if (search.offsets)
-    segments.insert(search.visits + search.offsets[q], search.visits + search.offsets[q + 1]);
-  else
-    for (std::size_t s = 0; s < search.n_segments; ++s) segments.insert(s);
-  return segments;
+using Ranked = std::pair<std::int32_t, std::int64_t>;  // (-score, slot): ascending is best first
+
+// Calls slot_of(doc) for each document of the segment that may be found.
+template <class SlotOf>
+void rank(const Search& search, const Segment& segment, std::size_t q, SlotOf slot_of, std::vector<Ranked>& found) {
+  for (std::size_t doc = 0; doc < segment.n_docs; ++doc) {
+    if (segment.live && !bit_of(segment.live, doc)) continue;
+    if (segment.filter && !bit_of(segment.filter, doc)) continue;
+    found.emplace_back(-overlap(segment, doc, search.queries + q * search.n_active, search.n_active), slot_of(doc));
+  }
+}
+
+void write_best(std::vector<Ranked>& found, std::size_t k, std::int64_t* ids, std::int32_t* scores) {
+  const std::size_t n = std::min(k, found.size());
+  std::partial_sort(found.begin(), found.begin() + n, found.end());
+  for (std::size_t i = 0; i < k; ++i) {
+    ids[i] = i < n ? found[i].second : -1;
+    scores[i] = i < n ? -found[i].first : -1;
+  }
 }
 
 }  // namespace
@@ -31,23 +42,26 @@ std::set<std::size_t> visited(const Search& search, std::size_t q) {
 bool overlap_topk_scalar(const Search& search, std::int64_t* ids, std::int32_t* scores) {
   Cancellation cancellation(search.poll);
   run_tasks(search.n_queries, search.n_threads, cancellation, [&](std::size_t q) {
-    std::vector<std::pair<std::int32_t, std::int64_t>> found;  // (-score, slot): ascending is best first
-    for (const std::size_t s : visited(search, q)) {
+    std::vector<Ranked> found;
+    for (std::size_t s = 0; s < search.n_segments && !cancellation.requested(); ++s) {
       const Segment& segment = search.segments[s];
-      for (std::size_t doc = 0; doc < segment.n_docs; ++doc) {
-        if (segment.live && !bit_of(segment.live, doc)) continue;
-        if (segment.filter && !bit_of(segment.filter, doc)) continue;
-        found.emplace_back(-overlap(segment, doc, search.queries + q * search.n_active, search.n_active),
-                           segment.first_slot + static_cast<std::int64_t>(doc));
-      }
-      if (cancellation.requested()) return;
+      rank(search, segment, q, [&](std::size_t doc) { return segment.first_slot + static_cast<std::int64_t>(doc); },
+           found);
     }
-    const std::size_t n = std::min(search.k, found.size());
-    std::partial_sort(found.begin(), found.begin() + n, found.end());
-    for (std::size_t i = 0; i < search.k; ++i) {
-      ids[q * search.k + i] = i < n ? found[i].second : -1;
-      scores[q * search.k + i] = i < n ? -found[i].first : -1;
+    write_best(found, search.k, ids + q * search.k, scores + q * search.k);
+  });
+  return !cancellation.requested();
+}
+
+bool overlap_lists_scalar(const ListSearch& search, std::int64_t* ids, std::int32_t* scores) {
+  Cancellation cancellation(search.poll);
+  run_tasks(search.n_queries, search.n_threads, cancellation, [&](std::size_t q) {
+    std::vector<Ranked> found;
+    for (std::int64_t i = search.offsets[q]; i < search.offsets[q + 1] && !cancellation.requested(); ++i) {
+      const std::int64_t* slots = search.slots[search.visits[i]];
+      rank(search, search.segments[search.visits[i]], q, [&](std::size_t doc) { return slots[doc]; }, found);
     }
+    write_best(found, search.k, ids + q * search.k, scores + q * search.k);
   });
   return !cancellation.requested();
 }

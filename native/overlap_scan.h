@@ -6,9 +6,10 @@
 //
 // `Docs` is a vector of bits, one per document, that supplies & | ^ and
 //   static constexpr size_t n_words;   static Docs none(), all(), load(const uint64_t*);
-//   void store(uint64_t*) const;       bool any() const;
+//   void store(uint64_t*) const;       bool any() const;       size_t count() const;
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -32,6 +33,14 @@ struct Found {
   std::uint32_t position, score;
 };
 
+// What scans leave of tiles: which documents pass, and their counters, block after block.
+struct Blocks {
+  std::size_t n_words;
+  int n_counters;
+  std::uint64_t* passing;     // (n_words)
+  const std::uint64_t* sums;  // (n_words * n_counters)
+};
+
 // The allowed documents that share at least `threshold` bits with the query, by ascending position.
 // Those which k others of the tile exceed may be left out.
 //   IN  query    (n_active) bit numbers;  0 <= threshold <= n_active
@@ -39,6 +48,15 @@ struct Found {
 //   OUT found    room for max_found entries; returns how many were written
 using ScanFn = std::size_t (*)(const Tile& tile, const std::uint16_t* query, std::size_t n_active,
                                std::uint32_t threshold, std::size_t k, std::uint32_t* offsets, Found* found);
+
+// The same in two steps, for several tiles whose blocks lie one after the other.
+struct ScanSteps {
+  //   OUT passing, sums  of this tile: (n_words) and (n_words * counters_for(n_active))
+  bool (*collect)(const Tile& tile, const std::uint16_t* query, std::size_t n_active, std::uint32_t threshold,
+                  std::uint32_t* offsets, std::uint64_t* passing, std::uint64_t* sums);
+  //   OUT equal  scratch of n_words;  found  room for 64 * n_words + 2 entries
+  std::size_t (*take_best)(const Blocks& blocks, std::size_t k, std::uint64_t* equal, Found* found);
+};
 
 constexpr int max_counters = 17;     // 65536 active bits
 constexpr int max_unrolled = 64;     // longer queries are added in a loop
@@ -111,27 +129,17 @@ struct Scan {
     return passing;
   }
 
-  struct Blocks {
-    std::size_t n_words;
-    int n_counters;
-    bool any;                                                       // whether some document passed
-    alignas(64) std::uint64_t passing[max_tile_words];
-    alignas(64) std::uint64_t sums[max_tile_words * max_counters];  // (n_blocks, n_counters, Docs::n_words)
-
-    std::uint64_t* sums_of(std::size_t word) { return sums + word / Docs::n_words * Docs::n_words * n_counters; }
-  };
-
   // Every block is stored, whether or not a document passed: a branch on that would be mispredicted.
-  // Planes = 0 stands for any number.
+  // Planes = 0 stands for any number. Returns whether some document passed.
   template <int Planes>
-  static void collect(const Tile tile, std::uint32_t threshold, const std::uint32_t* offsets, std::size_t n_planes,
-                      Blocks& out) {
+  static bool collect(const Tile tile, std::uint32_t threshold, const std::uint32_t* offsets, std::size_t n_planes,
+                      std::uint64_t* passing_words, std::uint64_t* sum_words) {
     const int n_counters = counters_for(Planes ? Planes : n_planes);
     Docs any = Docs::none();
     for (std::size_t word = 0; word < tile.n_words; word += Docs::n_words) {
       const Docs allowed = Docs::load(tile.allowed + word);
       if (!allowed.any()) {
-        allowed.store(out.passing + word);
+        allowed.store(passing_words + word);
         continue;
       }
       Docs sums[Planes ? counters_for(Planes) : max_counters];
@@ -142,13 +150,11 @@ struct Scan {
         add_looped<6>(sums, n_counters, tile.planes + word, offsets, n_planes);
       const Docs passing = allowed & at_least(threshold, sums, n_counters);
       any = any | passing;
-      passing.store(out.passing + word);
+      passing.store(passing_words + word);
       for (int level = 0; level < n_counters; ++level)
-        sums[level].store(out.sums + word * n_counters + level * Docs::n_words);
+        sums[level].store(sum_words + word * n_counters + level * Docs::n_words);
     }
-    out.n_words = tile.n_words;
-    out.n_counters = n_counters;
-    out.any = any.any();
+    return any.any();
   }
 
   static std::size_t count(const std::uint64_t* words, std::size_t n_words) {
@@ -157,27 +163,40 @@ struct Scan {
     return n;
   }
 
-  // Writes which of the passing documents have a counter >= threshold, and returns their number.
-  static std::size_t select(Blocks& blocks, std::uint32_t threshold, std::uint64_t* selected) {
-    for (std::size_t word = 0; word < blocks.n_words; word += Docs::n_words) {
-      Docs sums[max_counters];
-      for (int level = 0; level < blocks.n_counters; ++level)
-        sums[level] = Docs::load(blocks.sums_of(word) + level * Docs::n_words);
-      (Docs::load(blocks.passing + word) & at_least(threshold, sums, blocks.n_counters)).store(selected + word);
-    }
-    return count(selected, blocks.n_words);
+  static const std::uint64_t* sums_of(const Blocks& blocks, std::size_t word) {
+    return blocks.sums + word / Docs::n_words * Docs::n_words * blocks.n_counters;
   }
 
-  // Leaves out what k others exceed, so that a flood costs a few counts and not a visit to each document.
-  static void keep_best(Blocks& blocks, std::size_t k) {
-    if (count(blocks.passing, blocks.n_words) <= 2 * k + 16) return;
-    std::uint64_t selected[max_tile_words];
-    std::uint32_t threshold = 0;
+  // Calls use(word, docs) with each block's counter of some level.
+  template <class Use>
+  POSH_INLINE static void each_block(const Blocks& blocks, int level, Use use) {
+    for (std::size_t word = 0; word < blocks.n_words; word += Docs::n_words)
+      use(word, Docs::load(sums_of(blocks, word) + level * Docs::n_words));
+  }
+
+  // Of the passing documents, leaves out those which k others exceed: a flood then costs a few counts and not
+  // a visit to each document. From the highest counter down, `equal` are the documents that agree so far with
+  // the k-th best score, and the other passing ones exceed it.
+  static void keep_best(const Blocks& blocks, std::size_t k, std::uint64_t* equal) {
+    std::copy_n(blocks.passing, blocks.n_words, equal);
+    std::fill_n(blocks.passing, blocks.n_words, 0);
+    std::size_t n_better = 0;
     for (int level = blocks.n_counters; level-- > 0;) {
-      const std::uint32_t higher = threshold | std::uint32_t{1} << level;
-      if (select(blocks, higher, selected) >= k) threshold = higher;
+      std::size_t n = n_better;
+      each_block(blocks, level, [&](std::size_t word, Docs bit) { n += (Docs::load(equal + word) & bit).count(); });
+      if (n >= k) {
+        each_block(blocks, level,
+                   [&](std::size_t word, Docs bit) { (Docs::load(equal + word) & bit).store(equal + word); });
+      } else {
+        n_better = n;
+        each_block(blocks, level, [&](std::size_t word, Docs bit) {
+          const Docs same = Docs::load(equal + word), higher = same & bit;
+          (Docs::load(blocks.passing + word) | higher).store(blocks.passing + word);
+          (same ^ higher).store(equal + word);
+        });
+      }
     }
-    select(blocks, threshold, blocks.passing);
+    for (std::size_t word = 0; word < blocks.n_words; ++word) blocks.passing[word] |= equal[word];
   }
 
   // Positions of the set bits. Two per word are written whatever there is: most have no more, and a branch
@@ -197,11 +216,11 @@ struct Scan {
     return n;
   }
 
-  static std::size_t extract(Blocks& blocks, Found* found) {
+  static std::size_t extract(const Blocks& blocks, Found* found) {
     const std::size_t n = list_passing(blocks, found);
     for (std::size_t i = 0; i < n; ++i) {
       const std::size_t word = found[i].position / 64, bit = found[i].position % 64;
-      const std::uint64_t* sums = blocks.sums_of(word) + word % Docs::n_words;
+      const std::uint64_t* sums = sums_of(blocks, word) + word % Docs::n_words;
       std::uint32_t score = 0;
       for (int level = blocks.n_counters; level-- > 0;) score = 2 * score + (sums[level * Docs::n_words] >> bit & 1);
       found[i].score = score;
@@ -209,24 +228,37 @@ struct Scan {
     return n;
   }
 
-  using CollectFn = void (*)(Tile, std::uint32_t, const std::uint32_t*, std::size_t, Blocks&);
+  using CollectFn = bool (*)(Tile, std::uint32_t, const std::uint32_t*, std::size_t, std::uint64_t*, std::uint64_t*);
 
   template <int... Planes>
-  static CollectFn collect_for(std::size_t n_planes, std::integer_sequence<int, Planes...>) {
+  static CollectFn collect_among(std::size_t n_planes, std::integer_sequence<int, Planes...>) {
     static constexpr CollectFn table[] = {collect<Planes>...};
     return table[n_planes < sizeof...(Planes) ? n_planes : 0];
   }
 
-  static std::size_t scan(const Tile& tile, const std::uint16_t* query, std::size_t n_active,
-                          std::uint32_t threshold, std::size_t k, std::uint32_t* offsets, Found* found) {
+  static CollectFn collect_for(std::size_t n_planes) {
+    return collect_among(n_planes, std::make_integer_sequence<int, max_unrolled + 1>());
+  }
+
+  // Scans one tile into its place among the blocks; returns whether some document passed.
+  static bool collect_tile(const Tile& tile, const std::uint16_t* query, std::size_t n_active,
+                           std::uint32_t threshold, std::uint32_t* offsets, std::uint64_t* passing,
+                           std::uint64_t* sums) {
     const auto stride = static_cast<std::uint32_t>(tile.stride);
     for (std::size_t i = 0; i < n_active; ++i) offsets[i] = query[i] * stride;
-    Blocks blocks;
-    const CollectFn collect = collect_for(n_active, std::make_integer_sequence<int, max_unrolled + 1>());
-    collect(tile, threshold, offsets, n_active, blocks);
-    if (!blocks.any) return 0;
-    keep_best(blocks, k);
+    return collect_for(n_active)(tile, threshold, offsets, n_active, passing, sums);
+  }
+
+  static std::size_t take_best(const Blocks& blocks, std::size_t k, std::uint64_t* equal, Found* found) {
+    if (count(blocks.passing, blocks.n_words) > 2 * k + 16) keep_best(blocks, k, equal);
     return extract(blocks, found);
+  }
+
+  static std::size_t scan(const Tile& tile, const std::uint16_t* query, std::size_t n_active,
+                          std::uint32_t threshold, std::size_t k, std::uint32_t* offsets, Found* found) {
+    alignas(64) std::uint64_t passing[max_tile_words], equal[max_tile_words], sums[max_tile_words * max_counters];
+    if (!collect_tile(tile, query, n_active, threshold, offsets, passing, sums)) return 0;
+    return take_best({tile.n_words, counters_for(n_active), passing, sums}, k, equal, found);
   }
 };
 

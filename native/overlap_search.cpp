@@ -43,7 +43,7 @@ class Task {
 
   // The best documents of each query, in the order of the queries.
   std::vector<Best> run() {
-    const bool guess = !search_.offsets && search_.k >= min_k_to_guess &&
+    const bool guess = search_.k >= min_k_to_guess &&
                        plan_.n_docs(places_) >= min_tiles_to_guess * 64 * tile_words_;
     if (guess) return scan_guessing();
     std::vector<Best> best(queries_.size(), Best(search_.k, search_.n_active, 0));
@@ -76,10 +76,7 @@ class Task {
   void scan_segments(std::vector<Best>& best, const std::vector<std::size_t>& whom, std::size_t step) {
     std::size_t n_tiles = 0;
     for (std::size_t place = places_.begin; place < places_.end && !cancellation_.requested(); ++place) {
-      const std::vector<std::size_t>& visitors = search_.offsets ? plan_.visitors(place) : whom;
-      const auto first = std::lower_bound(visitors.begin(), visitors.end(), queries_.begin);
-      const auto last = std::lower_bound(first, visitors.end(), queries_.end);
-      const std::size_t n = last - first, share = n < batch ? 0 : (search_.n_bits + n - 1) / n;
+      const std::size_t n = whom.size(), share = n < batch ? 0 : (search_.n_bits + n - 1) / n;
       for (std::size_t word = 0; word < block_words(plan_.segment(place)); word += tile_words_) {
         if (n_tiles++ % step) continue;
         const Tile tile = tile_at(place, word), next = tile_after(place, word);
@@ -88,8 +85,8 @@ class Task {
           if (share)
             prefetch_planes(next, {std::min(i * share, search_.n_bits), std::min((i + 1) * share, search_.n_bits)});
           else
-            prefetch_query(next, query(first[i]));
-          scan_tile(tile, slot, query(first[i]), best[first[i] - queries_.begin]);
+            prefetch_query(next, query(whom[i]));
+          scan_tile(tile, slot, query(whom[i]), best[whom[i] - queries_.begin]);
         }
       }
     }
@@ -104,10 +101,10 @@ class Task {
             allowed.empty() ? everything.data() : allowed.data() + word};
   }
 
-  // Without words at the end; with lists also at the end of a segment, as others visit the next one.
+  // Without words at the end.
   Tile tile_after(std::size_t place, std::size_t word) const {
     if (word + tile_words_ < block_words(plan_.segment(place))) return tile_at(place, word + tile_words_);
-    return search_.offsets || place + 1 == places_.end ? Tile{} : tile_at(place + 1, 0);
+    return place + 1 == places_.end ? Tile{} : tile_at(place + 1, 0);
   }
 
   // In a batch each query asks for a share of all planes of the next tile, which the L2 cache then holds.

@@ -1,4 +1,4 @@
-// Exact search over segments with the tile scan of some instruction set.
+// Exact search with the scan of some instruction set: over all segments, and over the lists of each query.
 #pragma once
 
 #include "kernels.h"
@@ -7,5 +7,6 @@
 namespace posh {
 
 bool search_tiles(const Search& search, ScanFn scan, std::int64_t* ids, std::int32_t* scores);
+bool search_lists(const ListSearch& search, ScanSteps steps, std::int64_t* ids, std::int32_t* scores);
 
 }  // namespace posh

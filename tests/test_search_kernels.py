@@ -15,7 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posh import _bitsliced, _native, kernels
-from posh._bitsliced import Segment, empty_planes, overlap_topk, overlap_topk_lists, pack, stride_words
+from posh._bitsliced import (
+    Segment,
+    empty_planes,
+    handed_over,
+    overlap_lists,
+    overlap_topk,
+    pack,
+    stride_words,
+)
 
 KERNELS = kernels.available()
 FAST = [name for name in KERNELS if name != "scalar"]
@@ -77,6 +85,10 @@ def reference(
     return np.where(scores >= 0, ids, -1), scores
 
 
+def topk(segments: Sequence[Segment], queries: np.ndarray, k: int, n_threads: int = 1):
+    return overlap_topk(handed_over(segments), queries, k, n_threads)
+
+
 def check(found: tuple[np.ndarray, np.ndarray], expected: tuple[np.ndarray, np.ndarray]) -> None:
     np.testing.assert_array_equal(found[1], expected[1])
     np.testing.assert_array_equal(found[0], expected[0])
@@ -88,7 +100,7 @@ def check_search(kernel, n_threads, codes, queries, n_bits, sizes, k, live=None,
     for mask in (live, keep):
         allowed &= True if mask is None else mask
     segments = segments_of(codes, n_bits, sizes, live, keep)
-    check(overlap_topk(segments, queries, k, n_threads), reference(codes, queries, n_bits, k, allowed))
+    check(topk(segments, queries, k, n_threads), reference(codes, queries, n_bits, k, allowed))
 
 
 @pytest.mark.parametrize("n_threads", THREADS)
@@ -124,21 +136,39 @@ def test_any_lists(kernel, n_threads, data):
     n, m, n_bits = sum(sizes), draw(st.sampled_from([1, 3, 70])), draw(st.integers(8, 100))
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
     codes, queries = random_codes(rng, n, n_bits, 4), random_codes(rng, m, n_bits, 6)
+    n_distinct = draw(st.sampled_from([2, n]))  # few distinct codes: floods of ties
+    codes = codes[rng.integers(min(n_distinct, n), size=n)]
     live = rng.random(n) < 0.8
-    shuffled = rng.permutation(len(sizes))  # segments come in any order, and so do visits
-    segments = [segments_of(codes, n_bits, sizes, live)[i] for i in shuffled]
+    list_of = np.repeat(rng.permutation(len(sizes)), sizes)[rng.permutation(n)]
+    slots = [np.flatnonzero(list_of == i) for i in range(len(sizes))]
+    segments = [segments_of(codes[own], n_bits, [len(own)], live[own])[0] for own in slots]
     visits = [rng.permutation(len(sizes))[: rng.integers(len(sizes) + 1)] for _ in range(m)]
-    offsets = np.cumsum([0, *map(len, visits)])
-    allowed = np.zeros((m, n), bool)
-    for q, chosen in enumerate(visits):
-        for segment in (segments[i] for i in chosen):
-            allowed[q, segment.first_slot : segment.first_slot + segment.n_docs] = True
+    allowed = np.stack([np.isin(list_of, chosen) for chosen in visits]) & live
     k = draw(st.sampled_from([1, 10, 100, n + 1]))
     kernels.use(kernel)
-    found = overlap_topk_lists(
-        segments, queries, offsets, np.concatenate(visits).astype(np.int32), k, n_threads
-    )
-    check(found, reference(codes, queries, n_bits, k, allowed & live))
+    found = search_lists(segments, slots, queries, visits, k, n_threads)
+    check(found, reference(codes, queries, n_bits, k, allowed))
+
+
+def search_lists(segments, slots, queries, visits, k, n_threads):
+    offsets = np.cumsum([0, *map(len, visits)])
+    numbers = np.concatenate(visits).astype(np.int32)
+    return overlap_lists(handed_over(segments, slots), queries, offsets, numbers, k, n_threads)
+
+
+@pytest.mark.parametrize("n_threads", THREADS)
+@pytest.mark.parametrize("kernel", FAST)
+@pytest.mark.parametrize("n_distinct", [5, 90_000])
+@pytest.mark.parametrize("k", [1, 1000, 80_000])
+def test_lists_with_more_documents_than_are_scanned_at_once(kernel, n_threads, n_distinct, k):
+    rng = np.random.default_rng(k)
+    codes = random_codes(rng, n_distinct, 40, 5)[rng.integers(n_distinct, size=90_000)]
+    queries, list_of = random_codes(rng, 3, 40, 7), rng.integers(12, size=90_000)
+    slots = [np.flatnonzero(list_of == i) for i in range(12)]
+    segments = [segments_of(codes[own], 40, [len(own)])[0] for own in slots]
+    kernels.use(kernel)
+    found = search_lists(segments, slots, queries, [np.arange(12)] * 3, k, n_threads)
+    check(found, reference(codes, queries, 40, k, np.ones(90_000, bool)))
 
 
 @pytest.mark.parametrize("kernel", FAST)
@@ -169,7 +199,7 @@ def test_every_bit_of_the_longest_code(kernel):
     pack(codes[:2], planes)
     pack(np.arange(0, 65_536, 2, dtype=np.uint16)[None], planes, first_doc=2)
     kernels.use(kernel)
-    ids, scores = overlap_topk([Segment(planes, 3)], codes[:1], 4)
+    ids, scores = topk([Segment(planes, 3)], codes[:1], 4)
     np.testing.assert_array_equal(ids, [[0, 1, 2, -1]])
     np.testing.assert_array_equal(scores, [[65_536, 65_536, 32_768, -1]])
 
@@ -190,7 +220,7 @@ def test_thresholds_guessed_from_a_sample(kernel, n_threads, order):
         codes = codes[np.argsort(overlaps if order == "best last" else -overlaps, kind="stable")]
     sizes = [32_768] * (n // 32_768) + [n % 32_768]
     kernels.use(kernel)
-    ids, scores = overlap_topk(segments_of(codes, n_bits, sizes), queries, k, n_threads)
+    ids, scores = topk(segments_of(codes, n_bits, sizes), queries, k, n_threads)
     few = [0, 64, 129]
     check((ids[few], scores[few]), reference(codes, queries[few], n_bits, k, np.ones(n, bool)))
 
@@ -199,7 +229,7 @@ def test_thresholds_guessed_from_a_sample(kernel, n_threads, order):
 def test_a_filter_that_keeps_nothing(kernel):
     codes = random_codes(np.random.default_rng(0), 500, 30, 3)
     kernels.use(kernel)
-    ids, scores = overlap_topk(segments_of(codes, 30, [500], keep=np.zeros(500, bool)), codes[:2], 3)
+    ids, scores = topk(segments_of(codes, 30, [500], keep=np.zeros(500, bool)), codes[:2], 3)
     assert (ids == -1).all()
     assert (scores == -1).all()
 
@@ -207,10 +237,10 @@ def test_a_filter_that_keeps_nothing(kernel):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_nothing_to_search_in_or_for(kernel):
     kernels.use(kernel)
-    ids, scores = overlap_topk([], np.array([[3]], np.uint16), 2)
+    ids, scores = topk([], np.array([[3]], np.uint16), 2)
     assert ids.tolist() == scores.tolist() == [[-1, -1]]
-    assert overlap_topk([Segment(empty_planes(8, 1), 1)], np.empty((0, 3), np.uint16), 2)[0].shape == (0, 2)
-    assert overlap_topk([Segment(empty_planes(8, 0), 0)], np.array([[3]], np.uint16), 1)[0].tolist() == [[-1]]
+    assert topk([Segment(empty_planes(8, 1), 1)], np.empty((0, 3), np.uint16), 2)[0].shape == (0, 2)
+    assert topk([Segment(empty_planes(8, 0), 0)], np.array([[3]], np.uint16), 1)[0].tolist() == [[-1]]
 
 
 @pytest.mark.parametrize("kernel", FAST)
@@ -218,7 +248,7 @@ def test_bits_past_the_last_document_are_ignored(kernel):
     planes = np.full((8, stride_words(100)), 2**64 - 1, np.uint64)
     everything = np.full(2, 2**64 - 1, np.uint64)
     kernels.use(kernel)
-    ids, _ = overlap_topk(
+    ids, _ = topk(
         [Segment(planes, 100, 7, everything, everything)], np.array([[1, 2]], np.uint16), 200
     )
     np.testing.assert_array_equal(ids[0, :100], np.arange(7, 107))
@@ -268,17 +298,17 @@ def test_a_long_search_can_be_interrupted(n_threads):
     threading.Timer(0.3, _thread.interrupt_main).start()
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        overlap_topk(big_segments(), queries, 10, n_threads)
+        topk(big_segments(), queries, 10, n_threads)
     assert time.monotonic() - start < 5
 
 
 def test_searches_from_many_threads_at_once():
     segments, queries = big_segments(4), random_codes(np.random.default_rng(1), 100, 64, 8)
-    expected = overlap_topk(segments, queries, 20, 1)
+    expected = topk(segments, queries, 20, 1)
     results = [None] * 6
 
     def search(i: int) -> None:
-        results[i] = overlap_topk(segments, queries, 20, 1 + i % 3)
+        results[i] = topk(segments, queries, 20, 1 + i % 3)
 
     threads = [threading.Thread(target=search, args=(i,)) for i in range(6)]
     for thread in threads:
@@ -290,12 +320,12 @@ def test_searches_from_many_threads_at_once():
 
 
 def _search_and_send(connection) -> None:
-    connection.send(overlap_topk(big_segments(2), np.arange(8, dtype=np.uint16)[None], 5, 2))
+    connection.send(topk(big_segments(2), np.arange(8, dtype=np.uint16)[None], 5, 2))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_has_threads_of_its_own():
-    expected = overlap_topk(big_segments(2), np.arange(8, dtype=np.uint16)[None], 5, 2)
+    expected = topk(big_segments(2), np.arange(8, dtype=np.uint16)[None], 5, 2)
     ours, theirs = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(target=_search_and_send, args=(theirs,))
     child.start()
@@ -306,28 +336,35 @@ def test_a_forked_child_has_threads_of_its_own():
 
 def test_the_door_refuses_what_would_read_elsewhere():
     planes, query = empty_planes(8, 300), np.array([[1, 2]], np.uint16)
-    lists = (np.array([0, 1]), np.array([0], np.int32))
+    offsets, visits = np.array([0, 1]), np.array([0], np.int32)
+    lists = handed_over([Segment(planes, 300)], [np.arange(300)])
     with pytest.raises(ValueError, match="bits"):
         pack(np.array([[8]], np.uint16), planes)
     with pytest.raises(ValueError, match="shapes"):
         pack(query, planes, first_doc=64 * planes.shape[1])
     with pytest.raises(ValueError, match="bits"):
-        overlap_topk([Segment(planes, 300)], np.array([[8]], np.uint16), 1)
+        topk([Segment(planes, 300)], np.array([[8]], np.uint16), 1)
     with pytest.raises(ValueError, match="segment: shapes"):
-        overlap_topk([Segment(planes, 64 * planes.shape[1] + 1)], query, 1)
+        topk([Segment(planes, 64 * planes.shape[1] + 1)], query, 1)
     with pytest.raises(ValueError, match="segment: shapes"):
-        overlap_topk([Segment(planes, 300), Segment(empty_planes(9, 1), 1, 300)], query, 1)
+        topk([Segment(planes, 300), Segment(empty_planes(9, 1), 1, 300)], query, 1)
     with pytest.raises(ValueError, match="bitmap"):
-        overlap_topk([Segment(planes, 300, 0, np.zeros(4, np.uint64))], query, 1)
+        topk([Segment(planes, 300, 0, np.zeros(4, np.uint64))], query, 1)
     with pytest.raises(ValueError, match="slots"):
-        overlap_topk([Segment(planes, 300, -1)], query, 1)
+        topk([Segment(planes, 300, -1)], query, 1)
     with pytest.raises(ValueError, match="search: shapes"):
-        overlap_topk([Segment(planes, 300)], query, 0)
+        topk([Segment(planes, 300)], query, 0)
     with pytest.raises(ValueError, match="lists: offsets"):
-        overlap_topk_lists([Segment(planes, 300)], query, np.array([0, 2]), lists[1], 1)
+        overlap_lists(lists, query, np.array([0, 2]), visits, 1)
     with pytest.raises(ValueError, match="lists: segments"):
-        overlap_topk_lists([Segment(planes, 300)], query, lists[0], np.array([1], np.int32), 1)
+        overlap_lists(lists, query, offsets, np.array([1], np.int32), 1)
+    with pytest.raises(ValueError, match="lists: slots"):
+        overlap_lists(handed_over([Segment(planes, 300)]), query, offsets, visits, 1)
+    with pytest.raises(ValueError, match="slots: lists"):
+        handed_over([Segment(planes, 300)], [np.arange(300)] * 2)
+    with pytest.raises(ValueError, match="slots: ascending"):
+        handed_over([Segment(planes, 300)], [np.arange(299)])
+    with pytest.raises(ValueError, match="slots: range"):
+        handed_over([Segment(planes, 300)], [np.arange(300) - 1])
     with pytest.raises(TypeError):
-        _native.overlap_topk(
-            [(planes.astype(np.int64), 300, 0, None, None)], 8, query, *_bitsliced._results(1, 1), 1, "scalar"
-        )
+        _native.Segments([(planes.astype(np.int64), 300, 0, None, None)], 8, [])

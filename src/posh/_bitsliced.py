@@ -7,7 +7,7 @@ writes to them.
 >>> import numpy as np
 >>> planes = empty_planes(n_bits=4, n_docs=3)
 >>> pack(np.array([[0, 2], [1, 2], [1, 3]], np.uint16), planes)
->>> overlap_topk([Segment(planes, n_docs=3)], np.array([[0, 2]], np.uint16), k=2)
+>>> overlap_topk(handed_over([Segment(planes, n_docs=3)]), np.array([[0, 2]], np.uint16), k=2)
 (array([[0, 1]]), array([[2, 1]], dtype=int32))
 """
 
@@ -25,8 +25,9 @@ __all__ = [
     "MAX_DOCS",
     "Segment",
     "empty_planes",
+    "handed_over",
+    "overlap_lists",
     "overlap_topk",
-    "overlap_topk_lists",
     "pack",
     "stride_words",
 ]
@@ -83,8 +84,18 @@ def pack(codes: npt.NDArray[np.uint16], planes: Words, first_doc: int = 0) -> No
     _native.pack(codes, first_doc, planes)
 
 
+def handed_over(segments: Sequence[Segment], slots: Sequence[Ids] = ()) -> _native.Segments:
+    """Segments as the native core sees them: checked once, for any number of searches.
+
+    For :func:`overlap_lists`, ``slots`` are the ascending slots of the documents of each segment, int64
+    (n_docs,), in place of ``first_slot``.
+    """
+    n_bits = len(segments[0].planes) if segments else kernels.MAX_BITS
+    return _native.Segments(list(segments), n_bits, list(slots))
+
+
 def overlap_topk(
-    segments: Sequence[Segment], queries: npt.NDArray[np.uint16], k: int, n_threads: int = 1
+    segments: _native.Segments, queries: npt.NDArray[np.uint16], k: int, n_threads: int = 1
 ) -> tuple[Ids, Scores]:
     """Find the k documents that share the most bits with each query, best first, then the lower slot.
 
@@ -93,12 +104,12 @@ def overlap_topk(
     documents are left. Whatever the number of threads, the result is the same.
     """
     ids, scores = _results(len(queries), k)
-    _native.overlap_topk(list(segments), _n_bits(segments), queries, ids, scores, n_threads, kernels.active())
+    _native.overlap_topk(segments, queries, ids, scores, n_threads, kernels.active())
     return ids, scores
 
 
-def overlap_topk_lists(
-    segments: Sequence[Segment],
+def overlap_lists(
+    segments: _native.Segments,
     queries: npt.NDArray[np.uint16],
     offsets: npt.NDArray[np.int64],
     visits: npt.NDArray[np.int32],
@@ -107,25 +118,20 @@ def overlap_topk_lists(
 ) -> tuple[Ids, Scores]:
     """Like :func:`overlap_topk`, but query ``q`` visits only some segments, in whatever order.
 
-    Their numbers are ``visits[offsets[q] : offsets[q + 1]]``; int64 (m + 1,) and int32.
+    Their numbers are ``visits[offsets[q] : offsets[q + 1]]``, all different; int64 (m + 1,) and int32.
 
     >>> import numpy as np
     >>> code = np.array([[1, 2]], np.uint16)
-    >>> segments = [Segment(empty_planes(4, 1), 1, first_slot=slot) for slot in (0, 10)]
+    >>> segments = [Segment(empty_planes(4, 1), 1) for _ in range(2)]
     >>> for segment in segments:
     ...     pack(code, segment.planes)
-    >>> overlap_topk_lists(segments, code, np.array([0, 1]), np.array([1], np.int32), k=2)
+    >>> lists = handed_over(segments, slots=[np.array([0]), np.array([10])])
+    >>> overlap_lists(lists, code, np.array([0, 1]), np.array([1], np.int32), k=2)
     (array([[10, -1]]), array([[ 2, -1]], dtype=int32))
     """
     ids, scores = _results(len(queries), k)
-    _native.overlap_topk_lists(
-        list(segments), _n_bits(segments), queries, offsets, visits, ids, scores, n_threads, kernels.active()
-    )
+    _native.overlap_lists(segments, queries, offsets, visits, ids, scores, n_threads, kernels.active())
     return ids, scores
-
-
-def _n_bits(segments: Sequence[Segment]) -> int:
-    return len(segments[0].planes) if segments else kernels.MAX_BITS
 
 
 def _results(m: int, k: int) -> tuple[Ids, Scores]:

@@ -13,18 +13,14 @@ _Segment: TypeAlias = tuple[_Words, int, int, _Words | None, _Words | None]
 def kernel_names() -> list[str]: ...
 def winners(scores: npt.NDArray[np.float32], out: _Codes, kernel: str) -> None: ...
 def pack(codes: _Codes, first_doc: int, planes: _Words) -> None: ...
+class Segments:
+    def __init__(self, segments: Sequence[_Segment], n_bits: int, slots: Sequence[_Ids]) -> None: ...
+
 def overlap_topk(
-    segments: Sequence[_Segment],
-    n_bits: int,
-    queries: _Codes,
-    ids: _Ids,
-    scores: _Scores,
-    n_threads: int,
-    kernel: str,
+    segments: Segments, queries: _Codes, ids: _Ids, scores: _Scores, n_threads: int, kernel: str
 ) -> None: ...
-def overlap_topk_lists(
-    segments: Sequence[_Segment],
-    n_bits: int,
+def overlap_lists(
+    segments: Segments,
     queries: _Codes,
     offsets: _Ids,
     visits: npt.NDArray[np.int32],

@@ -31,6 +31,7 @@ std::vector<std::uint16_t> random_codes(std::size_t n, std::size_t n_bits, std::
 
 struct Documents {
   std::vector<std::uint64_t> planes, live, filter;
+  std::vector<std::int64_t> slots;
   posh::Segment segment;
 };
 
@@ -55,23 +56,30 @@ struct Results {
   bool operator==(const Results& other) const { return ids == other.ids && scores == other.scores; }
 };
 
-Results results_of(const posh::Kernels& kernel, posh::Search search, std::size_t n_threads) {
+template <class AnySearch, class Run>
+Results results_of(AnySearch search, std::size_t n_threads, Run run) {
   search.n_threads = n_threads;
   const std::size_t n = search.n_queries * search.k;
   Results results{std::vector<std::int64_t>(n), std::vector<std::int32_t>(n)};
-  kernel.overlap_topk(search, results.ids.data(), results.scores.data());
+  run(search, results.ids.data(), results.scores.data());
   return results;
 }
 
-bool kernels_agree(const posh::Search& search) {
-  const Results expected = results_of(posh::kernels[0], search, 1);
+template <class AnySearch, class Verb>
+bool kernels_agree(const AnySearch& search, Verb posh::Kernels::*verb) {
+  const Results expected = results_of(search, 1, posh::kernels[0].*verb);
   for (std::size_t i = 0; i < posh::n_kernels; ++i)
     for (const std::size_t n_threads : {1, 2, 5})
-      if (posh::kernels[i].supported() && !(results_of(posh::kernels[i], search, n_threads) == expected)) {
+      if (posh::kernels[i].supported() && !(results_of(search, n_threads, posh::kernels[i].*verb) == expected)) {
         std::printf("%s differs from scalar on %zu threads\n", posh::kernels[i].name, n_threads);
         return false;
       }
   return true;
+}
+
+const std::int64_t* slots_of(const std::vector<Documents>& all, const posh::Segment& segment) {
+  const auto same = [&](const Documents& d) { return d.segment.first_slot == segment.first_slot; };
+  return std::find_if(all.begin(), all.end(), same)->slots.data();
 }
 
 bool random_search_agrees() {
@@ -81,7 +89,9 @@ bool random_search_agrees() {
   std::int64_t slot = 0;
   for (std::size_t i = between(0, 4); i > 0; --i) {
     documents.push_back(random_documents(n_bits, n_active, slot));
-    slot += static_cast<std::int64_t>(documents.back().segment.n_docs + between(0, 10));
+    for (std::size_t doc = 0; doc < documents.back().segment.n_docs; ++doc)
+      documents.back().slots.push_back(static_cast<std::int64_t>(7 * doc + documents.size()));
+    slot += static_cast<std::int64_t>(documents.back().segment.n_docs + between(1, 10));
   }
   for (const Documents& d : documents) segments.push_back(d.segment);
   std::shuffle(segments.begin(), segments.end(), random_bits);
@@ -95,12 +105,12 @@ bool random_search_agrees() {
       if (between(0, 1)) visits.push_back(static_cast<std::int32_t>(segments.size() - 1 - i));
     offsets.push_back(static_cast<std::int64_t>(visits.size()));
   }
-  posh::Search search{segments.data(), segments.size(), n_bits, queries.data(), n_queries, n_query_active,
-                      nullptr,         nullptr,         between(0, 1) ? between(1, 20) : between(1, 3000), 1, nullptr};
-  if (!kernels_agree(search)) return false;
-  search.offsets = offsets.data();
-  search.visits = visits.data();
-  return kernels_agree(search);
+  const posh::Search search{segments.data(), segments.size(), n_bits, queries.data(), n_queries, n_query_active,
+                            between(0, 1) ? between(1, 20) : between(1, 3000), 1, nullptr};
+  std::vector<const std::int64_t*> slots;
+  for (const posh::Segment& segment : segments) slots.push_back(slots_of(documents, segment));
+  const posh::ListSearch lists{search, slots.data(), offsets.data(), visits.data()};
+  return kernels_agree(search, &posh::Kernels::overlap_topk) && kernels_agree(lists, &posh::Kernels::overlap_lists);
 }
 
 }  // namespace

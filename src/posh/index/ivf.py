@@ -11,12 +11,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from posh import kernels
-from posh._bitsliced import Segment, overlap_topk_lists
+from posh import _native, kernels
+from posh._bitsliced import handed_over, overlap_lists
 from posh._progress import progress
 from posh.codes import Codes
 from posh.hashers._units import nearest_units, unit_rows
-from posh.index.segments import Segments
+from posh.index.segments import Segments, slice_of
 from posh.preprocess import Float32
 
 __all__ = ["Lists", "train_centroids"]
@@ -45,11 +45,7 @@ def train_centroids(Z: Float32, n_lists: int, rng: np.random.Generator) -> Float
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Documents by list, immutable: ``slots[i]`` are the slots of list i, in the order of its documents.
-
-    Within a list, and so within equal scores of it, documents are in order of addition; across lists,
-    equal scores are in order of the lists.
-    """
+    """Documents by list, immutable: ``slots[i]`` are the slots of list i, ascending."""
 
     n_bits: int
     centroids: Float32
@@ -122,11 +118,9 @@ class Lists:
         allowed: npt.NDArray[np.bool_] | None = None,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """Slots and overlaps (m, k) of the best documents of the probed lists; -1 where there are fewer."""
-        views = self._views if allowed is None else self._make_views(allowed)
+        segments = self._unfiltered if allowed is None else self._handed_over(allowed)
         offsets, visits = self._visits(probes)
-        found, scores = overlap_topk_lists(views, queries.active, offsets, visits, k, n_threads)
-        slots = self._slot_of[np.maximum(found, 0)] if len(self._slot_of) else found
-        return np.where(found < 0, -1, slots), scores
+        return overlap_lists(segments, queries.active, offsets, visits, k, n_threads)
 
     @cached_property
     def _first_part(self) -> npt.NDArray[np.int64]:
@@ -134,21 +128,15 @@ class Lists:
         return np.cumsum([0, *(len(part.parts) for part in self.lists)])
 
     @cached_property
-    def _slot_of(self) -> npt.NDArray[np.int64]:
-        """The slots of all lists, one after the other."""
-        return np.concatenate(self.slots)
+    def _unfiltered(self) -> _native.Segments:
+        return self._handed_over(None)
 
-    @cached_property
-    def _views(self) -> list[Segment]:
-        return self._make_views(None)
-
-    def _make_views(self, allowed: npt.NDArray[np.bool_] | None) -> list[Segment]:
-        views, first = [], 0
-        for part, slots in zip(self.lists, self.slots, strict=True):
-            own = None if allowed is None else allowed[slots]
-            views += part.views(own, first)
-            first += len(part)
-        return views
+    def _handed_over(self, allowed: npt.NDArray[np.bool_] | None) -> _native.Segments:
+        parts, slots = [], []
+        for own, numbers in zip(self.lists, self.slots, strict=True):
+            parts += own.parts if allowed is None else own.filtered(allowed[numbers])
+            slots += [numbers[slice_of(part)] for part in own.parts]
+        return handed_over(parts, slots)
 
     def _visits(self, probes: npt.NDArray[np.uint16]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """The segments of the probed lists of each query, as offsets (m + 1) and numbers."""

@@ -123,28 +123,12 @@ def _overlap(
 ) -> Found:
     if isinstance(structure, Lists):
         probes = structure.probe(hasher.preprocess_(X), plan.n_probe)
-        found = structure.search(queries, k, probes, n_threads=plan.n_threads, allowed=allowed)
-        return _padded(*_by_slot(*found, len(structure)))
+        return _padded(*structure.search(queries, k, probes, n_threads=plan.n_threads, allowed=allowed))
     return _padded(*structure.search(queries, k, n_threads=plan.n_threads, allowed=allowed))
 
 
 def _padded(slots: Slots, scores: npt.NDArray[np.int32]) -> Found:
     return slots, np.where(slots < 0, np.float32(-np.inf), scores.astype(np.float32))
-
-
-def _by_slot(
-    slots: Slots, scores: npt.NDArray[np.int32], n_slots: int
-) -> tuple[Slots, npt.NDArray[np.int32]]:
-    """The same hits, equal scores by lower slot: lists give them in their own order.
-
-    One integer per hit that orders so sorts ten times faster than two keys.
-    """
-    last = np.iinfo(np.int64).max
-    keys = np.where(slots < 0, last, slots - scores.astype(np.int64) * n_slots)
-    keys.sort(axis=1)
-    ordered = keys % max(1, n_slots)
-    missing = keys == last
-    return np.where(missing, -1, ordered), np.where(missing, -1, (ordered - keys) // max(1, n_slots))
 
 
 def _best(slots: Slots, scores: Float32, k: int) -> Found:

@@ -7,11 +7,13 @@ at 1,024 bits), removing copies a bitmap. Whoever still searches the old one is 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from posh._bitsliced import MAX_DOCS, Segment, Words, empty_planes, overlap_topk, pack
+from posh import _native
+from posh._bitsliced import MAX_DOCS, Segment, Words, empty_planes, handed_over, overlap_topk, pack
 from posh.codes import Codes
 
 __all__ = ["Segments"]
@@ -72,17 +74,21 @@ class Segments:
 
         ``allowed`` is a mask over slots.
         """
-        return overlap_topk(self.views(allowed), queries.active, k, n_threads)
+        segments = self._unfiltered if allowed is None else handed_over(self.filtered(allowed))
+        return overlap_topk(segments, queries.active, k, n_threads)
 
-    def views(self, allowed: Mask | None, first_slot: int = 0) -> list[Segment]:
-        """The segments with a filter, when the first document has the slot ``first_slot``."""
-        views = []
-        for part in self.parts:
-            own = (
-                None if allowed is None else bitmap(allowed[part.first_slot : part.first_slot + part.n_docs])
-            )
-            views.append(part._replace(first_slot=first_slot + part.first_slot, filter=own))
-        return views
+    def filtered(self, allowed: Mask) -> list[Segment]:
+        """The segments with a filter, a mask over slots."""
+        return [part._replace(filter=bitmap(allowed[slice_of(part)])) for part in self.parts]
+
+    @cached_property
+    def _unfiltered(self) -> _native.Segments:
+        return handed_over(self.parts)
+
+
+def slice_of(part: Segment) -> slice:
+    """The slots of a segment."""
+    return slice(part.first_slot, part.first_slot + part.n_docs)
 
 
 def _grown(part: Segment, codes: Codes) -> Segment:
