@@ -42,7 +42,7 @@ bool overlap_topk_avx2(const Search& search, std::int64_t* ids, std::int32_t* sc
 }
 
 bool overlap_lists_avx2(const ListSearch& search, std::int64_t* ids, std::int32_t* scores) {
-  return search_lists(search, {Scan<Avx2>::collect_tile, Scan<Avx2>::take_best}, ids, scores);
+  return search_lists(search, Scan<Avx2>::steps, ids, scores);
 }
 
 }  // namespace posh

@@ -3,6 +3,7 @@
 // A query's lists are few, so all their documents are scanned before any is chosen: the counters themselves
 // then tell the k-th best score, and nothing is extracted that is not among the best.
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "overlap_plan.h"
@@ -12,9 +13,9 @@
 namespace posh {
 namespace {
 
-constexpr std::size_t queries_per_task = 16;
+constexpr std::size_t queries_per_task = 64;
 constexpr std::size_t group_words = 1024;  // 65,536 documents are scanned before the best of them are taken
-constexpr int slot_bits = 47;
+constexpr int slot_bits = 48;  // whole digits of sort_keys
 constexpr std::uint64_t slot_mask = (std::uint64_t{1} << slot_bits) - 1;
 
 struct ListTile {
@@ -51,27 +52,27 @@ class ListTiles {
 
 class Task {
  public:
-  Task(const ListSearch& search, const ListTiles& tiles, ScanSteps steps)
+  Task(const ListSearch& search, const ListTiles& tiles, const ScanSteps& steps)
       : search_(search), tiles_(tiles), steps_(steps), n_counters_(counters_for(search.n_active)),
         offsets_(search.n_active), passing_(group_words), equal_(group_words), sums_(group_words * n_counters_) {}
 
   void run(std::size_t q, std::int64_t* ids, std::int32_t* scores) {
     keys_.clear();
     threshold_ = 0;
+    ahead_.clear();
+    for (std::int64_t i = search_.offsets[q]; i < search_.offsets[q + 1]; ++i)
+      for (const ListTile& tile : tiles_.of(search_.visits[i])) ahead_.push_back(&tile);
     const std::uint16_t* query = search_.queries + q * search_.n_active;
-    for (std::int64_t i = search_.offsets[q]; i < search_.offsets[q + 1]; ++i) {
-      if (i + 1 < search_.offsets[q + 1]) prefetch(tiles_.of(search_.visits[i + 1]), query);
-      for (const ListTile& tile : tiles_.of(search_.visits[i])) scan(tile, query);
+    for (std::size_t i = 0; i < ahead_.size(); ++i) {
+      if (i + 1 < ahead_.size()) prefetch(ahead_[i + 1]->tile, query);
+      scan(*ahead_[i], query);
     }
     take_best();
     write(ids, scores);
   }
 
  private:
-  // Asks for the first tile of the next list: within a list, the processor sees itself what comes next.
-  POSH_INLINE void prefetch(const std::vector<ListTile>& list, const std::uint16_t* query) const {
-    if (list.empty()) return;
-    const Tile& tile = list.front().tile;
+  POSH_INLINE void prefetch(const Tile& tile, const std::uint16_t* query) const {
     for (std::size_t j = 0; j < search_.n_active; ++j)
       for (std::size_t word = 0; word < tile.n_words; word += 8)
         __builtin_prefetch(tile.planes + query[j] * tile.stride + word);
@@ -91,39 +92,78 @@ class Task {
 
   // The best of the documents scanned since the last time become keys: ascending keys are best first.
   void take_best() {
-    found_.resize(std::max(found_.size(), 64 * n_words_ + 2));
-    const std::size_t n =
-        steps_.take_best({n_words_, n_counters_, passing_.data(), sums_.data()}, search_.k, equal_.data(), found_.data());
-    const Found *found = found_.data(), *end = found + n;
-    std::size_t first = 0;
-    for (const ListTile* list_tile : group_) {
-      const std::size_t last = first + 64 * list_tile->tile.n_words;
-      for (; found != end && found->position < last; ++found)
-        keys_.push_back(std::uint64_t{search_.n_active - found->score} << slot_bits |
-                        static_cast<std::uint64_t>(list_tile->slots[found->position - first]));
-      first = last;
+    const Blocks blocks{n_words_, n_counters_, passing_.data(), sums_.data()};
+    std::size_t n_passing = 0;
+    for (std::size_t word = 0; word < n_words_; ++word) n_passing += __builtin_popcountll(passing_[word]);
+    if (n_passing > search_.k) {
+      const std::uint32_t score = steps_.part(blocks, search_.k, equal_.data());
+      const std::size_t n_better = take(blocks);
+      take_lowest(search_.k - n_better, score);
+    } else {
+      take(blocks);
     }
     group_.clear();
     n_words_ = 0;
   }
 
+  std::size_t take(const Blocks& blocks) {
+    found_.resize(std::max(found_.size(), 64 * n_words_ + 2));
+    const std::size_t n = steps_.extract(blocks, found_.data());
+    const Found *found = found_.data(), *end = found + n;
+    std::size_t first = 0;
+    for (const ListTile* list_tile : group_) {
+      const std::size_t last = first + 64 * list_tile->tile.n_words;
+      for (; found != end && found->position < last; ++found)
+        keys_.push_back(key(found->score, list_tile->slots[found->position - first]));
+      first = last;
+    }
+    return n;
+  }
+
+  // Of the documents that have the k-th best score, those of the n lowest slots.
+  void take_lowest(std::size_t n, std::uint32_t score) {
+    const std::size_t before = keys_.size();
+    const std::uint64_t* equal = equal_.data();
+    std::uint64_t last = ~std::uint64_t{0};  // a key that is too high, and so are all after it in its tile
+    for (const ListTile* list_tile : group_) {
+      take_below(list_tile->slots, equal, list_tile->tile.n_words, score, last);
+      equal += list_tile->tile.n_words;
+      if (keys_.size() > before + 2 * n) last = cut(before, n);
+    }
+    if (keys_.size() > before + n) cut(before, n);
+  }
+
+  void take_below(const std::int64_t* slots, const std::uint64_t* words, std::size_t n_words, std::uint32_t score,
+                  std::uint64_t last) {
+    for (std::size_t word = 0; word < n_words; ++word)
+      for (std::uint64_t left = words[word]; left; left &= left - 1) {
+        const std::uint64_t next = key(score, slots[64 * word + __builtin_ctzll(left)]);
+        if (next > last) return;
+        keys_.push_back(next);
+      }
+  }
+
+  std::uint64_t key(std::uint32_t score, std::int64_t slot) const {
+    return std::uint64_t{search_.n_active - score} << slot_bits | static_cast<std::uint64_t>(slot);
+  }
+
   // Slots come in no order, so documents with the k-th best score still matter.
   void raise_threshold() {
     if (keys_.size() < search_.k) return;
-    keep_smallest();
-    threshold_ = static_cast<std::uint32_t>(search_.n_active - (keys_.back() >> slot_bits));
+    threshold_ = static_cast<std::uint32_t>(search_.n_active - (cut(0, search_.k) >> slot_bits));
   }
 
-  // The k-th smallest key becomes the last one.
-  void keep_smallest() {
-    std::nth_element(keys_.begin(), keys_.begin() + (search_.k - 1), keys_.end());
-    keys_.resize(search_.k);
+  // Leaves only the n smallest of the keys from `begin` on, and returns the largest of them.
+  std::uint64_t cut(std::size_t begin, std::size_t n) {
+    std::nth_element(keys_.begin() + begin, keys_.begin() + (begin + n - 1), keys_.end());
+    keys_.resize(begin + n);
+    return keys_.back();
   }
 
   void write(std::int64_t* ids, std::int32_t* scores) {
-    if (keys_.size() > 2 * search_.k) keep_smallest();
+    if (keys_.size() > search_.k) cut(0, search_.k);
     sort_keys(keys_, scratch_);
-    const std::size_t n = std::min(search_.k, keys_.size());
+    const std::size_t n = keys_.size();
     for (std::size_t i = 0; i < n; ++i) {
       ids[i] = static_cast<std::int64_t>(keys_[i] & slot_mask);
       scores[i] = static_cast<std::int32_t>(search_.n_active - (keys_[i] >> slot_bits));
@@ -134,10 +174,11 @@ class Task {
 
   const ListSearch& search_;
   const ListTiles& tiles_;
-  ScanSteps steps_;
+  const ScanSteps& steps_;
   int n_counters_;
   std::uint32_t threshold_ = 0;
   std::size_t n_words_ = 0;               // of the group
+  std::vector<const ListTile*> ahead_;    // the tiles of the query
   std::vector<const ListTile*> group_;    // scanned, and not yet taken
   std::vector<std::uint32_t> offsets_;
   std::vector<std::uint64_t> passing_, equal_, sums_;
@@ -145,19 +186,30 @@ class Task {
   std::vector<std::uint64_t> keys_, scratch_;
 };
 
+// Queries that visit the same lists come one after the other, and find them in the cache.
+std::vector<std::size_t> by_visits(const ListSearch& search) {
+  std::vector<std::size_t> order(search.n_queries);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::lexicographical_compare(
+        search.visits + search.offsets[a], search.visits + search.offsets[a + 1], search.visits + search.offsets[b],
+        search.visits + search.offsets[b + 1]);
+  });
+  return order;
+}
+
 }  // namespace
 
-bool search_lists(const ListSearch& search, ScanSteps steps, std::int64_t* ids, std::int32_t* scores) {
+bool search_lists(const ListSearch& search, const ScanSteps& steps, std::int64_t* ids, std::int32_t* scores) {
   const ListTiles tiles(search);
+  const std::vector<std::size_t> order = by_visits(search);
   Cancellation cancellation(search.poll);
   const std::size_t n_tasks = (search.n_queries + queries_per_task - 1) / queries_per_task;
   run_tasks(n_tasks, search.n_threads, cancellation, [&](std::size_t number) {
     Task task(search, tiles, steps);
-    const std::size_t first = number * queries_per_task;
-    for (std::size_t q = first; q < std::min(first + queries_per_task, search.n_queries); ++q) {
-      if (cancellation.requested()) return;
-      task.run(q, ids + q * search.k, scores + q * search.k);
-    }
+    const std::size_t first = number * queries_per_task, last = std::min(first + queries_per_task, search.n_queries);
+    for (std::size_t i = first; i < last && !cancellation.requested(); ++i)
+      task.run(order[i], ids + order[i] * search.k, scores + order[i] * search.k);
   });
   return !cancellation.requested();
 }

@@ -34,7 +34,7 @@ bool overlap_topk_portable(const Search& search, std::int64_t* ids, std::int32_t
 }
 
 bool overlap_lists_portable(const ListSearch& search, std::int64_t* ids, std::int32_t* scores) {
-  return search_lists(search, {Scan<Portable>::collect_tile, Scan<Portable>::take_best}, ids, scores);
+  return search_lists(search, Scan<Portable>::steps, ids, scores);
 }
 
 }  // namespace posh

@@ -49,13 +49,17 @@ struct Blocks {
 using ScanFn = std::size_t (*)(const Tile& tile, const std::uint16_t* query, std::size_t n_active,
                                std::uint32_t threshold, std::size_t k, std::uint32_t* offsets, Found* found);
 
-// The same in two steps, for several tiles whose blocks lie one after the other.
+// The same in steps, for several tiles whose blocks lie one after the other.
 struct ScanSteps {
+  // Scans a tile. Returns whether some document passed.
   //   OUT passing, sums  of this tile: (n_words) and (n_words * counters_for(n_active))
   bool (*collect)(const Tile& tile, const std::uint16_t* query, std::size_t n_active, std::uint32_t threshold,
                   std::uint32_t* offsets, std::uint64_t* passing, std::uint64_t* sums);
-  //   OUT equal  scratch of n_words;  found  room for 64 * n_words + 2 entries
-  std::size_t (*take_best)(const Blocks& blocks, std::size_t k, std::uint64_t* equal, Found* found);
+  // Parts the passing documents, which are more than k: those that exceed the k-th best score, fewer than k, still
+  // pass, and `equal` (n_words) are those that have it. Returns that score.
+  std::uint32_t (*part)(const Blocks& blocks, std::size_t k, std::uint64_t* equal);
+  // Writes the passing documents and returns their number; `found` has room for 64 * n_words + 2 entries.
+  std::size_t (*extract)(const Blocks& blocks, Found* found);
 };
 
 constexpr int max_counters = 17;     // 65536 active bits
@@ -174,17 +178,17 @@ struct Scan {
       use(word, Docs::load(sums_of(blocks, word) + level * Docs::n_words));
   }
 
-  // Of the passing documents, leaves out those which k others exceed: a flood then costs a few counts and not
-  // a visit to each document. From the highest counter down, `equal` are the documents that agree so far with
-  // the k-th best score, and the other passing ones exceed it.
-  static void keep_best(const Blocks& blocks, std::size_t k, std::uint64_t* equal) {
+  // From the highest counter down, `equal` are the documents that agree so far with the k-th best score.
+  static std::uint32_t part(const Blocks& blocks, std::size_t k, std::uint64_t* equal) {
     std::copy_n(blocks.passing, blocks.n_words, equal);
     std::fill_n(blocks.passing, blocks.n_words, 0);
     std::size_t n_better = 0;
+    std::uint32_t score = 0;
     for (int level = blocks.n_counters; level-- > 0;) {
       std::size_t n = n_better;
       each_block(blocks, level, [&](std::size_t word, Docs bit) { n += (Docs::load(equal + word) & bit).count(); });
       if (n >= k) {
+        score |= std::uint32_t{1} << level;
         each_block(blocks, level,
                    [&](std::size_t word, Docs bit) { (Docs::load(equal + word) & bit).store(equal + word); });
       } else {
@@ -196,7 +200,7 @@ struct Scan {
         });
       }
     }
-    for (std::size_t word = 0; word < blocks.n_words; ++word) blocks.passing[word] |= equal[word];
+    return score;
   }
 
   // Positions of the set bits. Two per word are written whatever there is: most have no more, and a branch
@@ -231,35 +235,38 @@ struct Scan {
   using CollectFn = bool (*)(Tile, std::uint32_t, const std::uint32_t*, std::size_t, std::uint64_t*, std::uint64_t*);
 
   template <int... Planes>
-  static CollectFn collect_among(std::size_t n_planes, std::integer_sequence<int, Planes...>) {
+  static CollectFn collect_for(std::size_t n_planes, std::integer_sequence<int, Planes...>) {
     static constexpr CollectFn table[] = {collect<Planes>...};
     return table[n_planes < sizeof...(Planes) ? n_planes : 0];
   }
 
-  static CollectFn collect_for(std::size_t n_planes) {
-    return collect_among(n_planes, std::make_integer_sequence<int, max_unrolled + 1>());
-  }
-
-  // Scans one tile into its place among the blocks; returns whether some document passed.
   static bool collect_tile(const Tile& tile, const std::uint16_t* query, std::size_t n_active,
                            std::uint32_t threshold, std::uint32_t* offsets, std::uint64_t* passing,
                            std::uint64_t* sums) {
     const auto stride = static_cast<std::uint32_t>(tile.stride);
     for (std::size_t i = 0; i < n_active; ++i) offsets[i] = query[i] * stride;
-    return collect_for(n_active)(tile, threshold, offsets, n_active, passing, sums);
+    const CollectFn collect = collect_for(n_active, std::make_integer_sequence<int, max_unrolled + 1>());
+    return collect(tile, threshold, offsets, n_active, passing, sums);
   }
 
-  static std::size_t take_best(const Blocks& blocks, std::size_t k, std::uint64_t* equal, Found* found) {
-    if (count(blocks.passing, blocks.n_words) > 2 * k + 16) keep_best(blocks, k, equal);
-    return extract(blocks, found);
+  // A flood costs a few counts and not a visit to each document.
+  static void leave_out_exceeded(const Blocks& blocks, std::size_t k) {
+    if (count(blocks.passing, blocks.n_words) <= 2 * k + 16) return;
+    std::uint64_t equal[max_tile_words];
+    part(blocks, k, equal);
+    for (std::size_t word = 0; word < blocks.n_words; ++word) blocks.passing[word] |= equal[word];
   }
 
   static std::size_t scan(const Tile& tile, const std::uint16_t* query, std::size_t n_active,
                           std::uint32_t threshold, std::size_t k, std::uint32_t* offsets, Found* found) {
-    alignas(64) std::uint64_t passing[max_tile_words], equal[max_tile_words], sums[max_tile_words * max_counters];
+    alignas(64) std::uint64_t passing[max_tile_words], sums[max_tile_words * max_counters];
     if (!collect_tile(tile, query, n_active, threshold, offsets, passing, sums)) return 0;
-    return take_best({tile.n_words, counters_for(n_active), passing, sums}, k, equal, found);
+    const Blocks blocks{tile.n_words, counters_for(n_active), passing, sums};
+    leave_out_exceeded(blocks, k);
+    return extract(blocks, found);
   }
+
+  static constexpr ScanSteps steps{collect_tile, part, extract};
 };
 
 }  // namespace posh

@@ -7,6 +7,6 @@
 namespace posh {
 
 bool search_tiles(const Search& search, ScanFn scan, std::int64_t* ids, std::int32_t* scores);
-bool search_lists(const ListSearch& search, ScanSteps steps, std::int64_t* ids, std::int32_t* scores);
+bool search_lists(const ListSearch& search, const ScanSteps& steps, std::int64_t* ids, std::int32_t* scores);
 
 }  // namespace posh

@@ -55,13 +55,17 @@ def run(
     step = _QUERIES
     if refiner:
         step = max(1, min(step, _VALUES // (math.ceil(plan.k * plan.oversample) * max(1, refiner.n_kept()))))
-    parts = [
-        _search(plan, state, hasher, refiner, X[start : start + step], allowed)
-        for start in range(0, max(1, len(X)), step)
-    ]
-    slots = np.concatenate([part[0] for part in parts])
-    ids = np.where(slots < 0, -1, state.ids.rows[np.maximum(slots, 0)]) if state.ids.n else slots
-    return Hits(ids, np.concatenate([part[1] for part in parts]), kind)
+    slots, scores = np.empty((len(X), plan.k), np.int64), np.empty((len(X), plan.k), np.float32)
+    for start in range(0, len(X), step):
+        rows = slice(start, start + step)
+        slots[rows], scores[rows] = _search(plan, state, hasher, refiner, X[rows], allowed)
+    return Hits(_ids_of(slots, state), scores, kind)
+
+
+def _ids_of(slots: Slots, state: State) -> Slots:
+    if state.numbered:
+        return slots
+    return np.where(slots < 0, -1, state.ids.rows[np.maximum(slots, 0)]) if state.ids.n else slots
 
 
 def _scan_kind(plan: Plan, hasher: Hasher[Any]) -> str:
@@ -128,7 +132,10 @@ def _overlap(
 
 
 def _padded(slots: Slots, scores: npt.NDArray[np.int32]) -> Found:
-    return slots, np.where(slots < 0, np.float32(-np.inf), scores.astype(np.float32))
+    padded = scores.astype(np.float32)
+    if slots.size and slots[:, -1].min() < 0:  # what is missing is at the end
+        padded[slots < 0] = -np.inf
+    return slots, padded
 
 
 def _best(slots: Slots, scores: Float32, k: int) -> Found:

@@ -25,7 +25,8 @@ class State:
 
     ``structure`` is what a search scans: segments, lists, or None for dense codes, which are scanned as
     they are. ``codes`` are the rows of :class:`~posh.codes.Codes` or :class:`~posh.codes.PackedCodes`,
-    ``kept`` what a refiner keeps, ``live`` a mask.
+    ``kept`` what a refiner keeps, ``live`` a mask. ``numbered`` tells that every id is its slot, which
+    spares a search to look them up.
     """
 
     structure: Segments | Lists | None
@@ -34,6 +35,7 @@ class State:
     kept: Growing
     live: Growing
     n_live: int
+    numbered: bool
 
     @classmethod
     def empty(cls, structure: Segments | Lists | None, code_width: int, n_kept: int) -> State:
@@ -46,13 +48,14 @@ class State:
             Growing.of(np.empty((0, n_kept), np.float32)),
             Growing.of(np.empty(0, bool)),
             0,
+            True,
         )
 
     @classmethod
     def of(cls, structure: Segments | Lists | None, codes: Rows, ids: Rows, kept: Rows, live: Rows) -> State:
         """Take over complete arrays."""
         parts = [Growing.of(rows) for rows in (codes, ids, kept, live)]
-        return cls(structure, parts[0], parts[1], parts[2], parts[3], int(live.sum()))
+        return cls(structure, parts[0], parts[1], parts[2], parts[3], int(live.sum()), _are_slots(ids, 0))
 
     def with_documents(
         self, codes: Codes | PackedCodes, ids: npt.NDArray[np.int64], kept: Float32, Z: Float32
@@ -71,6 +74,7 @@ class State:
             self.kept.with_rows(kept),
             self.live.with_rows(np.ones(len(ids), bool)),
             self.n_live + len(ids),
+            self.numbered and _are_slots(ids, self.ids.n),
         )
 
     def without(self, slots: npt.NDArray[np.int64]) -> State:
@@ -93,3 +97,7 @@ class State:
         return State.of(
             structure, *(part.rows[alive] for part in (self.codes, self.ids, self.kept, self.live))
         )
+
+
+def _are_slots(ids: Rows, first_slot: int) -> bool:
+    return bool(np.array_equal(ids, np.arange(first_slot, first_slot + len(ids))))
