@@ -61,13 +61,13 @@ struct ListSearch : Search {
 };
 using OverlapListsFn = bool (*)(const ListSearch& search, std::int64_t* ids, std::int32_t* scores);
 
-// Scores that are sums over a code's bits: bias[doc] + the sum of the query's table at the document's bits.
+// Scores that are sums over a code's bits: the sum of the query's table at the document's bits, less penalty[doc].
 struct TableSearch {
   const std::uint16_t* codes;    // (n_docs, n_active), row-major
   std::size_t n_docs, n_active;
   const float* tables;           // (n_queries, n_bits), row-major, finite
   std::size_t n_queries, n_bits;
-  const float* bias;             // (n_docs), or null
+  const float* penalty;          // (n_docs), or null
   const std::uint64_t* passing;  // ceil(n_docs / 64) words, 1 = may be found; null = all of them
   std::size_t k;
   std::size_t n_threads;
@@ -82,6 +82,18 @@ using TableTopkFn = bool (*)(const TableSearch& search, std::int64_t* ids, float
 
 // The scores of given documents: slots (n_queries, k), -1 gives -inf.
 bool table_scores(const TableSearch& search, const std::int64_t* slots, float* scores);
+
+struct Candidates {
+  const std::int64_t* slots;  // (n_queries, n_candidates), below 2^32; -1 = none
+  const float* scores;        // (n_queries, n_candidates), not NaN
+  std::size_t n_queries, n_candidates;
+  std::size_t k;
+  std::size_t n_threads;
+  Poll poll;
+};
+
+// The k candidates with the highest scores; OUT and order as in TableTopkFn.
+bool best_candidates(const Candidates& candidates, std::int64_t* ids, float* scores);
 
 struct HammingSearch {
   const std::uint8_t* codes;     // (n_docs, n_bytes), row-major

@@ -20,5 +20,14 @@ namespace {  // internal linkage: see avx2_begin.h
   return (std::uint64_t{ordered} << 32) | (0xFFFFFFFFu - bit);
 }
 
+// The score of a key that is not NaN's.
+[[maybe_unused]] float score_of_key(std::uint64_t key) {
+  const auto ordered = static_cast<std::uint32_t>(key >> 32);
+  const std::uint32_t raw = (ordered & 0x80000000u) ? ordered ^ 0x80000000u : ~ordered;
+  float score;
+  std::memcpy(&score, &raw, sizeof score);
+  return score;
+}
+
 }  // namespace
 }  // namespace posh

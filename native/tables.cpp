@@ -1,6 +1,6 @@
 // Scoring codes by a table: the score of a document is the sum of the query's table over its set bits,
-// plus a bias of its own. Asymmetric scoring (the table is the query's projection) and decoder distances
-// (the table is the decoder times the query, the bias the length of the decoded vector) are both this.
+// less a penalty of its own. Asymmetric scoring (the table is the query's projection) and decoder distances
+// (the table is the decoder times the query, the penalty the squared length of the decoded vector) are both this.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -8,13 +8,14 @@
 #include "best_keys.h"
 #include "kernels.h"
 #include "score_key.h"
+#include "sort_keys.h"
 
 namespace posh {
 namespace {
 
 float score_of(const TableSearch& s, const float* table, std::size_t slot) {
   const std::uint16_t* code = s.codes + slot * s.n_active;
-  float sum = s.bias ? s.bias[slot] : 0.0f;
+  float sum = s.penalty ? -s.penalty[slot] : 0.0f;
   for (std::size_t j = 0; j < s.n_active; ++j) sum += table[code[j]];
   return sum;
 }
@@ -22,7 +23,9 @@ float score_of(const TableSearch& s, const float* table, std::size_t slot) {
 // Codes may be mapped from a file that nobody has checked: a wrong bit must not be read at.
 bool in_table(const TableSearch& s, std::size_t slot) {
   const std::uint16_t* code = s.codes + slot * s.n_active;
-  return std::all_of(code, code + s.n_active, [&](std::uint16_t bit) { return bit < s.n_bits; });
+  std::uint16_t highest = 0;
+  for (std::size_t j = 0; j < s.n_active; ++j) highest = std::max(highest, code[j]);
+  return highest < s.n_bits;
 }
 
 // The scores of n documents from `first` on: the specification.
@@ -39,7 +42,7 @@ struct FourAtATime {
     for (; i + 4 <= n; i += 4) {
       const std::uint16_t* code = s.codes + (first + i) * s.n_active;
       float sum[4] = {};
-      if (s.bias) std::copy_n(s.bias + first + i, 4, sum);
+      for (std::size_t lane = 0; s.penalty && lane < 4; ++lane) sum[lane] = -s.penalty[first + i + lane];
       for (std::size_t j = 0; j < s.n_active; ++j)
         for (std::size_t lane = 0; lane < 4; ++lane) sum[lane] += table[code[lane * s.n_active + j]];
       std::copy_n(sum, 4, out + i);
@@ -47,6 +50,27 @@ struct FourAtATime {
     OneByOne::scores(s, table, first + i, n - i, out + i);
   }
 };
+
+// Four candidates at a time, and the codes of later ones are asked for early: they lie anywhere in memory.
+void score_candidates(const TableSearch& s, const float* table, const std::int64_t* slots, float* scores) {
+  constexpr std::size_t lanes = 4, ahead = 32;
+  const std::vector<std::uint16_t> nobody(s.n_active);
+  for (std::size_t first = 0; first < s.k; first += lanes) {
+    const std::uint16_t* code[lanes];
+    float sum[lanes];
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      const std::size_t i = first + lane;
+      if (i + ahead < s.k && slots[i + ahead] >= 0)
+        for (std::size_t j = 0; j < s.n_active; j += 32) __builtin_prefetch(s.codes + slots[i + ahead] * s.n_active + j);
+      const bool exists = i < s.k && slots[i] >= 0 && in_table(s, static_cast<std::size_t>(slots[i]));
+      code[lane] = exists ? s.codes + slots[i] * s.n_active : nobody.data();
+      sum[lane] = exists ? (s.penalty ? -s.penalty[slots[i]] : 0.0f) : -std::numeric_limits<float>::infinity();
+    }
+    for (std::size_t j = 0; j < s.n_active; ++j)
+      for (std::size_t lane = 0; lane < lanes; ++lane) sum[lane] += table[code[lane][j]];
+    std::copy_n(sum, std::min(lanes, s.k - first), scores + first);
+  }
+}
 
 void write(const TableSearch& s, const float* table, BestKeys& best, std::int64_t* ids, float* scores) {
   std::fill_n(ids, s.k, -1);
@@ -90,11 +114,29 @@ bool table_topk_portable(const TableSearch& s, std::int64_t* ids, float* scores)
 bool table_scores(const TableSearch& s, const std::int64_t* slots, float* scores) {
   Cancellation cancellation(s.poll);
   run_tasks(s.n_queries, s.n_threads, cancellation, [&](std::size_t query) {
-    const float* table = s.tables + query * s.n_bits;
-    for (std::size_t i = query * s.k; i < (query + 1) * s.k; ++i)
-      scores[i] = slots[i] < 0 || !in_table(s, static_cast<std::size_t>(slots[i]))
-                      ? -std::numeric_limits<float>::infinity()
-                      : score_of(s, table, static_cast<std::size_t>(slots[i]));
+    score_candidates(s, s.tables + query * s.n_bits, slots + query * s.k, scores + query * s.k);
+  });
+  return !cancellation.requested();
+}
+
+bool best_candidates(const Candidates& c, std::int64_t* ids, float* scores) {
+  Cancellation cancellation(c.poll);
+  run_tasks(c.n_queries, c.n_threads, cancellation, [&](std::size_t query) {
+    const std::int64_t* slots = c.slots + query * c.n_candidates;
+    const float* given = c.scores + query * c.n_candidates;
+    std::vector<std::uint64_t> keys, scratch;  // complements: ascending is best first
+    for (std::size_t i = 0; i < c.n_candidates; ++i)
+      if (slots[i] >= 0) keys.push_back(~score_key(given[i], static_cast<std::uint32_t>(slots[i])));
+    if (keys.size() > c.k) {
+      std::nth_element(keys.begin(), keys.begin() + (c.k - 1), keys.end());
+      keys.resize(c.k);
+    }
+    sort_keys(keys, scratch);
+    for (std::size_t i = 0; i < c.k; ++i) {
+      const bool exists = i < keys.size();
+      ids[query * c.k + i] = exists ? static_cast<std::int64_t>(keys[i] & 0xFFFFFFFFu) : -1;
+      scores[query * c.k + i] = exists ? score_of_key(~keys[i]) : -std::numeric_limits<float>::infinity();
+    }
   });
   return !cancellation.requested();
 }

@@ -32,7 +32,7 @@ def overlap_lists(
 def table_topk(
     codes: _Codes,
     tables: npt.NDArray[np.float32],
-    bias: npt.NDArray[np.float32] | None,
+    penalty: npt.NDArray[np.float32] | None,
     passing: _Words | None,
     ids: _Ids,
     scores: npt.NDArray[np.float32],
@@ -42,8 +42,15 @@ def table_topk(
 def table_scores(
     codes: _Codes,
     tables: npt.NDArray[np.float32],
-    bias: npt.NDArray[np.float32] | None,
+    penalty: npt.NDArray[np.float32] | None,
     slots: _Ids,
+    scores: npt.NDArray[np.float32],
+    n_threads: int,
+) -> None: ...
+def best_candidates(
+    slots: _Ids,
+    given: npt.NDArray[np.float32],
+    ids: _Ids,
     scores: npt.NDArray[np.float32],
     n_threads: int,
 ) -> None: ...

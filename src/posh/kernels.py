@@ -89,14 +89,14 @@ def table_topk(
     tables: npt.NDArray[np.float32],
     k: int,
     *,
-    bias: npt.NDArray[np.float32] | None = None,
+    penalty: npt.NDArray[np.float32] | None = None,
     passing: npt.NDArray[np.uint64] | None = None,
     n_threads: int = 1,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Find the k codes with the largest sums of each query's table over their set bits.
 
-    ``codes`` is uint16 (n, n_active), ``tables`` float32 (m, n_bits), ``bias`` float32 (n,) is added to the
-    sums, ``passing`` is a bitmap of the codes that may be found. Slots and scores are (m, k), best first,
+    ``codes`` is uint16 (n, n_active), ``tables`` float32 (m, n_bits), ``penalty`` float32 (n,) is subtracted from
+    the sums, ``passing`` is a bitmap of the codes that may be found. Slots and scores are (m, k), best first,
     then the lower slot; -1 and -inf where fewer than k codes are left.
 
     >>> import numpy as np, posh.kernels
@@ -105,7 +105,7 @@ def table_topk(
     (array([[1]]), array([[7.]], dtype=float32))
     """
     ids, scores = np.empty((len(tables), k), np.int64), np.empty((len(tables), k), np.float32)
-    _native.table_topk(codes, tables, bias, passing, ids, scores, n_threads, active())
+    _native.table_topk(codes, tables, penalty, passing, ids, scores, n_threads, active())
     return ids, scores
 
 
@@ -114,7 +114,7 @@ def table_scores(
     tables: npt.NDArray[np.float32],
     slots: npt.NDArray[np.int64],
     *,
-    bias: npt.NDArray[np.float32] | None = None,
+    penalty: npt.NDArray[np.float32] | None = None,
     n_threads: int = 1,
 ) -> npt.NDArray[np.float32]:
     """Sums as in :func:`table_topk`, but of given codes: ``slots`` is int64 (m, c), -1 gives -inf.
@@ -125,8 +125,24 @@ def table_scores(
     array([[  7.,   3., -inf]], dtype=float32)
     """
     scores = np.empty(slots.shape, np.float32)
-    _native.table_scores(codes, tables, bias, slots, scores, n_threads)
+    _native.table_scores(codes, tables, penalty, slots, scores, n_threads)
     return scores
+
+
+def best_candidates(
+    slots: npt.NDArray[np.int64], scores: npt.NDArray[np.float32], k: int, *, n_threads: int = 1
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Choose the k candidates (m, c) with the highest scores, best first, then the lower slot.
+
+    A slot of -1 is no candidate; slots and scores are -1 and -inf where fewer than k are left.
+
+    >>> import numpy as np, posh.kernels
+    >>> posh.kernels.best_candidates(np.array([[7, 4, -1]]), np.float32([[1, 1, 9]]), k=2)
+    (array([[4, 7]]), array([[1., 1.]], dtype=float32))
+    """
+    best, chosen = np.empty((len(slots), k), np.int64), np.empty((len(slots), k), np.float32)
+    _native.best_candidates(slots, scores, best, chosen, n_threads)
+    return best, chosen
 
 
 def hamming_topk(

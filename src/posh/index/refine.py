@@ -90,11 +90,12 @@ class DecoderRefiner(Refiner):
         """Minus squared distances, by table look-up."""
         q = (X - self.decoder.mean_).astype(np.float32)
         tables = 2.0 * (q @ self.decoder.weights_.T)
-        bias = -candidates.kept[:, 0]
+        penalty = candidates.kept[:, 0]
         sums = kernels.table_scores(
-            candidates.active, tables, candidates.slots, bias=bias, n_threads=n_threads
+            candidates.active, tables, candidates.slots, penalty=penalty, n_threads=n_threads
         )
-        return np.asarray(sums - np.einsum("ij,ij->i", q, q)[:, None])
+        sums -= np.einsum("ij,ij->i", q, q)[:, None]
+        return sums
 
     def state(self) -> Arrays:
         """Weights and mean of the decoder."""

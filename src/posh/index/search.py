@@ -86,7 +86,8 @@ def _search(
     slots, scores = _scan(plan, state, hasher, X, n_candidates, allowed)
     if refiner:
         candidates = Candidates(slots, state.codes.rows, state.kept.rows)
-        slots, scores = _best(slots, refiner.scores(X, candidates, plan.n_threads), plan.k)
+        scores = refiner.scores(X, candidates, plan.n_threads)
+        return kernels.best_candidates(slots, scores, plan.k, n_threads=plan.n_threads)
     return slots, scores
 
 
@@ -113,7 +114,8 @@ def _scan(
         return kernels.table_topk(state.codes.rows, tables, k, passing=passing, n_threads=threads)
     queries = Codes(kernels.winners(tables, plan.query_active or 1), hasher.n_bits)
     slots, _ = _overlap(plan, structure, hasher, queries, X, math.ceil(k * plan.oversample), allowed)
-    return _best(slots, kernels.table_scores(state.codes.rows, tables, slots, n_threads=threads), k)
+    scores = kernels.table_scores(state.codes.rows, tables, slots, n_threads=threads)
+    return kernels.best_candidates(slots, scores, k, n_threads=threads)
 
 
 def _overlap(
@@ -136,12 +138,6 @@ def _padded(slots: Slots, scores: npt.NDArray[np.int32]) -> Found:
     if slots.size and slots[:, -1].min() < 0:  # what is missing is at the end
         padded[slots < 0] = -np.inf
     return slots, padded
-
-
-def _best(slots: Slots, scores: Float32, k: int) -> Found:
-    """The k best of the candidates (m, c), by score and then by lower slot."""
-    order = np.lexsort((slots, -scores), axis=1)[:, :k]
-    return np.take_along_axis(slots, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
 def _passing(state: State, allowed: Mask | None) -> npt.NDArray[np.uint64] | None:
