@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import posh
@@ -149,7 +150,7 @@ _FIT_SECONDS = {
 
 def seconds(unit: Unit) -> float:
     """About how long the unit takes on one core; only meant to plan with."""
-    (info,) = [info for info in datasets.catalogue() if info.name == unit["data"]]
+    info = _info(unit["data"])
     n_base = unit["n_base"] or info.n_base or 50_000
     n_queries = unit["n_queries"] or info.n_queries or 5000
     total = _FIT_SECONDS[unit["method"]] * unit["n_train"] / 5000 * info.n_features / 784
@@ -161,3 +162,8 @@ def seconds(unit: Unit) -> float:
     if "asymmetric" in unit["extras"]:
         total += (6e-9 + 0.4e-9 * unit["size"]) * n_base * min(n_queries, _ASYMMETRIC_QUERIES)
     return float(total)
+
+
+@cache
+def _info(name: str) -> datasets.Info:
+    return next(info for info in datasets.catalogue() if info.name == name)
