@@ -68,10 +68,13 @@ def outcomes(units: Iterable[Unit], jobs: int, commit: str | None) -> Iterator[O
                 if waiting:
                     busy[connection].give(waiting.popleft())
                 yield outcome
+    except BaseException:
+        for worker in workers:
+            worker.process.terminate()
+        raise
     finally:
         for worker in workers:
             worker.connection.close()
-            worker.process.terminate()
         for worker in workers:
             worker.process.join()
 
@@ -101,8 +104,13 @@ def _environment() -> Iterator[None]:
                 os.environ[name] = value
 
 
+def _leave(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)  # unlike the default, this cleans up what libraries share among processes
+
+
 def _serve(connection: Connection, commit: str | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends us
+    signal.signal(signal.SIGTERM, _leave)
     try:
         while True:
             connection.send(outcome_of(connection.recv(), commit))
