@@ -6,7 +6,9 @@
     └── PoshError                   everything below, for one ``except``
         ├── FormatError             (ValueError)   a file is not what it claims to be
         ├── DataUnavailableError    (OSError)      a data set cannot be had here and now
-        └── MissingExtraError       (ImportError)  an optional dependency is not installed
+        ├── MissingExtraError       (ImportError)  an optional dependency is not installed
+        ├── LeakError               (ValueError)   data would tell an experiment what it must not know
+        └── OtherParametersError    (ValueError)   recorded results are of another experiment
 
 Wrong arguments raise plain ``ValueError`` or ``TypeError``; using a hasher before ``fit`` raises
 scikit-learn's ``NotFittedError``.
@@ -15,6 +17,7 @@ scikit-learn's ``NotFittedError``.
 from __future__ import annotations
 
 __all__ = ["DataUnavailableError", "FormatError", "MissingExtraError", "PoshError"]
+__all__ += ["LeakError", "OtherParametersError"]
 
 
 class PoshError(Exception):
@@ -34,3 +37,11 @@ class MissingExtraError(PoshError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}: pip install 'posh-ann[{extra}]'", name=package)
+
+
+class LeakError(PoshError, ValueError):
+    """A query is in the base, a label among the features: results would be too good."""
+
+
+class OtherParametersError(PoshError, ValueError):
+    """A recorded result is of the same unit, but of other parameters or data than now."""

@@ -1,0 +1,107 @@
+"""``posh reproduce list`` and ``posh reproduce run``: the experiments of the paper."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from posh._progress import progress
+from posh.cli._command import EXAMPLE, Report, UsageError, add_command, counted, note
+from posh.errors import PoshError
+from posh.experiments import KINDS, SPECS, Outcome, cost_minutes, key, remaining, run
+
+if TYPE_CHECKING:
+    from posh.cli._command import Commands
+
+__all__ = ["add"]
+
+_FULL, _QUICK = Path("results/reproduction"), Path("reproduction-quick")
+
+
+def add(commands: Commands) -> None:
+    """Declare the two commands."""
+    summary = "run the experiments of the paper"
+    example = EXAMPLE.format("posh reproduce run table-2 --quick")
+    parser = commands.add_parser("reproduce", help=summary, description=summary, epilog=example)
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb", required=True)
+    add_command(verbs, "list", "list the experiments", "posh reproduce list", _list)
+    _add_run(verbs)
+
+
+def _add_run(verbs: Commands) -> None:
+    summary = "run experiments; what is recorded already is not done again"
+    parser = add_command(verbs, "run", summary, "posh reproduce run --all --quick --jobs 2", _run)
+    parser.add_argument("names", metavar="NAME", nargs="*", help=f"one of {', '.join(SPECS)}")
+    parser.add_argument("--all", action="store_true", help="run every experiment")
+    parser.add_argument("--quick", action="store_true", help="run the laptop-sized twins")
+    parser.add_argument(
+        "--jobs", type=counted, default=1, metavar="N", help="processes of one thread each; default: 1"
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="FOLDER",
+        help=f"where raw results are; default: {_FULL}, or {_QUICK} with --quick",
+    )
+    parser.add_argument(
+        "--recompute",
+        action="store_true",
+        help="measure again what was recorded with other parameters or data",
+    )
+
+
+def _list(args: argparse.Namespace) -> Report:
+    values, lines = {}, []
+    for spec in SPECS.values():
+        minutes = {name: cost_minutes(spec.units(quick=name == "quick")) for name in ("full", "quick")}
+        values[spec.name] = {
+            "title": spec.title,
+            "claim": spec.claim,
+            "protocol": spec.protocol,
+            "units": {"full": len(spec.full), "quick": len(spec.quick)},
+            "core_minutes": minutes,
+        }
+        cost = f"{len(spec.full)} units, about {_shown(minutes['full'])}; quick: {_shown(minutes['quick'])}"
+        lines.append(f"{spec.name:<20} {spec.title}\n{'':<20} {cost}")
+    lines.append("Times are of one core. Experiments share units: each is done once.")
+    return Report(values, "\n".join(lines))
+
+
+def _run(args: argparse.Namespace) -> Report:
+    units = [unit for name in _chosen(args) for unit in SPECS[name].units(quick=args.quick)]
+    folder = args.results or (_QUICK if args.quick else _FULL)
+    todo = remaining(units, folder, recompute=args.recompute)
+    note(f"{len(todo)} units to do, about {_shown(cost_minutes(todo))} of one core; results go to {folder}")
+    done, failed = 0, []
+    for outcome in progress(
+        run(todo, folder, jobs=args.jobs, recompute=args.recompute), "units", "unit", len(todo)
+    ):
+        done += 1
+        if not sys.stderr.isatty() or outcome.error:
+            note(f"{done}/{len(todo)} {_line(outcome)}")
+        if outcome.error:
+            failed.append(outcome)
+    if failed:
+        raise PoshError(f"{len(failed)} of {len(todo)} units failed, the first: {key(failed[0].unit)}")
+    return Report({"done": done, "results": str(folder)}, f"{done} units done; raw results are in {folder}")
+
+
+def _chosen(args: argparse.Namespace) -> list[str]:
+    if args.all == bool(args.names):
+        raise UsageError(f"expected names of experiments ({', '.join(SPECS)}), or --all")
+    for name in args.names:
+        if name not in SPECS:
+            raise UsageError(f"unknown experiment {name!r}; choose from {', '.join(SPECS)}")
+    return args.names or list(SPECS)
+
+
+def _line(outcome: Outcome) -> str:
+    if outcome.record is None:
+        return f"{key(outcome.unit)} FAILED\n{outcome.error}"
+    return KINDS[outcome.unit["kind"]].headline(outcome.record)
+
+
+def _shown(minutes: float) -> str:
+    return f"{minutes / 60:.1f} h" if minutes >= 90 else f"{minutes:.0f} min"

@@ -1,0 +1,39 @@
+"""Who does the units of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from posh.experiments import trial
+from posh.experiments.records import Record
+from posh.experiments.spec import Unit
+
+__all__ = ["KINDS", "Kind", "cost_minutes"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How units of a kind are done.
+
+    ``identity(unit)`` is what must be equal for a record to count, ``measure(unit)`` the work,
+    ``seconds(unit)`` a guess of its duration, ``headline(record)`` the line that is shown when it is done.
+    """
+
+    identity: Callable[[Unit], dict[str, Any]]
+    measure: Callable[[Unit], dict[str, Any]]
+    seconds: Callable[[Unit], float]
+    headline: Callable[[Record], str]
+
+
+KINDS = {"trial": Kind(trial.identity, trial.measure, trial.seconds, trial.headline)}
+
+
+def cost_minutes(units: Iterable[Unit]) -> float:
+    """About how many minutes of one core the units take.
+
+    >>> cost_minutes([])
+    0.0
+    """
+    return sum((KINDS[unit["kind"]].seconds(unit) for unit in units), 0.0) / 60
