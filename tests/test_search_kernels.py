@@ -248,9 +248,7 @@ def test_bits_past_the_last_document_are_ignored(kernel):
     planes = np.full((8, stride_words(100)), 2**64 - 1, np.uint64)
     everything = np.full(2, 2**64 - 1, np.uint64)
     kernels.use(kernel)
-    ids, _ = topk(
-        [Segment(planes, 100, 7, everything, everything)], np.array([[1, 2]], np.uint16), 200
-    )
+    ids, _ = topk([Segment(planes, 100, 7, everything, everything)], np.array([[1, 2]], np.uint16), 200)
     np.testing.assert_array_equal(ids[0, :100], np.arange(7, 107))
     assert (ids[0, 100:] == -1).all()
 

@@ -95,9 +95,9 @@ def table_topk(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Find the k codes with the largest sums of each query's table over their set bits.
 
-    ``codes`` is uint16 (n, n_active), ``tables`` float32 (m, n_bits), ``penalty`` float32 (n,) is subtracted from
-    the sums, ``passing`` is a bitmap of the codes that may be found. Slots and scores are (m, k), best first,
-    then the lower slot; -1 and -inf where fewer than k codes are left.
+    ``codes`` is uint16 (n, n_active), ``tables`` float32 (m, n_bits), ``penalty`` float32 (n,) is subtracted
+    from the sums, ``passing`` is a bitmap of the codes that may be found. Slots and scores are (m, k), best
+    first, then the lower slot; -1 and -inf where fewer than k codes are left.
 
     >>> import numpy as np, posh.kernels
     >>> codes = np.array([[0, 2], [1, 2]], np.uint16)

@@ -67,7 +67,7 @@ _SPECS = (
         "asymmetric",
         "MAP@1000 of sparse methods with asymmetric scoring (beyond the paper)",
         "The query's projection, summed over a document's set bits, ranks better than shared bits do.",
-        f"{_PROTOCOL} At most 2,000 queries; gains are of the same queries.",
+        f"{_PROTOCOL} The first 3 trials, at most 2,000 queries; gains are of the same queries.",
         _with_extra(_FULL, "asymmetric"),
         _with_extra(_QUICK, "asymmetric"),
     ),

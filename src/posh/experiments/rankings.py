@@ -103,10 +103,8 @@ def refined(coded: Coded, ids: Ids, factors: tuple[int, ...], k: int, n_train: i
     kept = refiner.keep(coded.base, coded.data.base)
     candidates = ids[:, : k * max(factors)]
     scores = refiner.scores(coded.data.queries, Candidates(candidates, coded.base.active, kept), 1)
-    return {factor: _best(candidates[:, : k * factor], scores[:, : k * factor], k) for factor in factors}
-
-
-def _best(ids: Ids, scores: npt.NDArray[np.float32], k: int) -> Ids:
-    """The k best of candidates (m, c), by score and then by lower id."""
-    order = np.lexsort((ids, -scores), axis=1)[:, :k]
-    return np.take_along_axis(ids, order, axis=1)
+    best = {}
+    for factor in factors:
+        first = slice(k * factor)
+        best[factor], _ = kernels.best_candidates(candidates[:, first].copy(), scores[:, first].copy(), k)
+    return best

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posh import _native, kernels
-from posh._bitsliced import handed_over, overlap_lists
+from posh._bitsliced import Segment, handed_over, overlap_lists
 from posh._progress import progress
 from posh.codes import Codes
 from posh.hashers._units import nearest_units, unit_rows
@@ -132,7 +132,8 @@ class Lists:
         return self._handed_over(None)
 
     def _handed_over(self, allowed: npt.NDArray[np.bool_] | None) -> _native.Segments:
-        parts, slots = [], []
+        parts: list[Segment] = []
+        slots: list[npt.NDArray[np.int64]] = []
         for own, numbers in zip(self.lists, self.slots, strict=True):
             parts += own.parts if allowed is None else own.filtered(allowed[numbers])
             slots += [numbers[slice_of(part)] for part in own.parts]
