@@ -3,6 +3,7 @@
 // A query's lists are few, so all their documents are scanned before any is chosen: the counters themselves
 // then tell the k-th best score, and nothing is extracted that is not among the best.
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -54,7 +55,8 @@ class Task {
  public:
   Task(const ListSearch& search, const ListTiles& tiles, const ScanSteps& steps)
       : search_(search), tiles_(tiles), steps_(steps), n_counters_(counters_for(search.n_active)),
-        offsets_(search.n_active), passing_(group_words), equal_(group_words), sums_(group_words * n_counters_) {}
+        offsets_(search.n_active), passing_(group_words), equal_(group_words), sums_(group_words * n_counters_),
+        found_(new Found[64 * group_words + 2]) {}
 
   void run(std::size_t q, std::int64_t* ids, std::int32_t* scores) {
     keys_.clear();
@@ -93,23 +95,16 @@ class Task {
   // The best of the documents scanned since the last time become keys: ascending keys are best first.
   void take_best() {
     const Blocks blocks{n_words_, n_counters_, passing_.data(), sums_.data()};
-    std::size_t n_passing = 0;
-    for (std::size_t word = 0; word < n_words_; ++word) n_passing += __builtin_popcountll(passing_[word]);
-    if (n_passing > search_.k) {
-      const std::uint32_t score = steps_.part(blocks, search_.k, equal_.data());
-      const std::size_t n_better = take(blocks);
-      take_lowest(search_.k - n_better, score);
-    } else {
-      take(blocks);
-    }
+    const std::int32_t score = steps_.part(blocks, search_.k, equal_.data());
+    const std::size_t n_better = take(blocks);
+    if (score >= 0) take_lowest(search_.k - n_better, static_cast<std::uint32_t>(score));
     group_.clear();
     n_words_ = 0;
   }
 
   std::size_t take(const Blocks& blocks) {
-    found_.resize(std::max(found_.size(), 64 * n_words_ + 2));
-    const std::size_t n = steps_.extract(blocks, found_.data());
-    const Found *found = found_.data(), *end = found + n;
+    const std::size_t n = steps_.extract(blocks, found_.get());
+    const Found *found = found_.get(), *end = found + n;
     std::size_t first = 0;
     for (const ListTile* list_tile : group_) {
       const std::size_t last = first + 64 * list_tile->tile.n_words;
@@ -182,7 +177,7 @@ class Task {
   std::vector<const ListTile*> group_;    // scanned, and not yet taken
   std::vector<std::uint32_t> offsets_;
   std::vector<std::uint64_t> passing_, equal_, sums_;
-  std::vector<Found> found_;
+  std::unique_ptr<Found[]> found_;        // not a vector, which would write to all of it
   std::vector<std::uint64_t> keys_, scratch_;
 };
 

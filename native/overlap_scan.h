@@ -55,9 +55,9 @@ struct ScanSteps {
   //   OUT passing, sums  of this tile: (n_words) and (n_words * counters_for(n_active))
   bool (*collect)(const Tile& tile, const std::uint16_t* query, std::size_t n_active, std::uint32_t threshold,
                   std::uint32_t* offsets, std::uint64_t* passing, std::uint64_t* sums);
-  // Parts the passing documents, which are more than k: those that exceed the k-th best score, fewer than k, still
-  // pass, and `equal` (n_words) are those that have it. Returns that score.
-  std::uint32_t (*part)(const Blocks& blocks, std::size_t k, std::uint64_t* equal);
+  // Parts the passing documents if they are more than k: those that exceed the k-th best score, fewer than k, still
+  // pass, and `equal` (n_words) are those that have it. Returns that score, or -1 if there were no more than k.
+  std::int32_t (*part)(const Blocks& blocks, std::size_t k, std::uint64_t* equal);
   // Writes the passing documents and returns their number; `found` has room for 64 * n_words + 2 entries.
   std::size_t (*extract)(const Blocks& blocks, Found* found);
 };
@@ -179,16 +179,17 @@ struct Scan {
   }
 
   // From the highest counter down, `equal` are the documents that agree so far with the k-th best score.
-  static std::uint32_t part(const Blocks& blocks, std::size_t k, std::uint64_t* equal) {
+  static std::int32_t part(const Blocks& blocks, std::size_t k, std::uint64_t* equal) {
+    if (count(blocks.passing, blocks.n_words) <= k) return -1;
     std::copy_n(blocks.passing, blocks.n_words, equal);
     std::fill_n(blocks.passing, blocks.n_words, 0);
     std::size_t n_better = 0;
-    std::uint32_t score = 0;
+    std::int32_t score = 0;
     for (int level = blocks.n_counters; level-- > 0;) {
       std::size_t n = n_better;
       each_block(blocks, level, [&](std::size_t word, Docs bit) { n += (Docs::load(equal + word) & bit).count(); });
       if (n >= k) {
-        score |= std::uint32_t{1} << level;
+        score |= std::int32_t{1} << level;
         each_block(blocks, level,
                    [&](std::size_t word, Docs bit) { (Docs::load(equal + word) & bit).store(equal + word); });
       } else {

@@ -15,7 +15,8 @@ constexpr std::size_t line_words = 8;              // a cache line: the smallest
 constexpr std::size_t batch = 64;                  // fewer queries do not pay for keeping a slab in the cache
 constexpr std::size_t max_queries_at_once = 1024;
 constexpr std::size_t max_kept_at_once = 1 << 22;  // documents of all queries of a task together
-constexpr std::size_t sample_step = 16;            // every 16th tile is enough to guess a threshold
+constexpr std::size_t sample_tiles = 20;           // enough to guess a threshold, if that is every
+constexpr std::size_t min_step = 16, max_step = 64;  // 16th to 64th tile
 constexpr std::size_t min_k_to_guess = 32;
 constexpr std::size_t min_tiles_to_guess = 64;
 
@@ -55,10 +56,12 @@ class Task {
   // The threshold that a sample suggests spares the many documents that are good only in the beginning.
   // Queries that found too little with it are done again without.
   std::vector<Best> scan_guessing() {
-    const double expected = static_cast<double>(search_.k) / sample_step;
+    const std::size_t n_tiles = plan_.n_docs(places_) / (64 * tile_words_);
+    const std::size_t step = std::clamp(n_tiles / sample_tiles, min_step, max_step);
+    const double expected = static_cast<double>(search_.k) / static_cast<double>(step);
     const auto k = static_cast<std::size_t>(expected + 2.0 * std::sqrt(expected) + 1.0);
     std::vector<Best> sample(queries_.size(), Best(k, search_.n_active, 0)), best;
-    scan_segments(sample, everyone_, sample_step);
+    scan_segments(sample, everyone_, step);
     for (const Best& guess : sample)
       best.emplace_back(search_.k, search_.n_active, guess.complete() ? guess.threshold() - 1 : 0);
     scan_segments(best, everyone_, 1);
