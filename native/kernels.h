@@ -1,7 +1,7 @@
 // The verbs of the native core and the table through which they are called.
 //
-// Every verb exists at least twice: `scalar` is the specification, the others must equal it bit for
-// bit. Callers allocate; OUT arguments are written completely. Nothing here checks its arguments:
+// Every verb in the table exists at least twice: `scalar` is the specification, the others must equal it bit
+// for bit. Callers allocate; OUT arguments are written completely. Nothing here checks its arguments:
 // Python has refused bad input already, and bindings.cpp has compared the shapes.
 #pragma once
 
@@ -11,6 +11,13 @@
 #include "threads.h"
 
 namespace posh {
+
+// (vectors - mean) * factor, computed as T and rounded to float; T is float or double.
+//   IN  vectors  (n_rows, n_columns), row-major;   mean (n_columns)
+//   OUT centred  (n_rows, n_columns), row-major
+// Returns the largest magnitude, or NaN if there is one.
+template <class T>
+float centre(const T* vectors, std::size_t n_rows, std::size_t n_columns, const T* mean, T factor, float* centred);
 
 // The `n_active` largest of each row's `n_bits` scores, as ascending bit numbers.
 // Equal scores: the lower bit wins. -0.0 equals 0.0; NaN loses to everything.

@@ -16,25 +16,51 @@
 namespace posh {
 namespace {
 
-float horizontal_sum(__m256 v) {
+float horizontal_sum(const __m256 (&parts)[4]) {
+  const __m256 v = _mm256_add_ps(_mm256_add_ps(parts[0], parts[1]), _mm256_add_ps(parts[2], parts[3]));
   const __m128 halves = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   const __m128 pairs = _mm_add_ps(halves, _mm_movehl_ps(halves, halves));
   return _mm_cvtss_f32(_mm_add_ss(pairs, _mm_movehdup_ps(pairs)));
 }
 
+// One bit for each of eight scores: does it reach the limit?
+unsigned reaching(const float* scores, __m256 limit) {
+  return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(scores), limit, _CMP_GE_OQ)));
+}
+
+// For each mask of eight, the byte shuffle that moves the chosen 16-bit lanes to the front.
+struct LeftPack {
+  alignas(16) std::uint8_t shuffle[256][16] = {};
+  constexpr LeftPack() {
+    for (unsigned mask = 0; mask < 256; ++mask)
+      for (unsigned lane = 0, to = 0; lane < 8; ++lane)
+        if (mask >> lane & 1) {
+          shuffle[mask][to++] = static_cast<std::uint8_t>(2 * lane);
+          shuffle[mask][to++] = static_cast<std::uint8_t>(2 * lane + 1);
+        }
+  }
+};
+constexpr LeftPack left_pack;
+
+// Writes those of eight bit numbers that the mask chooses; returns where the next ones go. No branch depends
+// on the scores: none could be predicted.
+std::uint16_t* append(std::uint16_t* to, __m128i bits, unsigned mask) {
+  const __m128i shuffle = _mm_load_si128(reinterpret_cast<const __m128i*>(left_pack.shuffle[mask]));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_shuffle_epi8(bits, shuffle));
+  return to + __builtin_popcount(mask);
+}
+
 struct Avx2 {
   static Moments moments(const float* row, std::size_t n) {
-    __m256 sum0 = _mm256_setzero_ps(), sum1 = sum0, squares0 = sum0, squares1 = sum0;
+    __m256 sums[4] = {}, squares[4] = {};  // four of each hide the latency of an addition
     std::size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-      const __m256 a = _mm256_loadu_ps(row + i), b = _mm256_loadu_ps(row + i + 8);
-      sum0 = _mm256_add_ps(sum0, a);
-      sum1 = _mm256_add_ps(sum1, b);
-      squares0 = _mm256_fmadd_ps(a, a, squares0);
-      squares1 = _mm256_fmadd_ps(b, b, squares1);
-    }
-    float total = horizontal_sum(_mm256_add_ps(sum0, sum1));
-    float total_squares = horizontal_sum(_mm256_add_ps(squares0, squares1));
+    for (; i + 32 <= n; i += 32)
+      for (unsigned part = 0; part < 4; ++part) {
+        const __m256 scores = _mm256_loadu_ps(row + i + 8 * part);
+        sums[part] = _mm256_add_ps(sums[part], scores);
+        squares[part] = _mm256_fmadd_ps(scores, scores, squares[part]);
+      }
+    float total = horizontal_sum(sums), total_squares = horizontal_sum(squares);
     for (; i < n; ++i) {
       total += row[i];
       total_squares += row[i] * row[i];
@@ -45,20 +71,32 @@ struct Avx2 {
 
   static std::size_t above(const float* row, std::size_t n, float threshold, std::uint16_t* bits) {
     const __m256 limit = _mm256_set1_ps(threshold);
-    std::size_t found = 0, i = 0;
-    for (; i + 32 <= n; i += 32) {
-      unsigned mask = 0;
-      for (unsigned part = 0; part < 4; ++part) {
-        const __m256 passes = _mm256_cmp_ps(_mm256_loadu_ps(row + i + 8 * part), limit, _CMP_GE_OQ);
-        mask |= static_cast<unsigned>(_mm256_movemask_ps(passes)) << (8 * part);
-      }
-      for (; mask; mask &= mask - 1) bits[found++] = static_cast<std::uint16_t>(i + __builtin_ctz(mask));
-    }
+    const __m128i eight = _mm_set1_epi16(8);
+    __m128i next = _mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7);
+    std::uint16_t* end = bits;
+    std::size_t i = 0;
+    for (; i + 8 <= n; i += 8, next = _mm_add_epi16(next, eight)) end = append(end, next, reaching(row + i, limit));
     for (; i < n; ++i) {
-      bits[found] = static_cast<std::uint16_t>(i);
-      found += row[i] >= threshold;
+      *end = static_cast<std::uint16_t>(i);
+      end += row[i] >= threshold;
     }
-    return found;
+    return static_cast<std::size_t>(end - bits);
+  }
+
+  static std::size_t count(const float* scores, std::size_t n, float threshold) {
+    const __m256 limit = _mm256_set1_ps(threshold);
+    int found = 0;
+    for (std::size_t i = 0; i < n; i += 8) found += __builtin_popcount(reaching(scores + i, limit));
+    return static_cast<std::size_t>(found);
+  }
+
+  static void keep(const float* scores, std::size_t n, float threshold, std::uint16_t* bits) {
+    const __m256 limit = _mm256_set1_ps(threshold);
+    std::uint16_t* end = bits;
+    for (std::size_t i = 0; i < n; i += 8) {
+      const __m128i next = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bits + i));
+      end = append(end, next, reaching(scores + i, limit));
+    }
   }
 };
 

@@ -1,18 +1,22 @@
 // Winner selection by guessing: the algorithm, written once for every instruction set.
 //
 // Scores of a linear projection are roughly Gaussian over the bits, so mean + z * deviation separates
-// slightly more than n_active of them from the rest. One pass collects the bits above that guess; the
-// exact order is then settled among these few. A guess that caught too little is lowered; the last
-// resort takes every bit, so the result never depends on the guess, only the time does.
+// slightly more than n_active of them from the rest. One pass collects the bits above that guess; among
+// these few candidates the threshold is raised until exactly n_active are left. A guess that caught too
+// little is lowered; the last resort sorts out every bit by its key, as do equal scores at the cut. So the
+// result never depends on a guess, only the time does.
 //
-// `Isa` supplies two primitives over one row:
+// `Isa` supplies the primitives over one row:
 //   Moments moments(const float* row, size_t n)                        mean and deviation, any accuracy
 //   size_t  above(const float* row, size_t n, float t, uint16_t* bits) ascending bits with row[bit] >= t
+//   size_t  count(const float* scores, size_t n, float t)              how many reach t
+// `above` may write, and `count` may read, up to slack elements past the last one.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "kernels.h"
@@ -21,53 +25,108 @@
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
 
+constexpr std::size_t slack = 8;
+
 struct Moments {
   float mean, deviation;
 };
 
-// z with P(N(0,1) > z) = p, by bisection on erfc: called a few times per tile, so clarity wins.
+// z with P(N(0,1) > z) = p, to three digits (Abramowitz & Stegun, 26.2.23).
 float upper_quantile(double p) {
-  double low = -40.0, high = 40.0;
-  for (int i = 0; i < 60; ++i) {
-    const double z = 0.5 * (low + high);
-    (0.5 * std::erfc(z * 0.70710678118654752) > p ? low : high) = z;
-  }
-  return static_cast<float>(low);
+  const double tail = std::max(1e-9, std::min(p, 1.0 - p)), t = std::sqrt(-2.0 * std::log(tail));
+  const double z = t - (2.515517 + t * (0.802853 + t * 0.010328)) /
+                           (1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
+  return static_cast<float>(p < 0.5 ? z : -z);
 }
 
-// Writes the n_active best of the candidate bits, keeping their ascending order.
-void keep_best(const float* row, const std::uint16_t* candidates, std::size_t n_candidates,
-                      std::size_t n_active, std::uint64_t* keys, std::uint64_t* order, std::uint16_t* winners) {
-  for (std::size_t i = 0; i < n_candidates; ++i) order[i] = keys[i] = score_key(row[candidates[i]], candidates[i]);
-  std::nth_element(order, order + (n_active - 1), order + n_candidates, std::greater<>());
+// A threshold, in deviations above the mean.
+struct Guess {
+  Guess(double wanted, std::size_t n_active, std::size_t n_bits)
+      : z(upper_quantile(wanted / n_bits)),
+        per_loser((upper_quantile(static_cast<double>(n_active) / n_bits) - z) / static_cast<float>(wanted - n_active)) {}
+  float z;          // about `wanted` scores reach it
+  float per_loser;  // how much higher one candidate fewer is expected to
+};
+
+// Bits that may win, in ascending order, and their scores.
+struct Candidates {
+  explicit Candidates(std::size_t n_bits) : bits(n_bits + slack), scores(n_bits + slack), keys(n_bits), order(n_bits) {}
+  std::size_t n = 0;
+  std::vector<std::uint16_t> bits;
+  std::vector<float> scores;
+  std::vector<std::uint64_t> keys, order;
+
+  void take_scores(const float* row) {
+    for (std::size_t i = 0; i < n; ++i) scores[i] = row[bits[i]];
+    std::fill_n(scores.begin() + n, slack, std::numeric_limits<float>::quiet_NaN());  // reaches no threshold
+  }
+};
+
+// Raises `threshold`, which all n candidates reach, to one that exactly n_active of them reach.
+// Fails if equal scores straddle the cut: no threshold parts them.
+template <class Isa>
+bool raise(const Candidates& candidates, std::size_t n_active, float per_loser, float& threshold) {
+  constexpr int max_steps = 16;
+  float high = 0;
+  std::size_t reach_low = candidates.n, reach_high = 0;
+  bool bounded = false;
+  for (int step = 0; step < max_steps && reach_low > n_active; ++step) {
+    const float losers = static_cast<float>(reach_low - n_active);
+    const float t = threshold + (bounded ? (high - threshold) * losers / static_cast<float>(reach_low - reach_high)
+                                         : per_loser * losers);
+    const std::size_t reach = Isa::count(candidates.scores.data(), candidates.n, t);
+    if (reach >= n_active) {
+      threshold = t, reach_low = reach;
+    } else {
+      high = t, reach_high = reach, bounded = true;
+    }
+  }
+  return reach_low == n_active;
+}
+
+// Whatever the scores are: equal ones, infinities, NaN.
+void keep_by_key(Candidates& candidates, const float* row, std::size_t n_active, std::uint16_t* winners) {
+  std::uint64_t *keys = candidates.keys.data(), *order = candidates.order.data();
+  for (std::size_t i = 0; i < candidates.n; ++i)
+    order[i] = keys[i] = score_key(row[candidates.bits[i]], candidates.bits[i]);
+  std::nth_element(order, order + (n_active - 1), order + candidates.n, std::greater<>());
   const std::uint64_t last = order[n_active - 1];
   std::size_t kept = 0;
   for (std::size_t i = 0; kept < n_active; ++i) {
-    winners[kept] = candidates[i];
+    winners[kept] = candidates.bits[i];
     kept += keys[i] >= last;
   }
 }
 
 template <class Isa>
+void row_winners(const float* row, std::size_t n_bits, std::size_t n_active, const Guess (&guesses)[2],
+                 Candidates& candidates, std::uint16_t* winners) {
+  const Moments moments = Isa::moments(row, n_bits);
+  for (const Guess& guess : guesses) {
+    float threshold = moments.mean + guess.z * moments.deviation;
+    candidates.n = Isa::above(row, n_bits, threshold, candidates.bits.data());
+    if (candidates.n < n_active) continue;
+    candidates.take_scores(row);
+    if (raise<Isa>(candidates, n_active, guess.per_loser * moments.deviation, threshold)) {
+      Isa::keep(candidates.scores.data(), candidates.n, threshold, candidates.bits.data());
+      std::copy_n(candidates.bits.data(), n_active, winners);
+    } else {
+      keep_by_key(candidates, row, n_active, winners);
+    }
+    return;
+  }
+  for (std::size_t bit = 0; bit < n_bits; ++bit) candidates.bits[bit] = static_cast<std::uint16_t>(bit);
+  candidates.n = n_bits;
+  keep_by_key(candidates, row, n_active, winners);
+}
+
+template <class Isa>
 void winners_by_guess(const float* scores, std::size_t n_rows, std::size_t n_bits, std::size_t n_active,
                       std::uint16_t* winners) {
-  // The primitives may write one vector past the last candidate.
-  std::vector<std::uint16_t> candidates(n_bits + 8);
-  std::vector<std::uint64_t> keys(n_bits), order(n_bits);
-  const double wanted[] = {1.15 * n_active + 6.0, 2.5 * n_active + 12.0};
-  const float z[] = {upper_quantile(wanted[0] / n_bits), upper_quantile(wanted[1] / n_bits)};
-
-  for (std::size_t row = 0; row < n_rows; ++row, scores += n_bits, winners += n_active) {
-    const Moments moments = Isa::moments(scores, n_bits);
-    std::size_t found = 0;
-    for (int guess = 0; guess < 2 && found < n_active; ++guess)
-      found = Isa::above(scores, n_bits, moments.mean + z[guess] * moments.deviation, candidates.data());
-    if (found < n_active) {
-      for (std::size_t bit = 0; bit < n_bits; ++bit) candidates[bit] = static_cast<std::uint16_t>(bit);
-      found = n_bits;
-    }
-    keep_best(scores, candidates.data(), found, n_active, keys.data(), order.data(), winners);
-  }
+  const Guess guesses[] = {{1.15 * n_active + 6.0, n_active, n_bits}, {2.5 * n_active + 12.0, n_active, n_bits}};
+  Candidates candidates(n_bits);
+  for (std::size_t row = 0; row < n_rows; ++row)
+    row_winners<Isa>(scores + row * n_bits, n_bits, n_active, guesses, candidates, winners + row * n_active);
 }
 
 }  // namespace

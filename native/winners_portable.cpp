@@ -35,6 +35,20 @@ struct Portable {
     }
     return found;
   }
+
+  static std::size_t count(const float* scores, std::size_t n, float threshold) {
+    std::uint32_t found = 0;
+    for (std::size_t i = 0; i < n; ++i) found += scores[i] >= threshold;
+    return found;
+  }
+
+  static void keep(const float* scores, std::size_t n, float threshold, std::uint16_t* bits) {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      bits[kept] = bits[i];
+      kept += scores[i] >= threshold;
+    }
+  }
 };
 
 }  // namespace

@@ -74,6 +74,32 @@ def test_scores_that_defeat_the_guess(kernel, row):
         check(kernel, row.astype(np.float32)[None], n_active)
 
 
+def rows_of_every_kind() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    shape = (30, 1024)
+    return {
+        "flood-of-ties": rng.integers(0, 4, shape),
+        "ties-at-the-cut": np.round(rng.normal(size=shape), 1),
+        "signed-zeros": np.where(
+            rng.random(shape) < 0.02, rng.normal(size=shape), rng.choice([0.0, -0.0], shape)
+        ),
+        "cauchy": rng.standard_cauchy(shape),
+        "lognormal": np.exp(3 * rng.normal(size=shape)),
+        "subnormal": rng.normal(size=shape) * 1e-40,
+        "neighbouring-floats": 1.0 + rng.integers(0, 200, shape) * 2.0**-23,
+        "huge": rng.normal(size=shape) * 1e37,
+        "shifted": 1e4 + rng.normal(size=shape),
+        "two-heaps": rng.normal(size=shape) + 50.0 * (rng.random(shape) < 0.03),
+    }
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("rows", rows_of_every_kind().values(), ids=rows_of_every_kind().keys())
+def test_rows_of_every_kind(kernel, rows):
+    for n_active in (1, 2, 7, 32, 100, 512, 1023, 1024):
+        check(kernel, rows.astype(np.float32), n_active)
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_nan_loses_to_everything(kernel):
     scores = np.array([[np.nan, -np.inf, 5.0, np.nan, -1.0]], np.float32)

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -8,9 +8,13 @@ _Codes: TypeAlias = npt.NDArray[np.uint16]
 _Words: TypeAlias = npt.NDArray[np.uint64]
 _Ids: TypeAlias = npt.NDArray[np.int64]
 _Scores: TypeAlias = npt.NDArray[np.int32]
+_Float = TypeVar("_Float", np.float32, np.float64)
 _Segment: TypeAlias = tuple[_Words, int, int, _Words | None, _Words | None]
 
 def kernel_names() -> list[str]: ...
+def centre(
+    vectors: npt.NDArray[_Float], mean: npt.NDArray[_Float], factor: float, out: npt.NDArray[np.float32]
+) -> float: ...
 def winners(scores: npt.NDArray[np.float32], out: _Codes, kernel: str) -> None: ...
 def pack(codes: _Codes, first_doc: int, planes: _Words) -> None: ...
 

@@ -20,11 +20,18 @@ _CHUNK = 1 << 20  # values looked at in one go when searching for NaN: bounds th
 
 
 def vectors(
-    X: Any, n_features: int | None = None, *, min_rows: int = 1, model: str = "the model", name: str = "X"
+    X: Any,
+    n_features: int | None = None,
+    *,
+    min_rows: int = 1,
+    model: str = "the model",
+    name: str = "X",
+    finite: bool = True,
 ) -> npt.NDArray[Any]:
     """Return ``X`` as a real 2-D array, (n, d), without copying if it already is one.
 
-    Any real dtype is kept: who computes with it converts a tile at a time.
+    Any real dtype is kept: who computes with it converts a tile at a time. ``finite=False`` leaves NaN and
+    inf to a caller that meets them anyway; :func:`not_finite` then words the error.
     """
     array = _numeric_2d(X, name)
     if array.shape[1] == 0:
@@ -39,7 +46,9 @@ def vectors(
         raise ValueError(
             f"{name} has n_samples={len(array)}, expected at least {min_rows}: give more vectors"
         )
-    _require_finite(array, name)
+    error = not_finite(array, name) if finite else None
+    if error is not None:
+        raise error
     return array
 
 
@@ -70,9 +79,10 @@ def _from_objects(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
         raise ValueError(f"{name} has objects that are not numbers ({error}): convert them first") from error
 
 
-def _require_finite(X: npt.NDArray[Any], name: str) -> None:
+def not_finite(X: npt.NDArray[Any], name: str = "X") -> ValueError | None:
+    """The error that names the first NaN or inf, or ``None`` if every value is finite."""
     if X.dtype.kind != "f":
-        return
+        return None
     step = max(1, _CHUNK // X.shape[1])
     for start in range(0, len(X), step):
         rows = X[start : start + step]
@@ -82,10 +92,11 @@ def _require_finite(X: npt.NDArray[Any], name: str) -> None:
         bad = ~np.isfinite(rows)
         if bad.any():
             row, column = np.argwhere(bad)[0]
-            raise ValueError(
+            return ValueError(
                 f"{name} contains NaN or inf ({rows[row, column]} at row {start + row}, column {column}), "
                 "expected finite numbers: drop or impute these rows"
             )
+    return None
 
 
 def integer(name: str, value: Any, low: int, high: int | None = None, why_high: str = "") -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.decomposition import PCA
 
+from posh import _native
 from posh.store import Arrays, expect
 
 _ROWS = 4096
@@ -67,16 +68,27 @@ class Preprocess:
         return len(self.mean) if self.components is None else len(self.components)
 
     def __call__(self, X: npt.NDArray[Any]) -> Float32:
-        """Transform vectors (n, d); float64 vectors are centred in float64, small integers in float32."""
+        """Transform vectors (n, d)."""
+        return self.reduce(self.centre(X, np.empty(X.shape, np.float32)))
+
+    def centre(self, X: npt.NDArray[Any], out: Float32) -> Float32:
+        """Write ``(X - mean) / scale`` to ``out``, float32 (n, d), and return it.
+
+        float64 vectors are centred in float64, small integers in float32. NaN and inf are refused too, in
+        the words for what is too large.
+        """
         dtype = np.result_type(X.dtype, np.float32)
-        centred = X - self.mean.astype(dtype)
-        centred *= 1.0 / self.scale
-        if centred.size and not max(centred.max(), -centred.min()) <= _FAR:
+        rows = np.require(X, dtype, ["C_CONTIGUOUS", "ALIGNED"])
+        largest = _native.centre(rows, self.mean.astype(dtype), 1.0 / self.scale, out)
+        if not largest <= _FAR:
             raise ValueError(
                 f"expected vectors on the scale of the training data (deviation {self.scale:.3g}), got one "
                 f"{_FAR:g} times as large: use the same preprocessing for both"
             )
-        centred = centred.astype(np.float32, copy=False)
+        return out
+
+    def reduce(self, centred: Float32) -> Float32:
+        """Apply PCA, if there is one, to the result of :meth:`centre`."""
         return centred if self.components is None else np.asarray(centred @ self.components.T)
 
     def inverse(self, Z: Float32) -> Float32:

@@ -1,16 +1,16 @@
 """The contract of a hasher: a scikit-learn transformer that learns one matrix.
 
 ``fit`` centres the data (:mod:`posh.preprocess`) and asks the subclass for its weights, (n_bits, d');
-``encode`` projects a tile of rows at a time and keeps the winners (sparse methods) or the signs (dense
-methods). The (n, n_bits) scores of the whole data never exist: encoding needs memory for a tile.
+``encode`` projects a tile of rows at a time (:mod:`posh.hashers._tiles`) and keeps the winners (sparse
+methods) or the signs (dense methods).
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
@@ -22,15 +22,12 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from posh import _validate, kernels, store
-from posh._progress import progress
-from posh._threads import cores, one_blas_thread
+from posh._threads import cores
 from posh.codes import Codes, PackedCodes
+from posh.hashers._tiles import Projection, for_each_tile
 from posh.preprocess import Float32, Preprocess
 
 __all__ = ["DenseHasher", "Hasher", "SparseHasher"]
-
-_TILE = 256  # rows: the scores of a tile (1 MB at 1024 bits) stay in cache until the winners are taken
-_PAD = 16  # BLAS computes a row alike wherever it stands, if the number of rows is a multiple of its blocking
 
 C = TypeVar("C", Codes, PackedCodes)
 _CLASSES: dict[str, type[Hasher[Any]]] = {}
@@ -98,11 +95,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def encode(self, X: npt.ArrayLike, *, n_threads: int | None = None) -> C:
         """Codes of vectors (n, d); ``n_threads`` (default: all cores) changes the time, never the result."""
-        return self._encode(self._checked(X), cores(n_threads))
+        return self._encode(self._checked(X, finite=False), cores(n_threads))
 
     def project(self, X: npt.ArrayLike) -> Float32:
         """Real-valued scores before winner-take-all, float32 (n, n_bits)."""
-        return self._project(self._checked(X))
+        array = self._checked(X, finite=False)
+        with _bad_values_named(array):
+            return self._projection(len(array))(array)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted hasher to one safetensors file, atomically."""
@@ -149,15 +148,22 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
                 f"n_bits was {len(self.weights_)} when fitted and is now {self.n_bits}: fit again"
             )
 
-    def _checked(self, X: Any) -> npt.NDArray[Any]:
+    def _checked(self, X: Any, *, finite: bool = True) -> npt.NDArray[Any]:
         self._require_fitted()
-        array = _validate.vectors(X, self.n_features_in_, min_rows=0, model=type(self).__name__)
-        validate_data(self, X, reset=False, skip_check_array=True)  # column names
+        array = _validate.vectors(
+            X, self.n_features_in_, min_rows=0, model=type(self).__name__, finite=finite
+        )
+        if type(X) is not np.ndarray or hasattr(self, "feature_names_in_"):
+            validate_data(self, X, reset=False, skip_check_array=True)  # column names
         return array
 
-    def _project(self, X: npt.NDArray[Any]) -> Float32:
-        Z = self.preprocess_(_padded(X))
-        return np.asarray(Z @ self.weights_.T)[: len(X)]
+    def _projection(self, n_rows: int) -> Projection:
+        return Projection(self.preprocess_, self.weights_, n_rows)
+
+    def _each_tile(self, X: npt.NDArray[Any], take: Callable[[Float32, slice], None], n_threads: int) -> None:
+        """Hand the scores of each tile of ``X`` and its rows to ``take``; they last until it returns."""
+        with _bad_values_named(X):
+            for_each_tile(X, self._projection, take, n_threads)
 
     def _column_names(self) -> list[str] | None:
         names = getattr(self, "feature_names_in_", None)
@@ -218,7 +224,7 @@ class SparseHasher(Hasher[Codes]):
         """
         if n_active is not None:
             _validate.code_shape(self.n_bits, n_active)
-        return self._winners(self._checked(X), n_active or self.n_active, cores(n_threads))
+        return self._winners(self._checked(X, finite=False), n_active or self.n_active, cores(n_threads))
 
     def _encode(self, X: npt.NDArray[Any], n_threads: int) -> Codes:
         return self._winners(X, self.n_active, n_threads)
@@ -226,10 +232,10 @@ class SparseHasher(Hasher[Codes]):
     def _winners(self, X: npt.NDArray[Any], n_active: int, n_threads: int) -> Codes:
         out = np.empty((len(X), n_active), np.uint16)
 
-        def winners(rows: slice) -> None:
-            kernels.winners(self._project(X[rows]), n_active, out[rows])
+        def winners(scores: Float32, rows: slice) -> None:
+            kernels.winners(scores, n_active, out[rows])
 
-        _for_each_tile(winners, len(X), n_threads)
+        self._each_tile(X, winners, n_threads)
         return Codes.trusted(out, self.n_bits)
 
 
@@ -254,25 +260,17 @@ class DenseHasher(Hasher[PackedCodes]):
     def _encode(self, X: npt.NDArray[Any], n_threads: int) -> PackedCodes:
         out = np.empty((len(X), -(-self.n_bits // 8)), np.uint8)
 
-        def signs(rows: slice) -> None:
-            out[rows] = np.packbits(self._project(X[rows]) > 0, axis=1, bitorder="little")
+        def signs(scores: Float32, rows: slice) -> None:
+            out[rows] = np.packbits(scores > 0, axis=1, bitorder="little")
 
-        _for_each_tile(signs, len(X), n_threads)
+        self._each_tile(X, signs, n_threads)
         return PackedCodes.trusted(out, self.n_bits)
 
 
-def _padded(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    missing = -len(X) % _PAD
-    return np.concatenate([X, np.repeat(X[-1:], missing, axis=0)]) if missing else X
-
-
-def _for_each_tile(work: Callable[[slice], None], n: int, n_threads: int) -> None:
-    tiles = [slice(start, min(start + _TILE, n)) for start in range(0, n, _TILE)]
-    if n <= _PAD:  # a few vectors: setting up threads would take longer than the work
-        for tile in tiles:
-            work(tile)
-        return
-    # Rows are shared out among our threads and BLAS runs single: two thread pools would fight for the cores.
-    with one_blas_thread, ThreadPoolExecutor(n_threads) as pool:
-        for _ in progress(pool.map(work, tiles), "encoding", "tile", len(tiles)):
-            pass
+@contextmanager
+def _bad_values_named(X: npt.NDArray[Any]) -> Iterator[None]:
+    """Say where NaN or inf is if that is why ``X`` was refused: looking for it first would cost a pass."""
+    try:
+        yield
+    except ValueError as error:
+        raise _validate.not_finite(X) or error from None

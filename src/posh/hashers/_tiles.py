@@ -1,0 +1,92 @@
+"""Projection a tile of rows at a time: the scores of all the vectors never exist together.
+
+A tile's memory is reused for the next one, and rows are shared out among our threads while BLAS runs
+single: two thread pools would fight for the cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posh._progress import progress
+from posh._threads import one_blas_thread
+from posh.preprocess import Float32, Preprocess
+
+__all__ = ["Projection", "for_each_tile"]
+
+_TILE = 512  # rows: the scores of a tile (2 MB at 1024 bits) stay in cache until the winners are taken
+_RUN = 8  # tiles: what a thread does in one go, so that handing out work takes no time
+_PAD = 16  # BLAS computes a row alike wherever it stands, if the number of rows is a multiple of its blocking
+
+
+class Projection:
+    """Computes scores of up to ``n_rows`` vectors at a time in its own memory: one for each thread."""
+
+    def __init__(self, preprocess: Preprocess, weights: Float32, n_rows: int) -> None:
+        n_rows += -n_rows % _PAD
+        self._preprocess, self._weights = preprocess, weights
+        self._centred = np.empty((n_rows, len(preprocess.mean)), np.float32)
+        self._scores = np.empty((n_rows, len(weights)), np.float32)
+
+    def __call__(self, X: npt.NDArray[Any]) -> Float32:
+        """Scores of vectors (n, d), float32 (n, n_bits), until the next call."""
+        n = len(X)
+        padded = n + -n % _PAD
+        centred = self._centred[:padded]
+        self._preprocess.centre(X, centred[:n])
+        centred[n:] = centred[n - 1 : n]
+        Z = self._preprocess.reduce(centred)
+        return np.matmul(Z, self._weights.T, out=self._scores[:padded])[:n]
+
+
+def for_each_tile(
+    X: npt.NDArray[Any],
+    new_projection: Callable[[int], Projection],
+    take: Callable[[Float32, slice], None],
+    n_threads: int,
+) -> None:
+    """Hand the scores of each tile of ``X`` and its rows to ``take``, from ``n_threads`` threads.
+
+    ``new_projection`` makes a projection of so many rows.
+    """
+    if len(X) <= _PAD:  # a few vectors: setting up threads would take longer than the work
+        take(new_projection(len(X))(X), slice(0, len(X)))
+        return
+    tiles = [slice(start, min(start + _TILE, len(X))) for start in range(0, len(X), _TILE)]
+    size = max(1, min(_RUN, len(tiles) // (4 * n_threads)))
+    runs = [tiles[first : first + size] for first in range(0, len(tiles), size)]
+    n_threads = min(n_threads, len(runs))
+    spare = [new_projection(min(_TILE, len(X))) for _ in range(n_threads)]
+
+    def work(run: list[slice]) -> None:
+        projection = spare.pop()
+        try:
+            for rows in run:
+                take(projection(X[rows]), rows)
+        finally:
+            spare.append(projection)
+
+    with one_blas_thread:
+        _do_all(work, runs, n_threads)
+
+
+def _do_all(work: Callable[[list[slice]], None], runs: list[list[slice]], n_threads: int) -> None:
+    if n_threads == 1:
+        _exhaust(map(work, runs), len(runs))
+        return
+    with ThreadPoolExecutor(n_threads) as pool:
+        try:
+            _exhaust(pool.map(work, runs), len(runs))
+        except BaseException:  # Ctrl-C, perhaps before the last run was handed out
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _exhaust(steps: Iterable[None], total: int) -> None:
+    for _ in progress(steps, "encoding", "block", total):
+        pass
