@@ -25,7 +25,7 @@
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
 
-constexpr std::size_t slack = 8;
+constexpr std::size_t slack = 8, n_guesses = 3;
 
 struct Moments {
   float mean, deviation;
@@ -99,7 +99,7 @@ void keep_by_key(Candidates& candidates, const float* row, std::size_t n_active,
 }
 
 template <class Isa>
-void row_winners(const float* row, std::size_t n_bits, std::size_t n_active, const Guess (&guesses)[2],
+void row_winners(const float* row, std::size_t n_bits, std::size_t n_active, const Guess (&guesses)[n_guesses],
                  Candidates& candidates, std::uint16_t* winners) {
   const Moments moments = Isa::moments(row, n_bits);
   for (const Guess& guess : guesses) {
@@ -123,7 +123,10 @@ void row_winners(const float* row, std::size_t n_bits, std::size_t n_active, con
 template <class Isa>
 void winners_by_guess(const float* scores, std::size_t n_rows, std::size_t n_bits, std::size_t n_active,
                       std::uint16_t* winners) {
-  const Guess guesses[] = {{1.15 * n_active + 6.0, n_active, n_bits}, {2.5 * n_active + 12.0, n_active, n_bits}};
+  // The last is for scores with light tails: similarities to the centroids of a coarse quantizer, for instance.
+  const Guess guesses[n_guesses] = {{1.15 * n_active + 6.0, n_active, n_bits},
+                                    {2.5 * n_active + 12.0, n_active, n_bits},
+                                    {6.0 * n_active + 40.0, n_active, n_bits}};
   Candidates candidates(n_bits);
   for (std::size_t row = 0; row < n_rows; ++row)
     row_winners<Isa>(scores + row * n_bits, n_bits, n_active, guesses, candidates, winners + row * n_active);

@@ -6,7 +6,8 @@ The paper's "Performance". Lists have the bit-sliced layout of :mod:`posh.index.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +16,14 @@ from posh import _native, kernels
 from posh._bitsliced import Segment, handed_over, overlap_lists
 from posh._progress import progress
 from posh.codes import Codes
+from posh.hashers._tiles import Projection, for_each_tile
 from posh.hashers._units import nearest_units, unit_rows
 from posh.index.segments import Segments, slice_of
-from posh.preprocess import Float32
+from posh.preprocess import Float32, Preprocess
 
 __all__ = ["Lists", "train_centroids"]
 
 _EPOCHS = 10
-_ROWS = 4096
 
 
 def train_centroids(Z: Float32, n_lists: int, rng: np.random.Generator) -> Float32:
@@ -99,14 +100,17 @@ class Lists:
             lists[number] = lists[number].without(np.searchsorted(self.slots[number], own))
         return replace(self, lists=tuple(lists))
 
-    def probe(self, Z: Float32, n_probe: int) -> npt.NDArray[np.uint16]:
-        """The nearest lists of preprocessed queries (m, d), (m, n_probe), ascending in each row."""
-        n_probe = min(n_probe, len(self.centroids))
-        parts = [
-            kernels.winners(Z[start : start + _ROWS] @ self.centroids.T, n_probe)
-            for start in range(0, len(Z), _ROWS)
-        ]
-        return np.concatenate(parts)
+    def probe(
+        self, X: npt.NDArray[Any], preprocess: Preprocess, n_probe: int, *, n_threads: int
+    ) -> npt.NDArray[np.uint16]:
+        """The nearest lists of queries (m, d), (m, n_probe), ascending in each row."""
+        out = np.empty((len(X), min(n_probe, len(self.centroids))), np.uint16)
+
+        def nearest(scores: Float32, rows: slice) -> None:
+            kernels.winners(scores, out.shape[1], out[rows])
+
+        for_each_tile(X, partial(Projection, preprocess, self.centroids), nearest, n_threads)
+        return out
 
     def search(
         self,

@@ -21,7 +21,7 @@ from posh.preprocess import Float32
 
 __all__ = ["Plan", "run"]
 
-_QUERIES = 4096  # queries at once: bounds the memory for projections
+_QUERIES = 4096  # with tables at once: bounds their memory
 _VALUES = 1 << 24  # numbers gathered at once by a refiner
 
 Found = tuple[Slots, Float32]
@@ -52,14 +52,23 @@ def run(
     if state is None:
         return Hits(np.full((len(X), plan.k), -1), np.full((len(X), plan.k), -np.inf, np.float32), kind)
     allowed = None if wanted is None else _allowed(wanted, state)
-    step = _QUERIES
-    if refiner:
-        step = max(1, min(step, _VALUES // (math.ceil(plan.k * plan.oversample) * max(1, refiner.n_kept()))))
+    step = _at_once(plan, refiner, len(X))
+    if len(X) <= step:
+        slots, scores = _search(plan, state, hasher, refiner, X, allowed)
+        return Hits(_ids_of(slots, state), scores, kind)
     slots, scores = np.empty((len(X), plan.k), np.int64), np.empty((len(X), plan.k), np.float32)
     for start in range(0, len(X), step):
         rows = slice(start, start + step)
         slots[rows], scores[rows] = _search(plan, state, hasher, refiner, X[rows], allowed)
     return Hits(_ids_of(slots, state), scores, kind)
+
+
+def _at_once(plan: Plan, refiner: Refiner | None, n_queries: int) -> int:
+    """Number of queries whose intermediate results are small enough."""
+    if refiner:
+        candidates = math.ceil(plan.k * plan.oversample)
+        return max(1, min(_QUERIES, _VALUES // (candidates * max(1, refiner.n_kept()))))
+    return _QUERIES if plan.scoring == "asymmetric" else max(1, n_queries)
 
 
 def _ids_of(slots: Slots, state: State) -> Slots:
@@ -128,7 +137,7 @@ def _overlap(
     allowed: Mask | None,
 ) -> Found:
     if isinstance(structure, Lists):
-        probes = structure.probe(hasher.preprocess_(X), plan.n_probe)
+        probes = structure.probe(X, hasher.preprocess_, plan.n_probe, n_threads=plan.n_threads)
         return _padded(*structure.search(queries, k, probes, n_threads=plan.n_threads, allowed=allowed))
     return _padded(*structure.search(queries, k, n_threads=plan.n_threads, allowed=allowed))
 
