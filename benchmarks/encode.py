@@ -2,14 +2,15 @@
 
     python -m benchmarks.encode [--rows 1000000] [--output results/encode.json]
 
-The rate is that of ``encode`` relative to a bare float32 product of the same tiles on the same number of
-threads. Memory is the peak of the process during ``encode``, less the input and the codes.
+The rate is that of ``encode`` relative to a bare float32 product in tiles of 256 rows, and to one product of
+all rows at once, each on one thread. Memory is what ``encode`` allocates at its peak, less the codes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -18,46 +19,48 @@ from threadpoolctl import threadpool_limits
 import posh
 from benchmarks._report import environment, seconds
 
-N_BITS, N_ACTIVE, ROUNDS = 1024, 32, 5
-
-
-def resident(field: str) -> float:
-    """Megabytes of this process: VmRSS now, or VmHWM at its peak."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError(f"no {field} in /proc/self/status")
+N_BITS, N_ACTIVE, ROUNDS = 1024, 32, 15
 
 
 def peak_memory(hasher: posh.Hasher, X: np.ndarray) -> float:
-    """Megabytes that encoding needs beyond its input and its output."""
-    before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # forget the earlier peak
-    codes = hasher.encode(X)
-    return resident("VmHWM") - before - codes.active.nbytes / 2**20
+    """Megabytes that encoding on two threads needs beyond its input and its output."""
+    tracemalloc.start()
+    codes = hasher.encode(X, n_threads=2)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return (peak - codes.active.nbytes) / 2**20
+
+
+def latency(hasher: posh.Hasher, d: int) -> float:
+    """Microseconds of encoding one vector."""
+    vector = np.random.default_rng(2).standard_normal((1, d), np.float32)
+    return 1e6 * min(seconds(lambda: hasher.encode(vector)) for _ in range(500))
 
 
 def rate_of_product(hasher: posh.Hasher, n_rows: int, d: int) -> dict[str, float]:
-    """Best times of encode with one and two threads and of the bare product, interleaved."""
+    """Best times of encode with one and two threads and of the bare products, interleaved."""
     X = np.random.default_rng(1).standard_normal((n_rows, d), np.float32)
-    weights, out = hasher.weights_, np.empty((256, N_BITS), np.float32)
+    weights, out = hasher.weights_, np.empty((n_rows, N_BITS), np.float32)
 
     def product() -> None:
         for start in range(0, n_rows, 256):
             rows = X[start : start + 256]
             np.matmul(rows, weights.T, out=out[: len(rows)])
 
-    times: dict[str, list[float]] = {"product": [], "one": [], "two": []}
+    times: dict[str, list[float]] = {"product": [], "whole": [], "one": [], "two": []}
     with threadpool_limits(1, "blas"):
         for _ in range(ROUNDS):
             times["product"].append(seconds(product))
+            times["whole"].append(seconds(lambda: np.matmul(X, weights.T, out=out)))
             times["one"].append(seconds(lambda: hasher.encode(X, n_threads=1)))
             times["two"].append(seconds(lambda: hasher.encode(X, n_threads=2)))
     best = {name: min(values) for name, values in times.items()}
     return {
         "vectors_per_second": n_rows / best["one"],
         "fraction_of_product": best["product"] / best["one"],
+        "fraction_of_whole_product": best["whole"] / best["one"],
         "two_threads": best["one"] / best["two"],
+        "one_vector_microseconds": latency(hasher, d),
     }
 
 

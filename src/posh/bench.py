@@ -25,6 +25,7 @@ from posh._progress import progress
 from posh._threads import cores, one_blas_thread
 from posh.codes import Codes, PackedCodes
 from posh.hashers import Hasher
+from posh.hashers._tiles import TILE
 from posh.index.index import Index
 from posh.index.segments import Segments
 
@@ -33,7 +34,6 @@ __all__ = ["best_times", "environment", "measure_encode", "measure_fit", "measur
 AnyCodes: TypeAlias = Codes | PackedCodes
 Float32: TypeAlias = npt.NDArray[np.float32]
 
-_TILE = 256  # rows of a matrix product, as in encode
 _SINGLES = 100  # queries asked one by one
 _PACKED = 65_536  # codes expanded at once for the rival
 
@@ -85,11 +85,11 @@ def measure_encode(hasher: Hasher[Any], X: Float32, rounds: int) -> dict[str, An
     ``speedup`` is what all cores bring.
     """
     Z = hasher.preprocess_(X)
-    out = np.empty((_TILE, hasher.n_bits), np.float32)
+    out = np.empty((TILE, hasher.n_bits), np.float32)
 
     def product() -> None:
-        for start in range(0, len(Z), _TILE):
-            rows = Z[start : start + _TILE]
+        for start in range(0, len(Z), TILE):
+            rows = Z[start : start + TILE]
             np.matmul(rows, hasher.weights_.T, out=out[: len(rows)])
 
     works = {

@@ -121,7 +121,7 @@ def test_memory_is_for_a_tile_per_thread(fly):
     codes = fly.encode(X, n_threads=2)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    tile = 4 * _tiles._TILE * (64 + 24)
+    tile = 4 * _tiles.TILE * (64 + 24)
     assert peak - codes.active.nbytes < 2 * tile + 500_000
 
 

@@ -17,9 +17,9 @@ from posh._progress import progress
 from posh._threads import one_blas_thread
 from posh.preprocess import Float32, Preprocess
 
-__all__ = ["Projection", "for_each_tile"]
+__all__ = ["TILE", "Projection", "for_each_tile"]
 
-_TILE = 512  # rows: the scores of a tile (2 MB at 1024 bits) stay in cache until the winners are taken
+TILE = 512  # rows: the scores of a tile (2 MB at 1024 bits) stay in cache until the winners are taken
 _RUN = 8  # tiles: what a thread does in one go, so that handing out work takes no time
 _PAD = 16  # BLAS computes a row alike wherever it stands, if the number of rows is a multiple of its blocking
 
@@ -57,11 +57,11 @@ def for_each_tile(
     if len(X) <= _PAD:  # a few vectors: setting up threads would take longer than the work
         take(new_projection(len(X))(X), slice(0, len(X)))
         return
-    tiles = [slice(start, min(start + _TILE, len(X))) for start in range(0, len(X), _TILE)]
+    tiles = [slice(start, min(start + TILE, len(X))) for start in range(0, len(X), TILE)]
     size = max(1, min(_RUN, len(tiles) // (4 * n_threads)))
     runs = [tiles[first : first + size] for first in range(0, len(tiles), size)]
     n_threads = min(n_threads, len(runs))
-    spare = [new_projection(min(_TILE, len(X))) for _ in range(n_threads)]
+    spare = [new_projection(min(TILE, len(X))) for _ in range(n_threads)]
 
     def work(run: list[slice]) -> None:
         projection = spare.pop()
