@@ -9,14 +9,14 @@
 
 namespace posh {
 
-// Ascending. `scratch` is overwritten.
-inline void sort_keys(std::vector<std::uint64_t>& keys, std::vector<std::uint64_t>& scratch) {
+// Ascending by the bits from `lowest` on, a multiple of 8. `scratch` is overwritten.
+inline void sort_keys(std::vector<std::uint64_t>& keys, std::vector<std::uint64_t>& scratch, int lowest = 0) {
   constexpr std::size_t few = 64;
   if (keys.size() <= few) return std::sort(keys.begin(), keys.end());
   std::uint64_t differing = 0;
   for (const std::uint64_t key : keys) differing |= key ^ keys.front();
   scratch.resize(keys.size());
-  for (int shift = 0; shift < 64; shift += 8) {
+  for (int shift = lowest; shift < 64; shift += 8) {
     if (!(differing >> shift & 0xFF)) continue;
     std::array<std::uint32_t, 257> place{};
     for (const std::uint64_t key : keys) ++place[(key >> shift & 0xFF) + 1];

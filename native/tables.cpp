@@ -51,17 +51,25 @@ struct FourAtATime {
   }
 };
 
-// Four candidates at a time, and the codes of later ones are asked for early: they lie anywhere in memory.
+// Inlined: compilers take a function that only prefetches for one without effect.
+__attribute__((always_inline)) inline void prefetch(const TableSearch& s, std::int64_t slot) {
+  constexpr std::size_t line = 32;  // bit numbers in a cache line
+  const std::uint16_t* code = s.codes + slot * s.n_active;
+  for (std::size_t j = 0; j < s.n_active; j += line) __builtin_prefetch(code + j);
+  __builtin_prefetch(code + s.n_active - 1);
+  if (s.penalty) __builtin_prefetch(s.penalty + slot);
+}
+
+// Eight candidates at a time, and the codes of later ones are asked for early: they lie anywhere in memory.
 void score_candidates(const TableSearch& s, const float* table, const std::int64_t* slots, float* scores) {
-  constexpr std::size_t lanes = 4, ahead = 32;
+  constexpr std::size_t lanes = 8, ahead = 32;
   const std::vector<std::uint16_t> nobody(s.n_active);
   for (std::size_t first = 0; first < s.k; first += lanes) {
     const std::uint16_t* code[lanes];
     float sum[lanes];
     for (std::size_t lane = 0; lane < lanes; ++lane) {
       const std::size_t i = first + lane;
-      if (i + ahead < s.k && slots[i + ahead] >= 0)
-        for (std::size_t j = 0; j < s.n_active; j += 32) __builtin_prefetch(s.codes + slots[i + ahead] * s.n_active + j);
+      if (i + ahead < s.k && slots[i + ahead] >= 0) prefetch(s, slots[i + ahead]);
       const bool exists = i < s.k && slots[i] >= 0 && in_table(s, static_cast<std::size_t>(slots[i]));
       code[lane] = exists ? s.codes + slots[i] * s.n_active : nobody.data();
       sum[lane] = exists ? (s.penalty ? -s.penalty[slots[i]] : 0.0f) : -std::numeric_limits<float>::infinity();
@@ -69,6 +77,15 @@ void score_candidates(const TableSearch& s, const float* table, const std::int64
     for (std::size_t j = 0; j < s.n_active; ++j)
       for (std::size_t lane = 0; lane < lanes; ++lane) sum[lane] += table[code[lane][j]];
     std::copy_n(sum, std::min(lanes, s.k - first), scores + first);
+  }
+}
+
+// Ascending. The upper half of a key is its score, of which few are equal: only those need the lower half as well.
+void sort_by_score(std::vector<std::uint64_t>& keys, std::vector<std::uint64_t>& scratch) {
+  sort_keys(keys, scratch, 32);
+  for (std::size_t first = 0, last; first < keys.size(); first = last) {
+    for (last = first + 1; last < keys.size() && keys[last] >> 32 == keys[first] >> 32;) ++last;
+    if (last - first > 1) std::sort(keys.begin() + first, keys.begin() + last);
   }
 }
 
@@ -125,13 +142,14 @@ bool best_candidates(const Candidates& c, std::int64_t* ids, float* scores) {
     const std::int64_t* slots = c.slots + query * c.n_candidates;
     const float* given = c.scores + query * c.n_candidates;
     std::vector<std::uint64_t> keys, scratch;  // complements: ascending is best first
+    keys.reserve(c.n_candidates);
     for (std::size_t i = 0; i < c.n_candidates; ++i)
       if (slots[i] >= 0) keys.push_back(~score_key(given[i], static_cast<std::uint32_t>(slots[i])));
-    if (keys.size() > c.k) {
+    if (keys.size() > 4 * c.k) {  // fewer are sorted as fast as they are chosen
       std::nth_element(keys.begin(), keys.begin() + (c.k - 1), keys.end());
       keys.resize(c.k);
     }
-    sort_keys(keys, scratch);
+    sort_by_score(keys, scratch);
     for (std::size_t i = 0; i < c.k; ++i) {
       const bool exists = i < keys.size();
       ids[query * c.k + i] = exists ? static_cast<std::int64_t>(keys[i] & 0xFFFFFFFFu) : -1;

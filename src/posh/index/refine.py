@@ -7,6 +7,7 @@ Higher is better.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,9 +16,10 @@ import numpy.typing as npt
 from posh import kernels
 from posh.codes import Codes
 from posh.decode import SBIHT, LinearDecoder
+from posh.hashers._tiles import Projection, for_each_tile
 from posh.hashers._units import unit_rows
 from posh.hashers.base import Hasher
-from posh.preprocess import Float32
+from posh.preprocess import Float32, Preprocess
 from posh.store import Arrays, expect
 
 __all__ = ["REFINERS", "Candidates", "Refiner"]
@@ -88,14 +90,18 @@ class DecoderRefiner(Refiner):
 
     def scores(self, X: npt.NDArray[Any], candidates: Candidates, n_threads: int) -> Float32:
         """Minus squared distances, by table look-up."""
-        q = (X - self.decoder.mean_).astype(np.float32)
-        tables = 2.0 * (q @ self.decoder.weights_.T)
-        penalty = candidates.kept[:, 0]
-        sums = kernels.table_scores(
-            candidates.active, tables, candidates.slots, penalty=penalty, n_threads=n_threads
-        )
-        sums -= np.einsum("ij,ij->i", q, q)[:, None]
-        return sums
+        preprocess = Preprocess(self.decoder.mean_, self.hasher.preprocess_.scale)
+        weights = 2.0 * preprocess.scale * self.decoder.weights_
+        out = np.empty(candidates.slots.shape, np.float32)
+
+        def look_up(tables: Float32, rows: slice) -> None:
+            slots, penalty = candidates.slots[rows], candidates.kept[:, 0]
+            out[rows] = kernels.table_scores(candidates.active, tables, slots, penalty=penalty)
+
+        for_each_tile(X, partial(Projection, preprocess, weights), look_up, n_threads)
+        centred = preprocess.centre(X, np.empty(X.shape, np.float32))
+        out -= preprocess.scale**2 * np.einsum("ij,ij->i", centred, centred)[:, None]
+        return out
 
     def state(self) -> Arrays:
         """Weights and mean of the decoder."""
