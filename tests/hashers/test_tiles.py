@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 import tracemalloc
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from sklearn.base import clone
 
 import posh
-from posh import _native
+from posh import _native, kernels
 from posh.hashers import _tiles
 from tests.conftest import clusters
 from tests.hashers.cases import ALL, name
@@ -126,13 +125,31 @@ def test_memory_is_for_a_tile_per_thread(fly):
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_ctrl_c_stops_encoding(fly, n_threads):
-    X = np.broadcast_to(MANY[:1], (50_000_000, 24))  # many seconds of work
+def test_ctrl_c_stops_encoding(fly, n_threads, monkeypatch):
+    tiles = []
+
+    def winners(scores, n_active, out):
+        tiles.append(len(scores))
+        if len(tiles) == 50:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    monkeypatch.setattr(kernels, "winners", winners)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(0.5, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
-    timer.start()
-    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        fly.encode(X, n_threads=n_threads)
-    assert time.monotonic() - start < 5
+        fly.encode(np.broadcast_to(MANY[:1], (1_000_000, 24)), n_threads=n_threads)
     signal.signal(signal.SIGINT, before)
+    assert len(tiles) < 200  # of 1954
+
+
+def test_an_error_in_one_thread_ends_the_others(fly, monkeypatch):
+    tiles = []
+
+    def winners(scores, n_active, out):
+        tiles.append(len(scores))
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError
+
+    monkeypatch.setattr(kernels, "winners", winners)
+    with pytest.raises(MemoryError):
+        fly.encode(np.broadcast_to(MANY[:1], (1_000_000, 24)), n_threads=2)
+    assert len(tiles) < 1954
