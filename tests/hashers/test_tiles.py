@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 
@@ -13,7 +14,7 @@ import pytest
 from sklearn.base import clone
 
 import posh
-from posh import _native
+from posh import _native, kernels
 from posh.hashers import _tiles
 from tests.conftest import clusters
 from tests.hashers.cases import ALL, name
@@ -152,3 +153,17 @@ def test_ctrl_c_stops_encoding(n_threads):
             process.kill()
     assert process.returncode != 0
     assert "KeyboardInterrupt" in errors
+
+
+def test_an_error_in_one_thread_ends_the_others(fly, monkeypatch):
+    tiles = []
+
+    def winners(scores, n_active, out):
+        tiles.append(len(scores))
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError
+
+    monkeypatch.setattr(kernels, "winners", winners)
+    with pytest.raises(MemoryError):
+        fly.encode(np.broadcast_to(MANY[:1], (1_000_000, 24)), n_threads=2)
+    assert len(tiles) < 1954

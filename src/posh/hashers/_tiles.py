@@ -6,7 +6,7 @@ single: two thread pools would fight for the cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -76,17 +76,30 @@ def for_each_tile(
 
 
 def _do_all(work: Callable[[list[slice]], None], runs: list[list[slice]], n_threads: int) -> None:
-    if n_threads == 1:
-        _exhaust(map(work, runs), len(runs))
-        return
-    with ThreadPoolExecutor(n_threads) as pool:
+    """Do all runs, in this thread and ``n_threads - 1`` others: Ctrl-C finds it at work, not in a lock."""
+    left = iter(runs)  # shared: a list's iterator gives each run once
+
+    def share() -> Iterator[None]:
         try:
-            _exhaust(pool.map(work, runs), len(runs))
-        except BaseException:  # Ctrl-C, perhaps before the last run was handed out
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+            for run in left:
+                work(run)
+                yield
+        finally:  # what ends one thread early ends the others
+            _exhaust(left)
+
+    if n_threads == 1:
+        _exhaust(progress(share(), "encoding", "block", len(runs)))
+        return
+    with ThreadPoolExecutor(n_threads - 1) as pool:
+        try:
+            helpers = [pool.submit(_exhaust, share()) for _ in range(n_threads - 1)]
+            _exhaust(progress(share(), "encoding", "block", -(-len(runs) // n_threads)))
+        finally:
+            _exhaust(left)
+    for helper in helpers:
+        helper.result()
 
 
-def _exhaust(steps: Iterable[None], total: int) -> None:
-    for _ in progress(steps, "encoding", "block", total):
+def _exhaust(steps: Iterable[Any]) -> None:
+    for _ in steps:
         pass
