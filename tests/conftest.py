@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import settings
+
+CASES = int(os.environ.get("POSH_CASES", "50"))
+"""Random cases of each property of the kernels and the index; more for a thorough run."""
 
 settings.register_profile("posh", deadline=None, derandomize=True)  # the same cases on every machine
 settings.load_profile("posh")

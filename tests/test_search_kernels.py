@@ -24,6 +24,7 @@ from posh._bitsliced import (
     pack,
     stride_words,
 )
+from tests.conftest import CASES
 
 KERNELS = kernels.available()
 FAST = [name for name in KERNELS if name != "scalar"]
@@ -105,7 +106,7 @@ def check_search(kernel, n_threads, codes, queries, n_bits, sizes, k, live=None,
 
 @pytest.mark.parametrize("n_threads", THREADS)
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=60)
+@settings(max_examples=CASES)
 @given(data=st.data())
 def test_any_search(kernel, n_threads, data):
     draw = data.draw
@@ -128,7 +129,7 @@ def test_any_search(kernel, n_threads, data):
 
 @pytest.mark.parametrize("n_threads", THREADS)
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=40)
+@settings(max_examples=CASES)
 @given(data=st.data())
 def test_any_lists(kernel, n_threads, data):
     draw = data.draw

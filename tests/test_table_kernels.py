@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posh import _native, kernels
+from tests.conftest import CASES
 
 KERNELS = kernels.available()
 THREADS = [1, 2]
@@ -52,7 +53,7 @@ def sums(codes, tables, penalty):
 
 @pytest.mark.parametrize("n_threads", THREADS)
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=50)
+@settings(max_examples=CASES)
 @given(search=table_searches(), fraction=st.sampled_from([None, 0.0, 0.5]))
 def test_table_topk(kernel, n_threads, search, fraction):
     codes, tables, penalty, k, rng = search
@@ -72,7 +73,7 @@ def test_table_topk(kernel, n_threads, search, fraction):
 
 
 @pytest.mark.parametrize("n_threads", THREADS)
-@settings(max_examples=100)
+@settings(max_examples=CASES)
 @given(search=table_searches(), n_candidates=st.integers(0, 90))
 def test_scores_and_choice_of_candidates(n_threads, search, n_candidates):
     codes, tables, penalty, k, rng = search
@@ -105,7 +106,7 @@ def test_choice_among_real_numbers(n):
 
 @pytest.mark.parametrize("n_threads", THREADS)
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=50)
+@settings(max_examples=CASES)
 @given(data=st.data())
 def test_hamming_topk(kernel, n_threads, data):
     n, m, n_bits = (data.draw(st.integers(1, high)) for high in (400, 4, 300))

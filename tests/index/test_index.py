@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sklearn.exceptions import NotFittedError
 
 import posh
-from tests.conftest import clusters
+from tests.conftest import CASES, clusters
 from tests.index.reference import PlainIndex
 
 DATA = clusters(3000, 16)
@@ -88,7 +88,9 @@ class Operations(RuleBasedStateMachine):
 
 
 TestOperations = Operations.TestCase
-TestOperations.settings = settings(max_examples=60, stateful_step_count=12, deadline=None, derandomize=True)
+TestOperations.settings = settings(
+    max_examples=CASES, stateful_step_count=12, deadline=None, derandomize=True
+)
 
 
 @pytest.mark.parametrize("document_active", [None, 1, 20])
