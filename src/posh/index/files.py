@@ -4,6 +4,7 @@
 hasher             the model file of the hasher
 codes, ids, kept   rows by slot: codes uint16 or uint8, ids int64, what the refiner keeps float32
 removed            slots of removed documents, int64
+next_id            above every id that was ever used, int64
 planes, parts      all planes one after the other, uint64; (offset, stride, n_docs, list) of each segment
 centroids          of the lists, float32, and ``assignment``, the list of each slot, int32
 decoder_…          what the refiner learned
@@ -49,6 +50,7 @@ def save(
             "ids": state.ids.rows,
             "kept": state.kept.rows,
             "removed": removed,
+            "next_id": np.array(state.next_id),
         }
         arrays |= _structure_arrays(state.structure) | (refiner.state() if refiner else {})
     write_folder(path, FORMAT, VERSION, {"params": params}, arrays, {_HASHER: hasher.to_bytes()})
@@ -83,7 +85,10 @@ class Opened:
             raise ValueError(f"{len(structure)} documents in segments, {n} ids")
         if structure is not None and len(removed):
             structure = structure.without(removed)
-        return State.of(structure, codes, ids, kept, live)
+        next_id = 0  # as in files of before it was kept
+        if "next_id" in arrays:
+            next_id = int(expect(arrays, "next_id", np.int64, (), low=0))
+        return State.of(structure, codes, ids, kept, live, next_id=next_id)
 
     def _codes(self, n: int) -> Any:
         if isinstance(self.hasher, SparseHasher):

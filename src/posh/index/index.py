@@ -104,7 +104,7 @@ class Index:
     # Changing --------------------------------------------------------------------------------------
 
     def add(self, X: npt.ArrayLike, ids: npt.ArrayLike | None = None) -> Self:
-        """Add vectors (n, d), all or none; ``ids`` are distinct, >= 0, by default the next free numbers."""
+        """Add vectors (n, d), all or none; ``ids`` are distinct, >= 0, by default the next new numbers."""
         array = self._vectors(X)
         with self._lock:
             numbers = self._new_ids(ids, len(array))
@@ -289,8 +289,7 @@ class Index:
 
     def _new_ids(self, ids: npt.ArrayLike | None, n: int) -> npt.NDArray[np.int64]:
         if ids is None:
-            used = self._state.ids.rows if self._state is not None else np.empty(0, np.int64)
-            start = int(used.max()) + 1 if len(used) else 0
+            start = 0 if self._state is None else self._state.next_id
             return np.arange(start, start + n)
         numbers = _validate.ids(ids, n)
         self._table.require_absent(numbers, self._state)

@@ -26,7 +26,7 @@ class State:
     ``structure`` is what a search scans: segments, lists, or None for dense codes, which are scanned as
     they are. ``codes`` are the rows of :class:`~posh.codes.Codes` or :class:`~posh.codes.PackedCodes`,
     ``kept`` what a refiner keeps, ``live`` a mask. ``numbered`` tells that every id is its slot, which
-    spares a search to look them up.
+    spares a search to look them up. ``next_id`` is above every id that was ever used.
     """
 
     structure: Segments | Lists | None
@@ -36,6 +36,7 @@ class State:
     live: Growing
     n_live: int
     numbered: bool
+    next_id: int
 
     @classmethod
     def empty(cls, structure: Segments | Lists | None, code_width: int, n_kept: int) -> State:
@@ -49,13 +50,32 @@ class State:
             Growing.of(np.empty(0, bool)),
             0,
             True,
+            0,
         )
 
     @classmethod
-    def of(cls, structure: Segments | Lists | None, codes: Rows, ids: Rows, kept: Rows, live: Rows) -> State:
-        """Take over complete arrays."""
+    def of(
+        cls,
+        structure: Segments | Lists | None,
+        codes: Rows,
+        ids: Rows,
+        kept: Rows,
+        live: Rows,
+        *,
+        next_id: int = 0,
+    ) -> State:
+        """Take over complete arrays; ids and ``next_id`` decide what the next id is."""
         parts = [Growing.of(rows) for rows in (codes, ids, kept, live)]
-        return cls(structure, parts[0], parts[1], parts[2], parts[3], int(live.sum()), _are_slots(ids, 0))
+        return cls(
+            structure,
+            parts[0],
+            parts[1],
+            parts[2],
+            parts[3],
+            int(live.sum()),
+            _are_slots(ids, 0),
+            max(next_id, _above(ids)),
+        )
 
     def with_documents(
         self, codes: Codes | PackedCodes, ids: npt.NDArray[np.int64], kept: Float32, Z: Float32
@@ -75,6 +95,7 @@ class State:
             self.live.with_rows(np.ones(len(ids), bool)),
             self.n_live + len(ids),
             self.numbered and _are_slots(ids, self.ids.n),
+            max(self.next_id, _above(ids)),
         )
 
     def without(self, slots: npt.NDArray[np.int64]) -> State:
@@ -95,9 +116,15 @@ class State:
             else:
                 structure = Segments(codes.n_bits).with_codes(codes)
         return State.of(
-            structure, *(part.rows[alive] for part in (self.codes, self.ids, self.kept, self.live))
+            structure,
+            *(part.rows[alive] for part in (self.codes, self.ids, self.kept, self.live)),
+            next_id=self.next_id,
         )
 
 
 def _are_slots(ids: Rows, first_slot: int) -> bool:
     return bool(np.array_equal(ids, np.arange(first_slot, first_slot + len(ids))))
+
+
+def _above(ids: Rows) -> int:
+    return int(ids.max()) + 1 if len(ids) else 0
