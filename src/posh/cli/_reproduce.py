@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from posh._progress import progress
 from posh.cli._command import EXAMPLE, Report, UsageError, add_command, counted, note
 from posh.errors import PoshError
-from posh.experiments import KINDS, SPECS, Outcome, cost_minutes, key, remaining, run
+from posh.experiments import KINDS, SPECS, Outcome, Unit, cost_minutes, key, missing_files, remaining, run
 
 if TYPE_CHECKING:
     from posh.cli._command import Commands
@@ -71,6 +71,8 @@ def _list(args: argparse.Namespace) -> Report:
 
 def _run(args: argparse.Namespace) -> Report:
     units = [unit for name in _chosen(args) for unit in SPECS[name].units(quick=args.quick)]
+    if args.all:
+        units = _possible(units)
     folder = args.results or (_QUICK if args.quick else _FULL)
     todo = remaining(units, folder, recompute=args.recompute)
     note(f"{len(todo)} units to do, about {_shown(cost_minutes(todo))} of one core; results go to {folder}")
@@ -85,7 +87,24 @@ def _run(args: argparse.Namespace) -> Report:
             failed.append(outcome)
     if failed:
         raise PoshError(f"{len(failed)} of {len(todo)} units failed, the first: {key(failed[0].unit)}")
-    return Report({"done": done, "results": str(folder)}, f"{done} units done; raw results are in {folder}")
+    report = " ".join(["posh reproduce report", *_repeated(args)])
+    values = {"done": done, "results": str(folder)}
+    return Report(values, f"{done} units done; raw results are in {folder}. Tables and figures: {report}")
+
+
+def _repeated(args: argparse.Namespace) -> list[str]:
+    """The options of a run that its report needs too."""
+    return ["--quick"] * args.quick + (["--results", str(args.results)] if args.results else [])
+
+
+def _possible(units: list[Unit]) -> list[Unit]:
+    """The units whose data can be had: some is in files that only their authors give away."""
+    missing = missing_files(units)
+    if missing:
+        note(
+            f"left out, because they need their authors' files (see 'posh data fetch'): {', '.join(missing)}"
+        )
+    return [unit for unit in units if unit.get("data") not in missing]
 
 
 def _chosen(args: argparse.Namespace) -> list[str]:
