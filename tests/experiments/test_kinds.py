@@ -19,7 +19,8 @@ TINY = {"data": "digits", "per_class": (30, 5), "n_train": 200}
 @pytest.fixture
 def unlabelled(monkeypatch):
     """Let units find digits without labels."""
-    bare = posh.datasets.Dataset("digits", DIGITS.base, DIGITS.queries)
+    names = {"base_names": np.arange(len(DIGITS.base)), "query_names": np.arange(len(DIGITS.queries))}
+    bare = posh.datasets.Dataset("digits", DIGITS.base, DIGITS.queries, **names)
     monkeypatch.setattr("posh.datasets.load", lambda name, n_base=None: bare)
     for cached in (experiment_data.load, experiment_data.fingerprint, scale._nearest):
         cached.cache_clear()

@@ -34,7 +34,8 @@ def load(
     """
     data = datasets.load(name, n_base=n_base)
     labels = None if data.query_labels is None else data.query_labels[:n_queries]
-    data = replace(data, queries=data.queries[:n_queries], query_labels=labels, query_names=None)
+    queries = data.queries[:n_queries]
+    data = replace(data, queries=queries, query_labels=labels, base_names=None, query_names=None)
     return check_data(data, labelled=labelled)
 
 
