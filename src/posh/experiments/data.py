@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from posh import datasets
 from posh.datasets import Dataset
-from posh.experiments.guard import check_data
+from posh.experiments.guard import check_data, in_base
 from posh.experiments.spec import Unit
 
 __all__ = ["balanced", "fingerprint", "load", "missing_files"]
@@ -27,7 +27,8 @@ def load(
 ) -> Dataset:
     """A data set with the first ``n_base`` vectors and ``n_queries`` queries of its fixed random order.
 
-    ``labelled=False`` allows sets without labels.
+    ``labelled=False`` allows sets without labels; of these, queries that are in the base are left out (two
+    patches of images may be equal: such a query would be its own neighbour).
 
     >>> load("digits", n_base=1000, n_queries=50)
     Dataset('digits', base=(1000, 64), queries=(50, 64), classes=10)
@@ -35,6 +36,8 @@ def load(
     data = datasets.load(name, n_base=n_base)
     labels = None if data.query_labels is None else data.query_labels[:n_queries]
     queries = data.queries[:n_queries]
+    if labels is None and not labelled:
+        queries = queries[~in_base(replace(data, queries=queries, query_names=None, base_names=None))]
     data = replace(data, queries=queries, query_labels=labels, base_names=None, query_names=None)
     return check_data(data, labelled=labelled)
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from posh.datasets import Dataset
 from posh.errors import LeakError
 
-__all__ = ["check_data", "check_ids"]
+__all__ = ["check_data", "check_ids", "in_base"]
 
 _SAMPLE = (
     8  # rankings searched for an id that comes twice: sorting all of them would take longer than the search
@@ -32,7 +32,7 @@ def check_data(data: Dataset, *, labelled: bool = True) -> Dataset:
     >>> check_data(data) is data
     True
     """
-    shared = _n_shared(data)
+    shared = int(in_base(data).sum())
     if shared:
         raise LeakError(f"{data.name}: expected no query in the base, got {shared}: split the data again")
     if data.base_labels is None or data.query_labels is None:
@@ -48,6 +48,14 @@ def check_data(data: Dataset, *, labelled: bool = True) -> Dataset:
     return data
 
 
+def in_base(data: Dataset) -> npt.NDArray[np.bool_]:
+    """For each query, whether it is in the base, which may be large: only queries are held a second time."""
+    queries = [row.tobytes() for row in np.ascontiguousarray(data.queries)]
+    wanted = set(queries)
+    found = {content for row in data.base if (content := row.tobytes()) in wanted}
+    return np.array([content in found for content in queries], bool)
+
+
 def check_ids(ids: npt.NDArray[np.int64], n_base: int) -> npt.NDArray[np.int64]:
     """Return ids (m, k) of which each is a document 0..n_base-1; in a sample of rows, none comes twice."""
     if ids.size and (ids.min() < 0 or ids.max() >= n_base):
@@ -56,14 +64,6 @@ def check_ids(ids: npt.NDArray[np.int64], n_base: int) -> npt.NDArray[np.int64]:
     if (ordered[:, 1:] == ordered[:, :-1]).any():
         raise ValueError("expected distinct ids for each query, got one twice")
     return ids
-
-
-def _n_shared(data: Dataset) -> int:
-    """How many queries are in the base, which may be large: only queries are held a second time."""
-    queries = [row.tobytes() for row in np.ascontiguousarray(data.queries)]
-    wanted = set(queries)
-    found = {content for row in data.base if (content := row.tobytes()) in wanted}
-    return sum(content in found for content in queries)
 
 
 def _is_label(vectors: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

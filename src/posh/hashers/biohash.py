@@ -9,8 +9,8 @@ import numpy as np
 
 from posh import _validate, kernels
 from posh._progress import progress
-from posh.hashers._epochs import EpochHasher
 from posh.hashers._units import unit_rows
+from posh.hashers.epochs import EpochHasher
 from posh.preprocess import Float32
 
 __all__ = ["BioHash"]

@@ -13,8 +13,8 @@ from sklearn.utils.validation import validate_data
 from posh import _validate, kernels
 from posh._progress import progress
 from posh.codes import Codes
-from posh.hashers._epochs import EpochHasher
 from posh.hashers._orthogonal import procrustes, random_orthogonal
+from posh.hashers.epochs import EpochHasher
 from posh.preprocess import Float32, Preprocess
 from posh.store import Arrays, expect
 

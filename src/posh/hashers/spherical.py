@@ -10,8 +10,8 @@ import numpy as np
 from posh import _validate
 from posh._progress import progress
 from posh.codes import Codes
-from posh.hashers._epochs import EpochHasher
 from posh.hashers._units import nearest_units, unit_rows
+from posh.hashers.epochs import EpochHasher
 from posh.preprocess import Float32
 
 __all__ = ["SphericalHash"]

@@ -16,7 +16,12 @@ __all__ = ["EpochHasher"]
 
 
 class EpochHasher(SparseHasher):
-    """A sparse hasher whose ``fit`` goes over the data several times."""
+    """A sparse hasher whose ``fit`` goes over the data several times.
+
+    >>> import posh
+    >>> issubclass(posh.POSH, posh.EpochHasher)
+    True
+    """
 
     @abstractmethod
     def _epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
