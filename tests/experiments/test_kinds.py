@@ -195,3 +195,10 @@ def test_the_lengths_of_codes_include_those_of_figure_3():
     shared = {key(unit) for unit in SPECS["figure-3"].full}
     assert {unit["n_bits"] for unit in units} == {128, 256, 512, 1024, 2048}
     assert {unit["n_bits"] for unit in units if key(unit) in shared} == {1024}
+
+
+def test_posh_by_mini_batches_begins_at_random_weights_and_learns():
+    epochs = learning.measure(learning.unit("POSH", 0, batches=True, size=8, **TINY))["epochs"]
+    assert [epoch["epoch"] for epoch in epochs] == [0, 0.5, *range(1, 11)]
+    objectives = [epoch["objective"] for epoch in epochs]
+    assert objectives[0] > objectives[2] > objectives[-1]

@@ -61,9 +61,13 @@ _RATES = (0.02, 0.04, 0.08, 0.16)
 
 def _learning(seeds: Iterable[int], **limits: Any) -> tuple[Unit, ...]:
     cells = [("BioHash", rate) for rate in _RATES] + [("SphericalHash", None), ("POSH", None)]
-    return tuple(
-        learning.unit(method, seed, learning_rate=rate, **limits)
-        for seed, (method, rate) in product(seeds, cells)
+    seeds = tuple(seeds)
+    return (
+        *(
+            learning.unit(method, seed, learning_rate=rate, **limits)
+            for seed, (method, rate) in product(seeds, cells)
+        ),
+        *(learning.unit("POSH", seed, batches=True, **limits) for seed in seeds),
     )
 
 

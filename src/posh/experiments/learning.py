@@ -2,11 +2,14 @@
 
 Each method is looked at after its epochs with the weights that it has then: its objective on the training
 vectors, and MAP@1000 of its codes. BioHash and SphericalHash maximise the mean cosine between a vector and
-the unit that it excites most; POSH minimises ‖h − W x‖².
+the unit that it excites most; POSH minimises ‖h − W x‖². One epoch is nearly all that POSH needs, so it is
+also followed mini-batch by mini-batch, as in a stream, from its random start on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,7 @@ METHODS: dict[str, type[posh.BioHash | posh.SphericalHash | posh.POSH]] = {
 }
 _DEPTH = 1000
 _EVERY_EPOCH, _THEN_EVERY = 10, 5  # most happens at the start
+_BATCHES = (1, 2, 3, 5, 10, 20, 30)
 
 
 def unit(
@@ -36,6 +40,7 @@ def unit(
     seed: int,
     *,
     learning_rate: float | None = None,
+    batches: bool = False,
     data: str = "cifar10-gist",
     size: int = 64,
     per_class: tuple[int, int] = (1000, 100),
@@ -57,6 +62,7 @@ def unit(
         "size": size,
         "n_train": n_train,
         "seed": seed,
+        **({"batches": True} if batches else {}),
     }
 
 
@@ -70,13 +76,33 @@ def measure(unit: Unit) -> dict[str, Any]:
     data = balanced(load(unit["data"]), *unit["per_class"])
     training = data.base[: unit["n_train"]]
     hasher = _hasher(unit)
-    epochs, last = [], 0
+    states = _batches(hasher, training) if unit.get("batches") else _epochs(hasher, training)
+    epochs = [{"epoch": epoch, **_looked_at(state, data, training)} for epoch, state in states]
+    return {"epochs": epochs, "mean_norm": _mean_norm(hasher.weights_)}
+
+
+def _epochs(hasher: posh.EpochHasher, training: Float32) -> Iterator[tuple[float, posh.SparseHasher]]:
+    """The hasher after epochs worth looking at."""
+    last = 0
     for last, state in enumerate(hasher.fit_epochs(training), 1):
         if last <= _EVERY_EPOCH or last % _THEN_EVERY == 0:
-            epochs.append({"epoch": last, **_looked_at(state, data, training)})
-    if epochs[-1]["epoch"] != last:  # BioHash may end early
-        epochs.append({"epoch": last, **_looked_at(hasher, data, training)})
-    return {"epochs": epochs, "mean_norm": _mean_norm(hasher.weights_)}
+            yield last, state
+    if last > _EVERY_EPOCH and last % _THEN_EVERY:  # BioHash may end early
+        yield last, hasher
+
+
+def _batches(hasher: posh.EpochHasher, training: Float32) -> Iterator[tuple[float, posh.SparseHasher]]:
+    """POSH from its start on: mini-batches of the first epoch, then epochs up to the tenth."""
+    assert isinstance(hasher, posh.POSH)
+    start = posh.FruitFly(
+        hasher.n_bits, hasher.n_active, weights="orthogonal", random_state=hasher.random_state
+    )
+    yield 0, start.fit(training)
+    for epoch, first in product(range(_EVERY_EPOCH), range(0, len(training), hasher.batch_size)):
+        hasher.partial_fit(training[first : first + hasher.batch_size])
+        seen = min(first + hasher.batch_size, len(training))
+        if seen == len(training) or (epoch == 0 and seen // hasher.batch_size in _BATCHES):
+            yield epoch + seen / len(training), hasher
 
 
 def _looked_at(hasher: posh.SparseHasher, data: Dataset, training: Float32) -> dict[str, float]:
@@ -90,7 +116,7 @@ def objective(hasher: posh.SparseHasher, X: Float32) -> float:
     """What the method optimises, for its present weights: see the top of this file."""
     Z = hasher.preprocess_(X)
     scores = Z @ hasher.weights_.T
-    if isinstance(hasher, posh.POSH):
+    if isinstance(hasher, posh.POSH | posh.FruitFly):  # a random orthogonal matrix is where POSH begins
         codes = hasher.encode(X, n_threads=1).active.astype(np.int64)
         gain = np.take_along_axis(scores, codes, axis=1).sum(axis=1, dtype=np.float64)
         return float(np.mean(hasher.n_active - 2 * gain + np.einsum("ij,ij->i", Z, Z)))
@@ -112,6 +138,8 @@ def headline(record: Record) -> str:
     unit, last = record["unit"], record["epochs"][-1]
     rate = unit["params"].get("learning_rate")
     cell = unit["method"] if rate is None else f"{unit['method']} with learning rate {rate}"
+    if unit.get("batches"):
+        cell += " by mini-batches"
     found = f"objective {last['objective']:.3f}, MAP@1000 {100 * last['mean']:.2f}"
     return f"{cell} seed {unit['seed']}: after {last['epoch']} epochs {found}"
 
