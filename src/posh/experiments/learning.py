@@ -115,6 +115,7 @@ def _looked_at(hasher: posh.SparseHasher, data: Dataset, training: Float32) -> d
 def objective(hasher: posh.SparseHasher, X: Float32) -> float:
     """What the method optimises, for its present weights: see the top of this file."""
     Z = hasher.preprocess_(X)
+    Z /= np.sqrt(np.mean(np.square(Z)))  # in a stream, the scale is that of the first vectors
     scores = Z @ hasher.weights_.T
     if isinstance(hasher, posh.POSH | posh.FruitFly):  # a random orthogonal matrix is where POSH begins
         codes = hasher.encode(X, n_threads=1).active.astype(np.int64)

@@ -58,7 +58,7 @@ def drawn(
     content = io.BytesIO()
     try:
         yield figure, list(axes.ravel()), content
-        figure.tight_layout()
+        figure.tight_layout(w_pad=2.0)
         # Without the version of the program in it, the same records give the same file.
         figure.savefig(content, format="png", dpi=100, bbox_inches="tight", metadata={"Software": None})
     finally:
@@ -80,10 +80,13 @@ def panels(
         for axis, title, lines in zip(axes, titles, content, strict=False):
             for number, (name, x, y, half) in enumerate(lines):
                 axis.errorbar(x, y, yerr=np.nan_to_num(half), label=name, capsize=3, **style(name, number))
-            axis.set_title(title if any(len(x) for _, x, _, _ in lines) else f"{title}: not measured yet")
+            if not any(len(x) for _, x, _, _ in lines):
+                axis.set(title=f"{title}: not measured yet", xticks=[], yticks=[])
+                continue
+            axis.set_title(title)
             axis.set_xlabel(x_label)
             axis.grid(alpha=0.3)
-            if logarithmic and any(len(x) for _, x, _, _ in lines):
+            if logarithmic:
                 _powers_of_two(axis, sorted({value for _, x, _, _ in lines for value in x}))
         for axis in axes[len(titles) :]:
             axis.set_visible(False)

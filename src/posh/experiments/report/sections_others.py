@@ -108,10 +108,16 @@ def figure_2(evidence: Evidence) -> Iterator[Block]:
     if not groups:
         yield _NO_RECORDS
         return
-    with drawn(3, -(-len(groups) // 3), width=4.6, height=3.2) as (_, axes, buffer):
+    values = [100 * e["mean"] for records in groups.values() for record in records for e in record["epochs"]]
+    with drawn(4, -(-len(groups) // 4), width=4.3, height=3.2) as (_, axes, buffer):
         for axis, ((method, rate), records) in zip(axes, groups.items(), strict=False):
             _epochs(axis, records)
             axis.set_title(method if rate is None else f"{method}, learning rate {rate:g}")
+            axis.set_ylim(min(values) - 0.1, max(values) + 0.1)  # one scale, or else noise looks like a trend
+            if "mini-batches" in method:
+                axis.set_xscale("symlog", linthresh=0.02)
+                axis.set_xlim(left=-0.002)
+                axis.set_xticks([0, 0.02, 0.1, 1, 10], ["0", "0.02", "0.1", "1", "10"])
         for axis in axes[len(groups) :]:
             axis.set_visible(False)
     caption = "After each epoch: the objective (squares, dashed) and MAP@1000 (circles), for each trial."

@@ -58,18 +58,23 @@ def _summary(evidence: Evidence, claims: list[Claim]) -> Iterator[Block]:
     yield Text(_agreement(evidence), is_list=True)
     counts = Counter(claim.verdict for claim in claims)
     shown = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (CONFIRMED, REFUTED, UNDECIDED, MISSING))
-    yield Text.of(f"Of {len(claims)} claims of the paper's text, judged below: {shown}.")
+    yield Text.of(f"Of {len(claims)} claims, the paper's and a few that go beyond it, judged below: {shown}.")
     for verdict, intro in (
         (CONFIRMED, "What holds:"),
         (REFUTED, "What does not hold here:"),
         (UNDECIDED, "What the measurements leave open:"),
     ):
-        chosen = [f"{claim.text}: {claim.evidence}." for claim in claims if claim.verdict == verdict]
+        chosen = [_in_short(claim) for claim in claims if claim.verdict == verdict]
         if chosen:
             yield Text.of(intro)
             yield Text(chosen, is_list=True)
     yield Heading(3, "Why values differ")
     yield Text(_REASONS, is_list=True)
+
+
+def _in_short(claim: Claim) -> str:
+    """The claim, with its measurement unless it holds: that is in the table."""
+    return f"{claim.text}." if claim.verdict == CONFIRMED else f"{claim.text}: {claim.evidence}."
 
 
 _REASONS = (
