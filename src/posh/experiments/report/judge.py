@@ -24,7 +24,7 @@ class Claim:
 
 
 def always(text: str, leads: Sequence[Difference | None], note: str = "") -> Claim:
-    """A claim about every cell: refuted by a single one that is clearly behind.
+    """A claim about every cell: refuted by a single one that is clearly behind, open while one is missing.
 
     >>> always("A is better than B", [Difference(1.0, 0.5), Difference(2.0, 0.5)]).verdict
     'confirmed'
@@ -33,7 +33,8 @@ def always(text: str, leads: Sequence[Difference | None], note: str = "") -> Cla
     verdicts = {lead.verdict for lead in known}
     if not known:
         return Claim(text, MISSING, "no trials yet")
-    verdict = CONFIRMED if verdicts == {1} else REFUTED if -1 in verdicts else UNDECIDED
+    complete = len(known) == len(leads)
+    verdict = CONFIRMED if verdicts == {1} and complete else REFUTED if -1 in verdicts else UNDECIDED
     return Claim(text, verdict, _joined(counted(leads), note))
 
 
