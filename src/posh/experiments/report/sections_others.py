@@ -105,7 +105,7 @@ def figure_2(evidence: Evidence) -> Iterator[Block]:
         "Accuracy is MAP@1000.",
     )
     yield Text.of(
-        "Chosen after a look at the first trial, so not a blind test: the rates, letting BioHash run to its end",
+        "Chosen after a look at the first trial, so not a blind test: the rates, letting BioHash run on",
         "(with its usual stop it ended early), following POSH by mini-batches (from the first epoch on its",
         "accuracy hardly moves, and rather falls), and judging no trend below half a point.",
     )
