@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test lint bench sanitize clean
+.PHONY: demo test lint bench reproduce sanitize clean
 
 demo: $(READY)
 	$(BIN)/posh demo
@@ -22,6 +22,13 @@ bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m benchmarks.encode
 	$(BIN)/python -m benchmarks.search --data glove-100 cifar10-patches
+
+# The laptop-sized twins and their report, or with FULL=1 the real run: hours, resumed where it stopped.
+FULL ?=
+JOBS ?= 2
+reproduce: $(READY)
+	$(BIN)/posh reproduce run --all $(if $(FULL),,--quick) --jobs $(JOBS)
+	$(BIN)/posh reproduce report $(if $(FULL),,--quick)
 
 # ASan and UBSan on the kernels alone: Python's own memory would drown what they find.
 sanitize: $(READY)

@@ -22,10 +22,11 @@ import numpy as np
 
 import posh
 from benchmarks._report import environment
+from posh.experiments.report import paper
 from posh.index.exact import search
 
 RESULTS = Path("results/accuracy.jsonl")
-PAPER = json.loads((Path(__file__).parent / "paper_tables.json").read_text())["map_at_1000_per_bits"]
+PAPER = paper.tables()["map_at_1000_per_bits"]
 PAPER_NAMES = {"mnist": "MNIST", "mnist-gist": "MNIST-GIST", "cifar10-gist": "CIFAR10-GIST"}
 SIZES = (8, 16, 32, 64, 128)
 SPARSE = {

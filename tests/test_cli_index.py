@@ -15,7 +15,8 @@ from scipy.spatial.distance import cdist
 
 import posh
 from posh import bench, metrics
-from posh.cli import _neighbours, main
+from posh.cli import main
+from posh.experiments import neighbours
 from posh.index.refine import REFINERS
 from tests.test_cli import help_of, one_error, run_json
 
@@ -236,15 +237,15 @@ def test_places_without_a_result_count_as_misses(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_true_distances_in_many_blocks(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_neighbours, "_SCORES", 1)
-    monkeypatch.setattr(_neighbours, "_SPARE", 3)
+    monkeypatch.setattr(neighbours, "_SCORES", 1)
+    monkeypatch.setattr(neighbours, "_SPARE", 3)
     rng = np.random.default_rng(0)
     base, queries = rng.normal(size=(90, 5)).astype(np.float32), rng.normal(size=(6, 5)).astype(np.float32)
-    found = _neighbours.true_distances(base, queries, 4, metric)
+    found = neighbours.true_distances(base, queries, 4, metric)
     expected = np.sort(cdist(queries, base, metric), axis=1)[:, :4]
     # The distance of unit vectors stands for the cosine: c = 1 - r² / 2.
     np.testing.assert_allclose(found**2 / 2 if metric == "cosine" else found, expected, rtol=1e-4)
-    assert _neighbours.true_distances(base[:3], queries, 4, metric).shape == (6, 3)
+    assert neighbours.true_distances(base[:3], queries, 4, metric).shape == (6, 3)
 
 
 # Bench -------------------------------------------------------------------------------------------------

@@ -52,6 +52,13 @@ def test_data_without_labels():
         check_data(unlabelled)
 
 
+def test_queries_without_labels_that_are_in_the_base_are_left_out(swapped):
+    queries = np.concatenate([DIGITS.queries[:5], DIGITS.base[7:8], DIGITS.queries[5:9]])
+    swapped(posh.datasets.Dataset("digits", DIGITS.base, queries))
+    found = experiment_data.load("digits", n_queries=8, labelled=False)
+    assert np.array_equal(found.queries, DIGITS.queries[:7])
+
+
 def test_fit_is_given_the_training_vectors_and_nothing_else(monkeypatch):
     given = []
 

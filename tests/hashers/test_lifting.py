@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import posh
@@ -58,6 +58,8 @@ def test_ridge_map_is_ridge_regression():
 
 
 @given(st.lists(st.floats(-5, 5), min_size=4, max_size=4))
+@example([-1.0, 1.0, 1e-125, 1e-125])
+@example([-1.0, 2.0, 0.0, -1.3e-125])
 def test_best_step_is_the_minimum_of_the_quartic(coefficients):
     t = np.linspace(0, 1, 2001)
     value = lambda t: t * np.polyval(coefficients[::-1], t)  # noqa: E731

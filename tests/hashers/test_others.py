@@ -122,3 +122,15 @@ def test_lsh_preserves_angles():
     Z = unit_rows(hasher.preprocess_(X[:20]))
     angles = np.arccos(np.clip(Z @ Z.T, -1, 1)) / np.pi
     np.testing.assert_allclose(codes.hamming(codes) / 4096, angles, atol=0.05)
+
+
+@pytest.mark.parametrize("cls", [posh.BioHash, posh.SphericalHash, posh.POSH])
+def test_a_fit_watched_epoch_by_epoch_ends_like_any_other(cls):
+    X = np.random.default_rng(0).normal(size=(200, 16))
+    plain = cls(64, 4, n_epochs=4, random_state=0).fit(X)
+    watched = cls(64, 4, n_epochs=4, random_state=0)
+    changed = [state.weights_.copy() for state in watched.fit_epochs(X)]
+    assert len(changed) == 4
+    assert not np.array_equal(changed[0], changed[1])
+    assert np.array_equal(watched.weights_, plain.weights_)
+    assert np.array_equal(watched.objective_, plain.objective_)

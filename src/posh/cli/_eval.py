@@ -15,8 +15,8 @@ import posh
 from posh import datasets, metrics
 from posh.cli._command import Report, UsageError, add_command, counted
 from posh.cli._index import add_index, open_index, search_options
-from posh.cli._neighbours import METRICS, distances, true_distances
 from posh.datasets import Dataset
+from posh.experiments.neighbours import METRICS, distances, true_distances
 from posh.index import files
 from posh.metrics import Interval
 

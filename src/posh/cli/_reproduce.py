@@ -1,4 +1,4 @@
-"""``posh reproduce list`` and ``posh reproduce run``: the experiments of the paper."""
+"""``posh reproduce list``, ``run`` and ``report``: the experiments of the paper."""
 
 from __future__ import annotations
 
@@ -10,24 +10,36 @@ from typing import TYPE_CHECKING
 from posh._progress import progress
 from posh.cli._command import EXAMPLE, Report, UsageError, add_command, counted, note
 from posh.errors import PoshError
-from posh.experiments import KINDS, SPECS, Outcome, cost_minutes, key, remaining, run
+from posh.experiments import (
+    KINDS,
+    SPECS,
+    Outcome,
+    Unit,
+    cost_minutes,
+    key,
+    missing_files,
+    remaining,
+    report,
+    run,
+)
 
 if TYPE_CHECKING:
     from posh.cli._command import Commands
 
 __all__ = ["add"]
 
-_FULL, _QUICK = Path("results/reproduction"), Path("reproduction-quick")
+_FULL, _QUICK, _DOCS = Path("results/reproduction"), Path("reproduction-quick"), Path("docs")
 
 
 def add(commands: Commands) -> None:
-    """Declare the two commands."""
+    """Declare the three commands."""
     summary = "run the experiments of the paper"
     example = EXAMPLE.format("posh reproduce run table-2 --quick")
     parser = commands.add_parser("reproduce", help=summary, description=summary, epilog=example)
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb", required=True)
     add_command(verbs, "list", "list the experiments", "posh reproduce list", _list)
     _add_run(verbs)
+    _add_report(verbs)
 
 
 def _add_run(verbs: Commands) -> None:
@@ -39,17 +51,40 @@ def _add_run(verbs: Commands) -> None:
     parser.add_argument(
         "--jobs", type=counted, default=1, metavar="N", help="processes of one thread each; default: 1"
     )
-    parser.add_argument(
-        "--results",
-        type=Path,
-        metavar="FOLDER",
-        help=f"where raw results are; default: {_FULL}, or {_QUICK} with --quick",
-    )
+    _add_results(parser)
     parser.add_argument(
         "--recompute",
         action="store_true",
         help="measure again what was recorded with other parameters or data",
     )
+
+
+def _add_report(verbs: Commands) -> None:
+    summary = "write tables and figures of what is recorded, beside the paper's"
+    parser = add_command(verbs, "report", summary, "posh reproduce report --quick", _report)
+    parser.add_argument("--quick", action="store_true", help="of the laptop-sized twins")
+    _add_results(parser)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help=f"where reproduction.md, .html and figures go; default: {_DOCS}, or {_QUICK} with --quick",
+    )
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    default = f"{_FULL}, or {_QUICK} with --quick"
+    parser.add_argument(
+        "--results", type=Path, metavar="FOLDER", help=f"where raw results are; default: {default}"
+    )
+
+
+def _report(args: argparse.Namespace) -> Report:
+    results, output = (path or _QUICK for path in (args.results, args.output))
+    if not args.quick:
+        results, output = args.results or _FULL, args.output or _DOCS
+    written = [str(path) for path in report.write(results, output, quick=args.quick)]
+    return Report({"written": written}, "\n".join(written))
 
 
 def _list(args: argparse.Namespace) -> Report:
@@ -71,6 +106,8 @@ def _list(args: argparse.Namespace) -> Report:
 
 def _run(args: argparse.Namespace) -> Report:
     units = [unit for name in _chosen(args) for unit in SPECS[name].units(quick=args.quick)]
+    if args.all:
+        units = _possible(units)
     folder = args.results or (_QUICK if args.quick else _FULL)
     todo = remaining(units, folder, recompute=args.recompute)
     note(f"{len(todo)} units to do, about {_shown(cost_minutes(todo))} of one core; results go to {folder}")
@@ -85,7 +122,24 @@ def _run(args: argparse.Namespace) -> Report:
             failed.append(outcome)
     if failed:
         raise PoshError(f"{len(failed)} of {len(todo)} units failed, the first: {key(failed[0].unit)}")
-    return Report({"done": done, "results": str(folder)}, f"{done} units done; raw results are in {folder}")
+    command = " ".join(["posh reproduce report", *_repeated(args)])
+    values = {"done": done, "results": str(folder)}
+    return Report(values, f"{done} units done; raw results are in {folder}. Tables and figures: {command}")
+
+
+def _repeated(args: argparse.Namespace) -> list[str]:
+    """The options of a run that its report needs too."""
+    return ["--quick"] * args.quick + (["--results", str(args.results)] if args.results else [])
+
+
+def _possible(units: list[Unit]) -> list[Unit]:
+    """The units whose data can be had: some is in files that only their authors give away."""
+    missing = missing_files(units)
+    if missing:
+        note(
+            f"left out, because they need their authors' files (see 'posh data fetch'): {', '.join(missing)}"
+        )
+    return [unit for unit in units if unit.get("data") not in missing]
 
 
 def _chosen(args: argparse.Namespace) -> list[str]:

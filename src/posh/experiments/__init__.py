@@ -6,6 +6,7 @@
 """
 
 from posh.experiments.catalogue import SPECS
+from posh.experiments.data import missing_files
 from posh.experiments.kinds import KINDS, cost_minutes
 from posh.experiments.outcome import Outcome
 from posh.experiments.records import Record, Records
@@ -13,4 +14,4 @@ from posh.experiments.runner import remaining, run
 from posh.experiments.spec import Spec, Unit, key
 
 __all__ = ["KINDS", "SPECS", "Outcome", "Record", "Records", "Spec", "Unit"]
-__all__ += ["cost_minutes", "key", "remaining", "run"]
+__all__ += ["cost_minutes", "key", "missing_files", "remaining", "run"]

@@ -15,27 +15,30 @@ import numpy.typing as npt
 from posh.datasets import Dataset
 from posh.errors import LeakError
 
-__all__ = ["check_data", "check_ids"]
+__all__ = ["check_data", "check_ids", "in_base"]
 
 _SAMPLE = (
     8  # rankings searched for an id that comes twice: sorting all of them would take longer than the search
 )
 
 
-def check_data(data: Dataset) -> Dataset:
-    """Return a labelled data set in which queries are not in the base and no feature is the label.
+def check_data(data: Dataset, *, labelled: bool = True) -> Dataset:
+    """Return a data set in which queries are not in the base and no feature is the label.
+
+    Without labels, which ``labelled=False`` allows, results must be judged by true neighbours.
 
     >>> import posh
     >>> data = posh.datasets.load("digits")
     >>> check_data(data) is data
     True
     """
-    if data.base_labels is None or data.query_labels is None:
-        raise LeakError(f"{data.name}: expected labels to judge results by, got none")
-    base = {row.tobytes() for row in np.ascontiguousarray(data.base)}
-    shared = sum(row.tobytes() in base for row in np.ascontiguousarray(data.queries))
+    shared = int(in_base(data).sum())
     if shared:
         raise LeakError(f"{data.name}: expected no query in the base, got {shared}: split the data again")
+    if data.base_labels is None or data.query_labels is None:
+        if labelled:
+            raise LeakError(f"{data.name}: expected labels to judge results by, got none")
+        return data
     for vectors, labels in ((data.base, data.base_labels), (data.queries, data.query_labels)):
         leaking = np.flatnonzero(_is_label(vectors, labels))
         if len(leaking):
@@ -43,6 +46,14 @@ def check_data(data: Dataset) -> Dataset:
                 f"{data.name}: expected features, got the label in column {leaking[0]}: remove it"
             )
     return data
+
+
+def in_base(data: Dataset) -> npt.NDArray[np.bool_]:
+    """For each query, whether it is in the base, which may be large: only queries are held a second time."""
+    queries = [row.tobytes() for row in np.ascontiguousarray(data.queries)]
+    wanted = set(queries)
+    found = {content for row in data.base if (content := row.tobytes()) in wanted}
+    return np.array([content in found for content in queries], bool)
 
 
 def check_ids(ids: npt.NDArray[np.int64], n_base: int) -> npt.NDArray[np.int64]:

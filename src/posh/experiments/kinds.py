@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from posh.experiments import trial
+from posh.experiments import learning, orthogonality, sbiht, scale, trial
 from posh.experiments.records import Record
 from posh.experiments.spec import Unit
 
@@ -27,7 +27,15 @@ class Kind:
     headline: Callable[[Record], str]
 
 
-KINDS = {"trial": Kind(trial.identity, trial.measure, trial.seconds, trial.headline)}
+KINDS = {
+    "learning": Kind(learning.identity, learning.measure, learning.seconds, learning.headline),
+    "orthogonality": Kind(
+        orthogonality.identity, orthogonality.measure, orthogonality.seconds, orthogonality.headline
+    ),
+    "sbiht": Kind(sbiht.identity, sbiht.measure, sbiht.seconds, sbiht.headline),
+    "scale": Kind(scale.identity, scale.measure, scale.seconds, scale.headline),
+    "trial": Kind(trial.identity, trial.measure, trial.seconds, trial.headline),
+}
 
 
 def cost_minutes(units: Iterable[Unit]) -> float:

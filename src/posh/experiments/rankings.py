@@ -6,7 +6,7 @@ and the candidates of a refinement are the first results of a longer search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,14 +44,18 @@ class Coded:
 
     def ranked(self, k: int) -> Ids:
         """Ids (m, k) of the best documents of each query: most common bits, then the lower id."""
+        return check_ids(self.searcher()(k), len(self.base))
+
+    def searcher(self) -> Callable[[int], Ids]:
+        """What finds the k best documents of each query, on one thread."""
         base, queries = self.base, self.queries
         if isinstance(base, Codes) and isinstance(queries, Codes):
-            ids, _ = Segments(base.n_bits).with_codes(base).search(queries, k, n_threads=1)
-        else:
-            assert isinstance(base, PackedCodes)
-            assert isinstance(queries, PackedCodes)
-            ids, _ = kernels.hamming_topk(base.bits, queries.bits, base.n_bits, k)
-        return check_ids(ids, len(base))
+            segments, sparse = Segments(base.n_bits).with_codes(base), queries
+            return lambda k: segments.search(sparse, k, n_threads=1)[0]
+        assert isinstance(base, PackedCodes)
+        assert isinstance(queries, PackedCodes)
+        documents, dense = base, queries
+        return lambda k: kernels.hamming_topk(documents.bits, dense.bits, documents.n_bits, k)[0]
 
     def labels(self, ids: Ids) -> npt.NDArray[np.int64]:
         """The labels of documents."""

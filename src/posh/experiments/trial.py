@@ -12,7 +12,7 @@ the first 5,000 of the base, which is in random order. The 10 trials differ by t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -56,8 +56,13 @@ def unit(
     n_train: int = 5000,
     n_base: int | None = None,
     n_queries: int | None = None,
+    extras: Iterable[str] | None = None,
+    params: Mapping[str, Any] | None = None,
 ) -> Unit:
     """The unit of one trial; ``size`` is the set bits of sparse codes or the length of dense ones.
+
+    ``extras`` are by default what the paper's tables need of the cell; ``params`` are parameters of the
+    hasher that differ from their defaults.
 
     >>> unit("mnist", "POSH", 128, seed=3)["extras"]
     ['refinement']
@@ -77,15 +82,17 @@ def unit(
         "n_train": n_train,
         "n_base": n_base,
         "n_queries": n_queries,
-        "extras": [name for name in EXTRAS if wanted[name]],
+        "extras": [name for name in EXTRAS if (wanted[name] if extras is None else name in extras)],
+        **({"params": dict(params)} if params else {}),
     }
 
 
 def make_hasher(unit: Unit) -> posh.Hasher[Any]:
     """The unfitted hasher of a unit: the defaults of its class are the paper's parameters."""
+    params = {"n_bits": unit["n_bits"], "random_state": unit["seed"], **unit.get("params", {})}
     if unit["method"] in DENSE:
-        return DENSE[unit["method"]](n_bits=unit["n_bits"], random_state=unit["seed"])
-    return SPARSE[unit["method"]](n_bits=unit["n_bits"], n_active=unit["size"], random_state=unit["seed"])
+        return DENSE[unit["method"]](**params)
+    return SPARSE[unit["method"]](n_active=unit["size"], **params)
 
 
 def identity(unit: Unit) -> dict[str, Any]:
@@ -133,6 +140,10 @@ def headline(record: Record) -> str:
     """A finished unit in a line."""
     unit, value = record["unit"], 100 * record["measures"]["map_1000"]["mean"]
     cell = f"{unit['data']} {unit['method']} {unit['size']} seed {unit['seed']}"
+    if unit.get("params"):
+        cell += f" {unit['params']}"
+    if unit["method"] in SPARSE and unit["n_bits"] != 1024:
+        cell += f" of {unit['n_bits']} bits"
     return f"{cell}: MAP@1000 {value:.2f}, fit {record['fit_seconds']:.1f} s"
 
 
@@ -156,6 +167,10 @@ def seconds(unit: Unit) -> float:
     n_queries = unit["n_queries"] or info.n_queries or 5000
     share = 0.1 + 0.9 * unit["n_train"] / 5000  # some of the work does not depend on the number of vectors
     total = _FIT_SECONDS[unit["method"]] * share * info.n_features / 784
+    if unit["method"] in SPARSE:
+        total *= unit["n_bits"] / 1024
+        if info.n_features > unit["n_bits"]:
+            total *= unit["size"] / info.n_features  # the paper's rule: PCA to so many components
     total += 0.5 + 3e-11 * n_base * info.n_features * unit["n_bits"]
     if "full-map" in unit["extras"]:
         total += 18e-9 * n_base * n_queries

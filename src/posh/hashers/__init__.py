@@ -2,6 +2,7 @@
 
 from posh.hashers.base import DenseHasher, Hasher, SparseHasher
 from posh.hashers.biohash import BioHash
+from posh.hashers.epochs import EpochHasher
 from posh.hashers.fruitfly import FruitFly
 from posh.hashers.itq import ITQ
 from posh.hashers.knnh import KNNH
@@ -19,6 +20,7 @@ __all__ = [
     "POSH",
     "BioHash",
     "DenseHasher",
+    "EpochHasher",
     "FruitFly",
     "Hasher",
     "SparseHasher",

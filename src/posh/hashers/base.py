@@ -81,17 +81,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
 
     def fit(self, X: npt.ArrayLike, y: Any = None) -> Self:
         """Learn from vectors (n, d); ``y`` is ignored, for scikit-learn's sake."""
-        self._check_params()
-        array = _validate.vectors(X, min_rows=2)
-        n_components = self._n_components() if array.shape[1] > self.n_bits else None
-        preprocess = Preprocess.fit(array, n_components)
-        weights, objective = self._learn(preprocess(array), self._rng())
-        validate_data(self, X, reset=True, skip_check_array=True)  # column names and n_features_in_
-        self.preprocess_ = preprocess
-        self.weights_ = np.ascontiguousarray(weights, np.float32)
-        self.objective_ = np.asarray(objective, np.float64)
-        self.n_iter_ = max(1, len(objective))
-        return self
+        preprocess, Z = self._prepared(X)
+        weights, objective = self._learn(Z, self._rng())
+        return self._learned(X, preprocess, weights, objective)
 
     def encode(self, X: npt.ArrayLike, *, n_threads: int | None = None) -> C:
         """Codes of vectors (n, d); ``n_threads`` (default: all cores) changes the time, never the result."""
@@ -135,6 +127,25 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         return hasher
 
     # How it is done ------------------------------------------------------------------------------
+
+    def _prepared(self, X: npt.ArrayLike) -> tuple[Preprocess, Float32]:
+        """Check parameters and vectors (n, d); return what happens to them first, and its result (n, d')."""
+        self._check_params()
+        array = _validate.vectors(X, min_rows=2)
+        n_components = self._n_components() if array.shape[1] > self.n_bits else None
+        preprocess = Preprocess.fit(array, n_components)
+        return preprocess, preprocess(array)
+
+    def _learned(
+        self, X: npt.ArrayLike, preprocess: Preprocess, weights: Float32, objective: list[float]
+    ) -> Self:
+        """Adopt what was learned from X."""
+        validate_data(self, X, reset=True, skip_check_array=True)  # column names and n_features_in_
+        self.preprocess_ = preprocess
+        self.weights_ = np.ascontiguousarray(weights, np.float32)
+        self.objective_ = np.asarray(objective, np.float64)
+        self.n_iter_ = max(1, len(objective))
+        return self
 
     def _rng(self) -> np.random.Generator:
         seed = check_random_state(self.random_state).randint(0, 2**31 - 1, size=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,13 @@ import numpy as np
 from posh import _validate, kernels
 from posh._progress import progress
 from posh.hashers._units import unit_rows
-from posh.hashers.base import SparseHasher
+from posh.hashers.epochs import EpochHasher
 from posh.preprocess import Float32
 
 __all__ = ["BioHash"]
 
 
-class BioHash(SparseHasher):
+class BioHash(EpochHasher):
     """Units move towards the vectors for which they win: the dynamics that SphericalHash replaces.
 
     For each vector x of a mini-batch the unit w with the largest product gets x − ⟨w, x⟩ w, and the unit
@@ -88,19 +89,18 @@ class BioHash(SparseHasher):
         _validate.integer("rank", self.rank, 2, self.n_bits, " (n_bits)")
         _validate.real("stop_norm", self.stop_norm, 0.0)
 
-    def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
+    def _epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
         Z = unit_rows(Z)
         W = rng.standard_normal((self.n_bits, Z.shape[1]), np.float32)
-        objective = []
         for epoch in progress(range(self.n_epochs), "BioHash"):
             fall = epoch / self.n_epochs if self.schedule == "linear" else 0.0
             rate = self.learning_rate * (1.0 - fall)
             order = rng.permutation(len(Z))
             batches = [Z[order[i : i + self.batch_size]] for i in range(0, len(Z), self.batch_size)]
-            objective.append(sum(self._step(W, batch, rate) for batch in batches) / len(Z))
+            gain = sum(self._step(W, batch, rate) for batch in batches)
+            yield self._dual(W), gain / len(Z)
             if np.linalg.norm(W, axis=1).mean() <= self.stop_norm:
-                break
-        return self._dual(W), objective
+                return
 
     def _dual(self, W: Float32) -> Float32:
         """The vectors whose plain products are ⟨w, x⟩."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,14 +14,14 @@ from posh import _validate, kernels
 from posh._progress import progress
 from posh.codes import Codes
 from posh.hashers._orthogonal import procrustes, random_orthogonal
-from posh.hashers.base import SparseHasher
+from posh.hashers.epochs import EpochHasher
 from posh.preprocess import Float32, Preprocess
 from posh.store import Arrays, expect
 
 __all__ = ["POSH"]
 
 
-class POSH(SparseHasher):
+class POSH(EpochHasher):
     """Learns orthonormal columns W that make W x close to its own winner-take-all code.
 
     Minimises Σ ‖hᵢ − W xᵢ‖² over W with WᵀW = I and codes hᵢ with ``n_active`` set bits, by turns: codes
@@ -108,13 +109,15 @@ class POSH(SparseHasher):
         _validate.integer("batch_size", self.batch_size, 1)
         _validate.real("lag", self.lag, 0.0, 1.0)
 
-    def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
+    def _epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
         moments = _Moments.start(self.n_bits, Z.shape[1], rng)
         Z = Z[rng.permutation(len(Z))]
-        objective = [moments.visit(Z, self) for _ in progress(range(self.n_epochs), "POSH")]
-        moments.refresh()
-        self._adopt(moments)
-        return moments.weights, objective
+        for epoch in progress(range(self.n_epochs), "POSH"):
+            objective = moments.visit(Z, self)
+            if epoch == self.n_epochs - 1:
+                moments.refresh()
+                self._adopt(moments)
+            yield moments.weights, objective
 
     def _adopt(self, moments: _Moments) -> None:
         self.weights_, self.moment_, self.counts_ = moments.weights, moments.moment, moments.counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,13 @@ from posh import _validate
 from posh._progress import progress
 from posh.codes import Codes
 from posh.hashers._units import nearest_units, unit_rows
-from posh.hashers.base import SparseHasher
+from posh.hashers.epochs import EpochHasher
 from posh.preprocess import Float32
 
 __all__ = ["SphericalHash"]
 
 
-class SphericalHash(SparseHasher):
+class SphericalHash(EpochHasher):
     """Learns ``n_bits`` unit vectors, each the direction of the training vectors that it wins.
 
     Parameters
@@ -63,13 +64,11 @@ class SphericalHash(SparseHasher):
         _validate.integer("n_epochs", self.n_epochs, 1)
         _validate.choice("empty", self.empty, ("zero", "keep", "resample"))
 
-    def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
+    def _epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
         Z = unit_rows(Z)
         W = unit_rows(rng.standard_normal((self.n_bits, Z.shape[1]), np.float32))
-        objective = []
         for _ in progress(range(self.n_epochs), "SphericalHash"):
             winner, cosine = nearest_units(Z, W)
-            objective.append(float(cosine.mean()))
             moved = unit_rows(Codes(winner[:, None], self.n_bits).to_csr().T @ Z)
             idle = np.bincount(winner, minlength=self.n_bits) == 0
             if self.empty == "keep":
@@ -77,4 +76,4 @@ class SphericalHash(SparseHasher):
             elif self.empty == "resample":
                 moved[idle] = Z[rng.integers(len(Z), size=int(idle.sum()))]
             W = moved
-        return W, objective
+            yield W, float(cosine.mean())
