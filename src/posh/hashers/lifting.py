@@ -237,7 +237,7 @@ def _ridge_map(X: Float32, Y: Float32, ridge: float) -> Float32:
 def _best_step(c1: float, c2: float, c3: float, c4: float) -> float:
     """The t in [0, 1] that minimises c1 t + c2 t² + c3 t³ + c4 t⁴."""
     slope = np.array([4.0 * c4, 3.0 * c3, 2.0 * c2, c1])
-    slope[np.abs(slope) < 1e-12 * np.abs(slope).max()] = 0.0  # a leading term of almost nothing ruins all roots
+    slope[np.abs(slope) < 1e-12 * np.abs(slope).max()] = 0.0  # one that is almost nothing ruins all roots
     roots = np.roots(slope)
     inside = roots.real[(np.abs(roots.imag) < 1e-9) & (roots.real > 0) & (roots.real < 1)]
     candidates = np.append(inside, [0.0, 1.0])

@@ -6,7 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from posh.experiments.catalogue import SPECS
-from posh.experiments.report import claims_others, claims_trials, sections_others, sections_trials
+from posh.experiments.report import (
+    claims_others,
+    claims_trials,
+    sections_large,
+    sections_others,
+    sections_trials,
+)
 from posh.experiments.report.claims_trials import DATA
 from posh.experiments.report.document import Block, Heading, Table, Text
 from posh.experiments.report.evidence import Evidence
@@ -31,12 +37,12 @@ def blocks_of(evidence: Evidence) -> list[Block]:
         *sections_trials.precision(evidence),
         *sections_trials.table_1(evidence),
         *sections_trials.table_2(evidence),
-        *sections_others.places205(evidence),
+        *sections_large.places205(evidence),
         *sections_others.sbiht(evidence),
         *sections_trials.hash_length(evidence),
         *sections_trials.asymmetric(evidence),
-        *sections_others.scale(evidence),
-        *sections_others.authors(evidence),
+        *sections_large.scale(evidence),
+        *sections_large.authors(evidence),
         *_coverage(evidence),
     ]
 
