@@ -11,8 +11,9 @@ import pytest
 import scipy.stats
 
 from posh.cli import main
-from posh.experiments import SPECS, Records, learning, orthogonality, report, sbiht, scale, trial
+from posh.experiments import SPECS, learning, orthogonality, report, sbiht, scale, trial
 from posh.experiments.report import claims_others, claims_trials, paper
+from posh.experiments.report import whole as whole_report
 from posh.experiments.report.estimates import Difference, estimate, gain, mean_of, paired, versus_paper
 from posh.experiments.report.evidence import Evidence
 from posh.experiments.report.judge import CONFIRMED, MISSING, REFUTED, UNDECIDED, always, mostly
@@ -35,8 +36,9 @@ def trial_record(data, method, size, seed, mean, **measures):
 
 
 def written(folder, records):
-    for one in records:
-        Records(folder).append(one)
+    for one in records:  # not by Records, which waits for the disk after each
+        with (folder / f"{one['unit']['kind']}.jsonl").open("a") as file:
+            file.write(json.dumps(one) + "\n")
     return Evidence(folder, quick=False)
 
 
@@ -221,6 +223,17 @@ def test_the_files(whole, tmp_path):
     assert "CIFAR10-GIST: no trials yet" in markdown
     assert "| figure-3 | MAP@1000 of eight methods at 8 to 128 bits | 160 of 1200 units |" in markdown
     assert {path.suffix for path in paths} == {".md", ".html", ".png"}
+
+
+@pytest.mark.parametrize(("seeds", "shown"), [(0, "0 of 10"), (1, "1 of 10"), (10, None)])
+def test_an_unfinished_run_says_so_in_the_beginning(tmp_path, seeds, shown):
+    cells = [unit for unit in SPECS["figure-3"].full if unit["seed"] <= min(seeds, 9)]
+    cells = [unit for unit in cells if unit["seed"] < seeds or unit["data"] == "mnist"]
+    evidence = written(
+        tmp_path, (trial_record(u["data"], u["method"], u["size"], u["seed"], 0.5) for u in cells)
+    )
+    text = " ".join(str(block) for block in whole_report._unfinished(evidence))
+    assert (f"{shown} trials are complete" in text) if shown else not text
 
 
 def test_the_difference_that_disagrees_is_marked(evidence):

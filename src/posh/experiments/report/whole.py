@@ -61,6 +61,7 @@ def _summary(evidence: Evidence, claims: list[Claim]) -> Iterator[Block]:
         "typed by hand.",
     )
     yield Heading(2, "Summary")
+    yield from _unfinished(evidence)
     yield Text(_agreement(evidence), is_list=True)
     counts = Counter(claim.verdict for claim in claims)
     shown = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (CONFIRMED, REFUTED, UNDECIDED, MISSING))
@@ -76,6 +77,19 @@ def _summary(evidence: Evidence, claims: list[Claim]) -> Iterator[Block]:
             yield Text(chosen, is_list=True)
     yield Heading(3, "Why values differ")
     yield Text(_REASONS, is_list=True)
+
+
+def _unfinished(evidence: Evidence) -> Iterator[Block]:
+    """A warning in the beginning as long as trials are missing: with few, intervals are wide."""
+    units, records = evidence.units("figure-3"), evidence.records("figure-3")
+    if len(records) < len(units):
+        wanted, found = (Counter(u["seed"] for u in side) for side in (units, (r["unit"] for r in records)))
+        done = sum(found[seed] == n for seed, n in wanted.items())
+        yield Text.of(
+            f"**The run is not finished**: {done} of {len(wanted)} trials are complete. With few trials",
+            "intervals are wide, and most comparisons of methods stay open. What is missing is listed at the",
+            "end.",
+        )
 
 
 def _in_short(claim: Claim) -> str:
