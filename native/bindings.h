@@ -26,3 +26,14 @@ void bind_tables(nb::module_& m);
 bool signalled();
 void require(bool condition, const char* tag);
 const std::uint64_t* bitmap(const std::optional<Words>& words, std::size_t n_docs);
+
+// Does long work without the GIL; work() returns false when a signal has asked it to stop.
+template <class Work>
+void run(Work work) {
+  bool finished;
+  {
+    nb::gil_scoped_release unlocked;
+    finished = work();
+  }
+  if (!finished) throw nb::python_error();
+}

@@ -89,16 +89,6 @@ class Segments {
   std::vector<const std::int64_t*> slots_;
 };
 
-template <class Work>
-void run(Work work) {
-  bool finished;
-  {
-    nb::gil_scoped_release unlocked;
-    finished = work();
-  }
-  if (!finished) throw nb::python_error();
-}
-
 void overlap_topk(const Segments& segments, Matrix<const std::uint16_t> queries, Matrix<std::int64_t> ids,
                   Matrix<std::int32_t> scores, std::size_t n_threads, const std::string& kernel) {
   const posh::Search search = segments.search(queries, n_threads, ids, scores);

@@ -8,16 +8,6 @@ namespace {
 
 using Floats = Vector<const float>;
 
-template <class Call>
-void run(Call call) {
-  bool finished;
-  {
-    nb::gil_scoped_release unlocked;
-    finished = call();
-  }
-  if (!finished) throw nb::python_error();
-}
-
 posh::TableSearch table_search(Matrix<const std::uint16_t> codes, Matrix<const float> tables,
                                const std::optional<Floats>& penalty, std::size_t k, std::size_t n_threads) {
   const std::size_t n_docs = codes.shape(0), n_bits = tables.shape(1);
