@@ -1,0 +1,1 @@
+"""Collections: vectors with ids and payloads that are searched and kept."""

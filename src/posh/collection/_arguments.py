@@ -1,0 +1,85 @@
+"""Ids and payloads, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from posh.collection.filters import require_storable, scalar_type
+
+__all__ = ["ids", "payloads"]
+
+MAX_ID_LENGTH, MAX_DEPTH = 512, 32
+
+
+def ids(values: Any, n: int | None = None, *, distinct: bool = True) -> list[int | str]:
+    """Return ids as a list of int and str, of length ``n`` if given."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence | np.ndarray):
+        raise ValueError(f"expected ids as a list or an array of int or str, got {values!r:.80}")
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise ValueError(f"expected ids to be 1-D, got shape {values.shape}")
+    checked = [_id(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
+    if n is not None and len(checked) != n:
+        raise ValueError(f"expected as many ids as vectors ({n}), got {len(checked)}")
+    if distinct and len(set(checked)) < len(checked):
+        seen: set[int | str] = set()
+        again = next(value for value in checked if value in seen or seen.add(value))  # type: ignore[func-returns-value]
+        raise ValueError(f"expected distinct ids, got {again!r} more than once")
+    return checked
+
+
+def _id(value: Any) -> int | str:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(f"expected ids to be int or str, got {value!r:.80} of type {type(value).__name__}")
+    if isinstance(value, str) and not 1 <= len(value) <= MAX_ID_LENGTH:
+        raise ValueError(f"expected ids of 1 to {MAX_ID_LENGTH} characters, got {len(value)}")
+    require_storable(value, "an id")
+    return value
+
+
+def payloads(values: Any, n: int) -> list[dict[str, Any]]:
+    """Return ``n`` payloads, copied; without any, empty ones."""
+    if values is None:
+        return [{} for _ in range(n)]
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence):
+        raise ValueError(f"expected payloads as a list of dictionaries, got {values!r:.80}")
+    if len(values) != n:
+        raise ValueError(f"expected as many payloads as vectors ({n}), got {len(values)}")
+    return [_payload(value, f"payloads[{i}]") for i, value in enumerate(values)]
+
+
+def _payload(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected {where} to be a dictionary, got {value!r:.80}")
+    copied = _json(value, where, 1)
+    assert isinstance(copied, dict)
+    return copied
+
+
+def _json(value: Any, where: str, depth: int) -> Any:
+    """A copy of what JSON can hold, without NaN, keys that are no strings, and bottomless nesting."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"expected {where.split('.')[0]} nested at most {MAX_DEPTH} deep, got more")
+    if isinstance(value, np.generic):
+        value = value.item()
+    if scalar_type(value) is not None:
+        require_storable(value, where)
+        return value
+    if isinstance(value, list | tuple):
+        return [_json(part, f"{where}[{i}]", depth + 1) for i, part in enumerate(value)]
+    if isinstance(value, Mapping):
+        return {_key(key, where): _json(part, f"{where}.{key}", depth + 1) for key, part in value.items()}
+    raise ValueError(
+        f"expected {where} to be what JSON can hold, got {type(value).__name__}: convert it first"
+    )
+
+
+def _key(key: Any, where: str) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"expected the fields of {where} to be strings, got {key!r:.80}")
+    require_storable(key, f"a field of {where}")
+    return key

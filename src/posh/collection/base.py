@@ -1,0 +1,218 @@
+"""The contract of a collection, which the embedded one, the service's client and other engines keep.
+
+:class:`BaseCollection` checks every argument, in one wording, and asks the engine for the rest through the
+methods that begin with an underscore.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import _validate
+from posh.collection import _arguments
+from posh.collection.filters import Filter, parse
+from posh.hashers.base import Hasher
+from posh.preprocess import Float32
+
+__all__ = ["BaseCollection", "Id", "Item", "Matches", "Payload", "Query"]
+
+Id = int | str
+Payload = dict[str, Any]
+
+
+class Item(NamedTuple):
+    """One item of a collection: its id, its vector (d,), float32, and its payload."""
+
+    id: Id
+    vector: Float32
+    payload: Payload
+
+
+class _Pair(NamedTuple):
+    ids: npt.NDArray[Any]
+    scores: npt.NDArray[np.float32]
+
+
+class Matches(_Pair):
+    """Results of a search, best first: ``ids, scores = matches``, both (m, k).
+
+    Higher scores are better; of equal scores, what was written earlier comes first. ``ids`` is an array of
+    objects, int or str. Where fewer than k items were found the id is None and the score -inf. ``kind`` says what
+    the scores are, see :class:`posh.Hits`.
+    """
+
+    kind: str
+
+    def __new__(cls, ids: npt.NDArray[Any], scores: npt.NDArray[np.float32], kind: str) -> Matches:
+        """Make matches of arrays (m, k)."""
+        matches = super().__new__(cls, ids, scores)
+        matches.kind = kind
+        return matches
+
+
+@dataclass(frozen=True)
+class Query:
+    """A checked search: vectors (m, d), float32; None stands for what the collection does by default."""
+
+    vectors: Float32
+    k: int
+    filter: Filter | None
+    scoring: str | None
+    oversample: float | None
+    n_threads: int | None
+
+
+class BaseCollection(ABC):
+    """Vectors with ids and payloads, kept by an engine.
+
+    Ids are int (64 bits) or str; ``1`` and ``"1"`` are two ids. Payloads are what JSON objects can hold. Methods
+    may be called from any number of threads; each search sees one moment, and a call that fails changes nothing.
+    """
+
+    # What an engine supplies -----------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int | None:
+        """The number of columns of all vectors; None until the first vectors or a hasher decide it."""
+
+    @property
+    @abstractmethod
+    def hasher(self) -> Hasher[Any] | None:
+        """The hasher whose codes are searched."""
+
+    @abstractmethod
+    def _upsert(self, ids: list[Id], vectors: Float32, payloads: list[Payload]) -> None: ...
+
+    @abstractmethod
+    def _delete(self, ids: list[Id]) -> int: ...
+
+    @abstractmethod
+    def _get(self, ids: list[Id]) -> list[Item | None]: ...
+
+    @abstractmethod
+    def _search(self, query: Query) -> Matches: ...
+
+    @abstractmethod
+    def _count(self, tree: Filter | None) -> int: ...
+
+    @abstractmethod
+    def _items(self, tree: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]: ...
+
+    @abstractmethod
+    def _reindex(self, hasher: Hasher[Any], options: Mapping[str, Any]) -> None: ...
+
+    @abstractmethod
+    def compact(self) -> Self:
+        """Give back the room of what was deleted or replaced."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files and connections; closing twice is allowed, using a closed collection is not."""
+
+    # What users call -------------------------------------------------------------------------------
+
+    def upsert(
+        self,
+        ids: Sequence[Id] | npt.NDArray[Any],
+        vectors: npt.ArrayLike,
+        payloads: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Self:
+        """Write items, all or none, replacing those whose ids are present; returns when they are safe.
+
+        ``vectors`` are (n, d); ``payloads`` are n dictionaries, by default empty ones.
+        """
+        array = _validate.vectors(
+            vectors, self.n_features, min_rows=0, model="this collection", name="vectors"
+        )
+        numbers = _arguments.ids(ids, len(array))
+        contents = _arguments.payloads(payloads, len(array))
+        if numbers:
+            self._upsert(numbers, np.ascontiguousarray(array, np.float32), contents)
+        return self
+
+    def delete(self, ids: Sequence[Id] | npt.NDArray[Any]) -> int:
+        """Delete items, all or none; ids that are not there are ignored. Returns how many there were."""
+        return self._delete(_arguments.ids(ids))
+
+    def get(self, ids: Sequence[Id] | npt.NDArray[Any]) -> list[Item | None]:
+        """Items by id, in this order; None for an id that is not there."""
+        return self._get(_arguments.ids(ids, distinct=False))
+
+    def search(
+        self,
+        vectors: npt.ArrayLike,
+        k: int = 10,
+        *,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002  # the word that users expect
+        scoring: str | None = None,
+        oversample: float | None = None,
+        n_threads: int | None = None,
+    ) -> Matches:
+        """Find the k nearest items of one vector (d,) or of many (m, d) among those that pass the filter.
+
+        ``scoring`` and ``oversample`` are as in :class:`posh.Index`, by default what the collection was made with.
+        """
+        self._require_hasher()
+        array = _validate.vectors(
+            np.atleast_2d(np.asarray(vectors)),
+            self.n_features,
+            min_rows=0,
+            model="this collection",
+            name="vectors",
+        )
+        query = Query(
+            np.ascontiguousarray(array, np.float32),
+            _validate.integer("k", k, 1),
+            None if filter is None else parse(filter),
+            scoring,
+            None if oversample is None else _validate.real("oversample", oversample, 1.0),
+            n_threads,
+        )
+        return self._search(query)
+
+    def count(self, filter: Mapping[str, Any] | None = None) -> int:  # noqa: A002
+        """How many items there are, or pass the filter."""
+        return self._count(None if filter is None else parse(filter))
+
+    def items(
+        self,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002
+        *,
+        after: Id | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Item]:
+        """Items in the order in which they were written, those after the item ``after``, at most ``limit``."""
+        start = None if after is None else _arguments.ids([after])[0]
+        most = None if limit is None else _validate.integer("limit", limit, 0)
+        return self._items(None if filter is None else parse(filter), start, most)
+
+    def reindex(self, hasher: Hasher[Any], **options: Any) -> Self:
+        """Search by the codes of another fitted hasher from now on; searches and writes go on meanwhile.
+
+        ``options`` are those of :class:`posh.Index`; what is not given keeps its value.
+        """
+        self._reindex(hasher, options)
+        return self
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __contains__(self, number: Id) -> bool:
+        return self.get([number])[0] is not None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _require_hasher(self) -> None:
+        if self.hasher is None:
+            raise ValueError("expected a collection with a hasher, got none: call fit or reindex first")

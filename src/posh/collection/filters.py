@@ -1,0 +1,233 @@
+"""The language of filters: which payloads pass, for every engine alike.
+
+A filter is a dictionary, as in JSON::
+
+    {"label": 3}                                    a field equals a value
+    {"label": {"in": [3, 5]}}                       … is one of several
+    {"price": {"gte": 10, "lt": 20}}                … is in a range: gt, gte, lt, lte
+    {"label": 3, "price": {"lt": 20}}               all of these
+    {"and": [F, G]}   {"or": [F, G]}   {"not": F}   combinations of filters; {} passes everything
+
+Fields are those at the top of a payload. Values are strings, numbers, booleans and null; they are compared within
+their type only: ``3`` equals ``3.0`` and nothing else, numbers are ordered by size and strings by code points. A
+condition on a field that is missing, or that holds a list or an object, is false; its ``not`` is true. Fields
+that are called ``and``, ``or`` or ``not`` cannot be asked for.
+
+:func:`parse` turns a dictionary into the small tree below, which engines translate, and :func:`passes` is its
+meaning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["All", "AnyOf", "Filter", "Not", "OneOf", "Range", "Scalar"]
+__all__ += ["parse", "passes", "require_storable", "scalar_type"]
+
+Scalar = str | int | float | bool | None
+
+MAX_DEPTH, MAX_TERMS = 16, 1000
+_BOUNDS = ("gt", "gte", "lt", "lte")
+_OPERATORS = ("eq", "in", *_BOUNDS)
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The field equals one of these values."""
+
+    field: str
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """The field is on the right side of the bound: ``operator`` is gt, gte, lt or lte."""
+
+    field: str
+    operator: str
+    bound: str | int | float
+
+
+@dataclass(frozen=True)
+class All:
+    """Every part passes; without parts, everything."""
+
+    parts: tuple[Filter, ...]
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """At least one part passes; without parts, nothing."""
+
+    parts: tuple[Filter, ...]
+
+
+@dataclass(frozen=True)
+class Not:
+    """The part does not pass."""
+
+    part: Filter
+
+
+Filter = OneOf | Range | All | AnyOf | Not
+
+
+def parse(source: Any) -> Filter:
+    """The tree of a filter; what does not make sense is a ``ValueError`` that says where.
+
+    >>> parse({"label": {"in": [3, 5]}})
+    OneOf(field='label', values=(3, 5))
+    >>> parse({"not": {"price": {"lt": 20}}})
+    Not(part=Range(field='price', operator='lt', bound=20))
+    """
+    tree = _filter(source, "filter", 1)
+    terms = _count(tree)
+    if terms > MAX_TERMS:
+        raise ValueError(
+            f"expected a filter of at most {MAX_TERMS} values and bounds, got {terms}: use ranges"
+        )
+    return tree
+
+
+def passes(tree: Filter, payload: Mapping[str, Any]) -> bool:
+    """Whether a payload passes: what the language means, one payload at a time.
+
+    >>> passes(parse({"price": {"gte": 10, "lt": 20}}), {"price": 12.5})
+    True
+    """
+    match tree:
+        case All(parts):
+            return all(passes(part, payload) for part in parts)
+        case AnyOf(parts):
+            return any(passes(part, payload) for part in parts)
+        case Not(part):
+            return not passes(part, payload)
+        case OneOf(field, values):
+            kind = scalar_type(payload.get(field, ...))
+            return kind is not None and any(
+                kind == scalar_type(value) and payload[field] == value for value in values
+            )
+        case Range(field, operator, bound):
+            kind = scalar_type(payload.get(field, ...))
+            return kind == scalar_type(bound) and _compare(payload[field], operator, bound)
+
+
+def scalar_type(value: Any) -> str | None:
+    """``"null"``, ``"boolean"``, ``"number"`` or ``"string"``, whose values are compared; None for the rest."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "string" if isinstance(value, str) else None
+
+
+def _compare(value: Any, operator: str, bound: Any) -> bool:
+    match operator:
+        case "gt":
+            return bool(value > bound)
+        case "gte":
+            return bool(value >= bound)
+        case "lt":
+            return bool(value < bound)
+        case _:
+            return bool(value <= bound)
+
+
+def _filter(source: Any, where: str, depth: int) -> Filter:
+    if not isinstance(source, Mapping):
+        raise ValueError(f"expected {where} to be an object like {{'label': 3}}, got {source!r:.80}")
+    if depth > MAX_DEPTH:
+        raise ValueError(f"expected a filter of at most {MAX_DEPTH} levels, got more: make it flatter")
+    parts = tuple(_entry(key, value, where, depth) for key, value in source.items())
+    return parts[0] if len(parts) == 1 else All(parts)
+
+
+def _entry(key: Any, value: Any, where: str, depth: int) -> Filter:
+    if not isinstance(key, str):
+        raise ValueError(f"expected the fields in {where} to be strings, got {key!r:.80}")
+    if key == "not":
+        return Not(_filter(value, f"{where}.not", depth + 1))
+    if key in ("and", "or"):
+        parts = tuple(
+            _filter(part, f"{where}.{key}[{i}]", depth + 1) for i, part in enumerate(_list(value, where, key))
+        )
+        return All(parts) if key == "and" else AnyOf(parts)
+    if isinstance(value, Mapping):
+        return _condition(key, value, f"{where}.{key}")
+    return OneOf(key, (_scalar(value, f"{where}.{key}"),))
+
+
+def _condition(field: str, operators: Mapping[Any, Any], where: str) -> Filter:
+    if not operators:
+        raise ValueError(f"expected at least one of {', '.join(_OPERATORS)} in {where}, got none")
+    parts = tuple(_term(field, operator, value, where) for operator, value in operators.items())
+    return parts[0] if len(parts) == 1 else All(parts)
+
+
+def _term(field: str, operator: Any, value: Any, where: str) -> Filter:
+    if operator not in _OPERATORS:
+        raise ValueError(f"expected one of {', '.join(_OPERATORS)} in {where}, got {operator!r:.80}")
+    where = f"{where}.{operator}"
+    if operator == "eq":
+        return OneOf(field, (_scalar(value, where),))
+    if operator == "in":
+        return OneOf(field, tuple(_scalar(one, where) for one in _list(value, where, operator)))
+    if scalar_type(value) not in ("number", "string"):
+        raise ValueError(f"expected {where} to be a number or a string, got {value!r:.80}")
+    bound = _scalar(value, where)
+    assert isinstance(bound, str | int | float)
+    return Range(field, operator, bound)
+
+
+def _list(value: Any, where: str, key: str) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected {key!r} in {where} to be a list, got {value!r:.80}")
+    return value
+
+
+def _scalar(value: Any, where: str) -> Scalar:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if scalar_type(value) is None:
+        raise ValueError(f"expected {where} to be a string, a number, true, false or null, got {value!r:.80}")
+    require_storable(value, where)
+    return value  # type: ignore[no-any-return]
+
+
+def require_storable(value: Scalar, where: str) -> None:
+    """Raise for a number or a string that cannot be written and read back: NaN, 2**64, half a surrogate pair."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError(
+            f"expected {where} to be an integer of at most 64 bits, got {value!r:.80}: use a string"
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"expected {where} to be finite, got {value!r}: use null")
+    if isinstance(value, str) and not _is_unicode(value):
+        raise ValueError(f"expected {where} to be valid Unicode, got {value!r:.80}")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _count(tree: Filter) -> int:
+    match tree:
+        case All(parts) | AnyOf(parts):
+            return sum(_count(part) for part in parts)
+        case Not(part):
+            return _count(part)
+        case OneOf(_, values):
+            return max(1, len(values))
+        case Range():
+            return 1
