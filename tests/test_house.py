@@ -28,6 +28,7 @@ LAYERS = [
     ["hashers"],
     ["decode"],
     ["index"],
+    ["collection"],
 ]
 
 

@@ -1,4 +1,4 @@
-"""Ids and payloads, checked."""
+"""What a collection is given, checked: vectors, ids, payloads, hashers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,45 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
+from posh import _validate
 from posh.collection.filters import require_storable, scalar_type
+from posh.hashers.base import Hasher
+from posh.preprocess import Float32
 
-__all__ = ["ids", "payloads"]
+__all__ = ["fitted_hasher", "hasher", "ids", "json_object", "payloads", "vectors"]
 
 MAX_ID_LENGTH, MAX_DEPTH = 512, 32
+
+
+def vectors(values: Any, n_features: int | None) -> Float32:
+    """Return vectors (n, d) as contiguous float32; what is too large for that is refused like inf."""
+    array = _validate.vectors(values, n_features, min_rows=0, model="this collection", name="vectors")
+    with np.errstate(over="ignore"):
+        converted = np.ascontiguousarray(array, np.float32)
+    error = None if array.dtype == np.float32 else _validate.not_finite(converted, "vectors as float32")
+    if error is not None:
+        raise error
+    return converted
+
+
+def hasher(value: Any) -> Hasher[Any]:
+    """Return a hasher, fitted or not."""
+    if not isinstance(value, Hasher):
+        raise TypeError(f"expected a hasher such as posh.POSH(), got {value!r:.80}")
+    return value
+
+
+def fitted_hasher(value: Any, n_features: int | None) -> Hasher[Any]:
+    """Return a fitted hasher of vectors with ``n_features`` columns, if that is known."""
+    check_is_fitted(hasher(value), "weights_")
+    if n_features not in (None, value.n_features_in_):
+        raise ValueError(
+            f"expected a hasher of vectors with {n_features} columns, as this collection has, "
+            f"got one fitted on {value.n_features_in_}: fit it on vectors of this collection"
+        )
+    return hasher(value)
 
 
 def ids(values: Any, n: int | None = None, *, distinct: bool = True) -> list[int | str]:
@@ -49,10 +82,11 @@ def payloads(values: Any, n: int) -> list[dict[str, Any]]:
         raise ValueError(f"expected payloads as a list of dictionaries, got {values!r:.80}")
     if len(values) != n:
         raise ValueError(f"expected as many payloads as vectors ({n}), got {len(values)}")
-    return [_payload(value, f"payloads[{i}]") for i, value in enumerate(values)]
+    return [json_object(value, f"payloads[{i}]") for i, value in enumerate(values)]
 
 
-def _payload(value: Any, where: str) -> dict[str, Any]:
+def json_object(value: Any, where: str) -> dict[str, Any]:
+    """Return a copy of a dictionary that JSON can hold."""
     if not isinstance(value, Mapping):
         raise ValueError(f"expected {where} to be a dictionary, got {value!r:.80}")
     copied = _json(value, where, 1)

@@ -13,17 +13,21 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 
 from posh import _validate
 from posh.collection import _arguments
 from posh.collection.filters import Filter, parse
 from posh.hashers.base import Hasher
+from posh.index.options import scoring_for
 from posh.preprocess import Float32
 
 __all__ = ["BaseCollection", "Id", "Item", "Matches", "Payload", "Query"]
 
 Id = int | str
 Payload = dict[str, Any]
+
+_SAMPLE = 20_000  # stored vectors that a hasher is fitted on
 
 
 class Item(NamedTuple):
@@ -43,8 +47,8 @@ class Matches(_Pair):
     """Results of a search, best first: ``ids, scores = matches``, both (m, k).
 
     Higher scores are better; of equal scores, what was written earlier comes first. ``ids`` is an array of
-    objects, int or str. Where fewer than k items were found the id is None and the score -inf. ``kind`` says what
-    the scores are, see :class:`posh.Hits`.
+    objects, int or str. Where fewer than k items were found the id is None and the score -inf. ``kind`` says
+    what the scores are, see :class:`posh.Hits`.
     """
 
     kind: str
@@ -54,6 +58,9 @@ class Matches(_Pair):
         matches = super().__new__(cls, ids, scores)
         matches.kind = kind
         return matches
+
+    def __repr__(self) -> str:
+        return f"Matches(ids={self.ids!r}, scores={self.scores!r}, kind={self.kind!r})"
 
 
 @dataclass(frozen=True)
@@ -71,8 +78,9 @@ class Query:
 class BaseCollection(ABC):
     """Vectors with ids and payloads, kept by an engine.
 
-    Ids are int (64 bits) or str; ``1`` and ``"1"`` are two ids. Payloads are what JSON objects can hold. Methods
-    may be called from any number of threads; each search sees one moment, and a call that fails changes nothing.
+    Ids are int (64 bits) or str; ``1`` and ``"1"`` are two ids. Payloads are what JSON objects can hold.
+    Methods may be called from any number of threads; each search sees one moment, and a call that fails
+    changes nothing.
     """
 
     # What an engine supplies -----------------------------------------------------------------------
@@ -86,6 +94,14 @@ class BaseCollection(ABC):
     @abstractmethod
     def hasher(self) -> Hasher[Any] | None:
         """The hasher whose codes are searched."""
+
+    @property
+    @abstractmethod
+    def metadata(self) -> Payload:
+        """A small JSON object that is kept with the collection, as a copy."""
+
+    @abstractmethod
+    def _set_metadata(self, metadata: Payload) -> None: ...
 
     @abstractmethod
     def _upsert(self, ids: list[Id], vectors: Float32, payloads: list[Payload]) -> None: ...
@@ -106,6 +122,10 @@ class BaseCollection(ABC):
     def _items(self, tree: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]: ...
 
     @abstractmethod
+    def _sample(self, n: int) -> Float32:
+        """Up to n stored vectors, drawn at random, but alike for the same items."""
+
+    @abstractmethod
     def _reindex(self, hasher: Hasher[Any], options: Mapping[str, Any]) -> None: ...
 
     @abstractmethod
@@ -118,6 +138,11 @@ class BaseCollection(ABC):
 
     # What users call -------------------------------------------------------------------------------
 
+    def set_metadata(self, metadata: Mapping[str, Any]) -> Self:
+        """Replace the metadata."""
+        self._set_metadata(_arguments.json_object(metadata, "metadata"))
+        return self
+
     def upsert(
         self,
         ids: Sequence[Id] | npt.NDArray[Any],
@@ -128,13 +153,11 @@ class BaseCollection(ABC):
 
         ``vectors`` are (n, d); ``payloads`` are n dictionaries, by default empty ones.
         """
-        array = _validate.vectors(
-            vectors, self.n_features, min_rows=0, model="this collection", name="vectors"
-        )
+        array = _arguments.vectors(vectors, self.n_features)
         numbers = _arguments.ids(ids, len(array))
         contents = _arguments.payloads(payloads, len(array))
         if numbers:
-            self._upsert(numbers, np.ascontiguousarray(array, np.float32), contents)
+            self._upsert(numbers, array, contents)
         return self
 
     def delete(self, ids: Sequence[Id] | npt.NDArray[Any]) -> int:
@@ -157,23 +180,19 @@ class BaseCollection(ABC):
     ) -> Matches:
         """Find the k nearest items of one vector (d,) or of many (m, d) among those that pass the filter.
 
-        ``scoring`` and ``oversample`` are as in :class:`posh.Index`, by default what the collection was made with.
+        ``scoring`` and ``oversample`` are as in :class:`posh.Index`, by default what the collection was made
+        with; see :mod:`posh.collection.filters` for filters.
         """
-        self._require_hasher()
-        array = _validate.vectors(
-            np.atleast_2d(np.asarray(vectors)),
-            self.n_features,
-            min_rows=0,
-            model="this collection",
-            name="vectors",
-        )
+        hasher = self.hasher
+        if hasher is None:
+            raise ValueError("expected a collection with a hasher, got none: call fit or reindex first")
         query = Query(
-            np.ascontiguousarray(array, np.float32),
+            _arguments.vectors(np.atleast_2d(np.asarray(vectors)), self.n_features),
             _validate.integer("k", k, 1),
             None if filter is None else parse(filter),
-            scoring,
+            None if scoring is None else scoring_for(hasher, scoring),
             None if oversample is None else _validate.real("oversample", oversample, 1.0),
-            n_threads,
+            None if n_threads is None else _validate.integer("n_threads", n_threads, 1),
         )
         return self._search(query)
 
@@ -188,17 +207,36 @@ class BaseCollection(ABC):
         after: Id | None = None,
         limit: int | None = None,
     ) -> Iterator[Item]:
-        """Items in the order in which they were written, those after the item ``after``, at most ``limit``."""
+        """Items in the order of writing, those after the item with the id ``after``, at most ``limit``.
+
+        They are those of the moment at which the first is taken; an ``after`` that is not there is then a
+        ``KeyError``.
+        """
         start = None if after is None else _arguments.ids([after])[0]
         most = None if limit is None else _validate.integer("limit", limit, 0)
         return self._items(None if filter is None else parse(filter), start, most)
+
+    def fit(self, hasher: Hasher[Any], vectors: npt.ArrayLike | None = None, **options: Any) -> Self:
+        """Fit a copy of ``hasher`` on vectors (n, d), then search by its codes as :meth:`reindex` does.
+
+        Without vectors it is fitted on a random sample of up to 20,000 of those stored.
+        """
+        if vectors is None:
+            X = self._sample(_SAMPLE)
+            if not len(X):
+                raise ValueError(
+                    "expected vectors to fit on, got an empty collection: give vectors or write items first"
+                )
+        else:
+            X = _arguments.vectors(vectors, self.n_features)
+        return self.reindex(clone(_arguments.hasher(hasher)).fit(X), **options)
 
     def reindex(self, hasher: Hasher[Any], **options: Any) -> Self:
         """Search by the codes of another fitted hasher from now on; searches and writes go on meanwhile.
 
         ``options`` are those of :class:`posh.Index`; what is not given keeps its value.
         """
-        self._reindex(hasher, options)
+        self._reindex(_arguments.fitted_hasher(hasher, self.n_features), options)
         return self
 
     def __len__(self) -> int:
@@ -212,7 +250,3 @@ class BaseCollection(ABC):
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def _require_hasher(self) -> None:
-        if self.hasher is None:
-            raise ValueError("expected a collection with a hasher, got none: call fit or reindex first")

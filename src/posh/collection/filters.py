@@ -8,10 +8,10 @@ A filter is a dictionary, as in JSON::
     {"label": 3, "price": {"lt": 20}}               all of these
     {"and": [F, G]}   {"or": [F, G]}   {"not": F}   combinations of filters; {} passes everything
 
-Fields are those at the top of a payload. Values are strings, numbers, booleans and null; they are compared within
-their type only: ``3`` equals ``3.0`` and nothing else, numbers are ordered by size and strings by code points. A
-condition on a field that is missing, or that holds a list or an object, is false; its ``not`` is true. Fields
-that are called ``and``, ``or`` or ``not`` cannot be asked for.
+Fields are those at the top of a payload. Values are strings, numbers, booleans and null; they are compared
+within their type only: ``3`` equals ``3.0`` and nothing else, numbers are ordered by size and strings by code
+points. A condition on a field that is missing, or that holds a list or an object, is false; its ``not`` is
+true. Fields that are called ``and``, ``or`` or ``not`` cannot be asked for.
 
 :func:`parse` turns a dictionary into the small tree below, which engines translate, and :func:`passes` is its
 meaning.
@@ -118,7 +118,7 @@ def passes(tree: Filter, payload: Mapping[str, Any]) -> bool:
 
 
 def scalar_type(value: Any) -> str | None:
-    """``"null"``, ``"boolean"``, ``"number"`` or ``"string"``, whose values are compared; None for the rest."""
+    """``"null"``, ``"boolean"``, ``"number"`` or ``"string"``, within which values are compared; or None."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -202,7 +202,7 @@ def _scalar(value: Any, where: str) -> Scalar:
 
 
 def require_storable(value: Scalar, where: str) -> None:
-    """Raise for a number or a string that cannot be written and read back: NaN, 2**64, half a surrogate pair."""
+    """Raise for what cannot be written and read back: NaN, 2**64, half a surrogate pair."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError(
             f"expected {where} to be an integer of at most 64 bits, got {value!r:.80}: use a string"

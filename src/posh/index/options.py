@@ -9,7 +9,7 @@ from posh import _validate
 from posh.hashers.base import Hasher, SparseHasher
 from posh.index.refine import REFINERS
 
-__all__ = ["Options"]
+__all__ = ["Options", "scoring_for"]
 
 STRUCTURES = ("exact", "ivf")
 SCORINGS = ("overlap", "asymmetric")
@@ -59,5 +59,17 @@ class Options:
             "query_active": self.query_active is not None,
         }
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
-            raise ValueError(f"{name}={getattr(self, name)!r} needs sparse codes, got {hasher}: leave it out")
+            raise ValueError(_needs_sparse_codes(name, getattr(self, name), hasher))
         return self
+
+
+def scoring_for(hasher: Hasher[Any], scoring: str) -> str:
+    """Return the scoring of one search if the hasher's codes allow it."""
+    _validate.choice("scoring", scoring, SCORINGS)
+    if scoring != "overlap" and not isinstance(hasher, SparseHasher):
+        raise ValueError(_needs_sparse_codes("scoring", scoring, type(hasher).__name__))
+    return scoring
+
+
+def _needs_sparse_codes(name: str, value: object, hasher: str) -> str:
+    return f"{name}={value!r} needs sparse codes, got {hasher}: leave it out"

@@ -1,0 +1,131 @@
+"""A plain collection: a dictionary, NumPy and ``filters.passes``, to compare real ones with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import numpy as np
+
+import posh
+from posh.collection.base import BaseCollection, Id, Item, Matches, Payload, Query
+from posh.collection.filters import Filter, passes
+
+
+class ReferenceCollection(BaseCollection):
+    """Keeps every promise of a collection but durability, in the simplest way."""
+
+    def __init__(self, hasher: posh.Hasher | None = None, *, metadata: Mapping[str, Any] | None = None):
+        self._by_id: dict[Id, Item] = {}  # in the order of writing: what is replaced moves to the end
+        self._closed = False
+        self._features: int | None = None
+        self._hasher: posh.Hasher | None = None
+        self._scoring = "overlap"
+        self._metadata: Payload = {}
+        self.set_metadata(metadata or {})
+        if hasher is not None:
+            self.reindex(hasher)
+
+    @property
+    def n_features(self) -> int | None:
+        self._require_open()
+        return self._features
+
+    @property
+    def hasher(self) -> posh.Hasher | None:
+        self._require_open()
+        return self._hasher
+
+    @property
+    def metadata(self) -> Payload:
+        self._require_open()
+        return copy.deepcopy(self._metadata)
+
+    def _set_metadata(self, metadata: Payload) -> None:
+        self._require_open()
+        self._metadata = metadata
+
+    def _upsert(self, ids: list[Id], vectors: np.ndarray, payloads: list[Payload]) -> None:
+        self._features = vectors.shape[1]
+        for number, vector, payload in zip(ids, vectors, payloads, strict=True):
+            self._by_id.pop(number, None)
+            self._by_id[number] = Item(number, vector.copy(), payload)
+
+    def _delete(self, ids: list[Id]) -> int:
+        self._require_open()
+        return sum(self._by_id.pop(number, None) is not None for number in ids)
+
+    def _get(self, ids: list[Id]) -> list[Item | None]:
+        self._require_open()
+        return [copy.deepcopy(self._by_id.get(number)) for number in ids]
+
+    def _search(self, query: Query) -> Matches:
+        found = [item for item in self._by_id.values() if self._passes(query.filter, item)]
+        scoring = query.scoring or self._scoring
+        ids = np.full((len(query.vectors), query.k), None, object)
+        scores = np.full((len(query.vectors), query.k), -np.inf, np.float32)
+        if found:
+            similarity = self._similarity(query.vectors, np.array([item.vector for item in found]), scoring)
+            order = np.argsort(-similarity, axis=1, kind="stable")[:, : query.k]
+            ids[:, : order.shape[1]] = np.array([item.id for item in found], object)[order]
+            scores[:, : order.shape[1]] = np.take_along_axis(similarity, order, axis=1)
+        if scoring == "asymmetric":
+            return Matches(ids, scores, "asymmetric")
+        return Matches(
+            ids, scores, "overlap" if isinstance(self._hasher, posh.SparseHasher) else "equal-bits"
+        )
+
+    def _similarity(self, queries: np.ndarray, vectors: np.ndarray, scoring: str) -> np.ndarray:
+        base = self._hasher.encode(vectors).to_dense(np.float32)
+        if scoring == "asymmetric":
+            return self._hasher.project(queries) @ base.T
+        codes = self._hasher.encode(queries).to_dense(np.float32)
+        if isinstance(self._hasher, posh.SparseHasher):
+            return codes @ base.T
+        return (codes[:, None] == base[None]).sum(axis=2)
+
+    def _count(self, tree: Filter | None) -> int:
+        self._require_open()
+        return sum(self._passes(tree, item) for item in self._by_id.values())
+
+    def _items(self, tree: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]:
+        self._require_open()
+        return self._iterate(tree, after, limit)
+
+    def _iterate(self, tree: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]:
+        everything = list(self._by_id.values())
+        if after is not None:
+            if after not in self._by_id:
+                raise KeyError(f"expected after to be the id of an item, got {after!r}, which is not there")
+            everything = everything[list(self._by_id).index(after) + 1 :]
+        for item in [item for item in everything if self._passes(tree, item)][:limit]:
+            self._require_open()
+            yield copy.deepcopy(item)
+
+    def _sample(self, n: int) -> np.ndarray:
+        self._require_open()
+        vectors = np.array([item.vector for item in self._by_id.values()], np.float32)
+        return vectors[np.sort(np.random.default_rng(0).permutation(len(vectors))[:n])]
+
+    def _reindex(self, hasher: posh.Hasher, options: Mapping[str, Any]) -> None:
+        self._hasher, self._features = copy.deepcopy(hasher), hasher.n_features_in_
+        for name, value in options.items():
+            if name != "scoring":
+                raise TypeError(f"the reference knows the option scoring only, got {name!r}")
+            self._scoring = value
+
+    def compact(self) -> Self:
+        self._require_open()
+        return self
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ValueError("expected an open collection, got a closed one: open it again")
+
+    @staticmethod
+    def _passes(tree: Filter | None, item: Item) -> bool:
+        return tree is None or passes(tree, item.payload)

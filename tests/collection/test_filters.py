@@ -1,0 +1,97 @@
+"""The language of filters: what passes, and what is no filter."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from posh.collection.filters import All, AnyOf, Not, OneOf, Range, parse, passes
+from tests.collection import strategies
+
+PAYLOAD = {"n": 3, "x": 2.5, "s": "straße", "yes": True, "none": None, "list": [3], "object": {"n": 3}, "": 0}
+
+
+@pytest.mark.parametrize(
+    ("filter_", "expected"),
+    [
+        ({}, True),
+        ({"n": 3}, True),
+        ({"n": 3.0}, True),
+        ({"n": "3"}, False),
+        ({"n": True}, False),
+        ({"yes": 1}, False),
+        ({"yes": True}, True),
+        ({"none": None}, True),
+        ({"missing": None}, False),
+        ({"not": {"missing": None}}, True),
+        ({"list": 3}, False),
+        ({"object": 3}, False),
+        ({"": 0}, True),
+        ({"n": {"in": [1, "3", 3.0]}}, True),
+        ({"n": {"in": []}}, False),
+        ({"x": {"gt": 2, "lt": 3}}, True),
+        ({"x": {"gte": 2.5, "lte": 2.5}}, True),
+        ({"x": {"gt": 2.5}}, False),
+        ({"s": {"gt": "strassz"}}, True),
+        ({"s": {"gt": 0}}, False),
+        ({"yes": {"gte": 0}}, False),
+        ({"and": []}, True),
+        ({"or": []}, False),
+        ({"or": [{"n": 4}, {"x": {"lt": 3}}]}, True),
+        ({"n": 3, "x": 2}, False),
+        ({"not": {"and": [{"n": 3}, {"x": 2}]}}, True),
+    ],
+)
+def test_what_passes(filter_, expected):
+    assert passes(parse(filter_), PAYLOAD) is expected
+
+
+@pytest.mark.parametrize(
+    ("filter_", "message"),
+    [
+        ([], r"expected filter to be an object like .*, got \[\]"),
+        ({1: 2}, "expected the fields in filter to be strings, got 1"),
+        ({"a": [1]}, "expected filter.a to be a string, a number, true, false or null"),
+        ({"a": {}}, "expected at least one of eq, in, gt, gte, lt, lte in filter.a, got none"),
+        ({"a": {"like": "b"}}, "expected one of eq, in, gt, gte, lt, lte in filter.a, got 'like'"),
+        ({"a": {"in": 3}}, "expected 'in' in filter.a.in to be a list, got 3"),
+        ({"a": {"gt": None}}, "expected filter.a.gt to be a number or a string, got None"),
+        ({"and": {"a": 1}}, "expected 'and' in filter to be a list"),
+        ({"or": [{"a": 1}, 3]}, r"expected filter.or\[1\] to be an object"),
+        ({"a": float("nan")}, "expected filter.a to be finite, got nan: use null"),
+        ({"a": 2**64}, "at most 64 bits, got 18446744073709551616: use a string"),
+        ({"a": "\ud800"}, "expected filter.a to be valid Unicode"),
+        ({"a": {"in": list(range(1001))}}, "at most 1000 values and bounds, got 1001: use ranges"),
+    ],
+)
+def test_what_is_no_filter(filter_, message):
+    with pytest.raises(ValueError, match=message):
+        parse(filter_)
+
+
+def test_a_filter_has_a_bottom():
+    deep: dict = {"a": 1}
+    for _ in range(20):
+        deep = {"not": deep}
+    with pytest.raises(ValueError, match="at most 16 levels, got more: make it flatter"):
+        parse(deep)
+
+
+@given(strategies.filters, strategies.payloads)
+def test_combinations_are_those_of_logic(source, payload):
+    tree = parse(source)
+    result = passes(tree, payload)
+    assert passes(Not(tree), payload) is not result
+    assert passes(All((tree, tree)), payload) is result
+    assert passes(AnyOf((tree, Not(tree))), payload)
+    assert not passes(All((tree, Not(tree))), payload)
+
+
+@given(strategies.payloads)
+def test_a_payload_passes_its_own_values(payload):
+    for field, value in payload.items():
+        scalar = value is None or isinstance(value, bool | int | float | str)
+        assert passes(OneOf(field, (value,) if scalar else (3,)), payload) is scalar
+        if scalar and not isinstance(value, bool) and value is not None:
+            assert passes(Range(field, "gte", value), payload)
+            assert not passes(Range(field, "lt", value), payload)
