@@ -8,7 +8,10 @@
         ├── DataUnavailableError    (OSError)      a data set cannot be had here and now
         ├── MissingExtraError       (ImportError)  an optional dependency is not installed
         ├── LeakError               (ValueError)   data would tell an experiment what it must not know
-        └── OtherParametersError    (ValueError)   recorded results are of another experiment
+        ├── OtherParametersError    (ValueError)   recorded results are of another experiment
+        ├── UnknownCollectionError  (LookupError)  a service has no collection of this name
+        ├── CollectionExistsError   (ValueError)   a service has a collection of this name already
+        └── ServiceError            (OSError)      a service cannot be reached, or cannot answer now
 
 Wrong arguments raise plain ``ValueError`` or ``TypeError``; using a hasher before ``fit`` raises
 scikit-learn's ``NotFittedError``.
@@ -17,7 +20,8 @@ scikit-learn's ``NotFittedError``.
 from __future__ import annotations
 
 __all__ = ["DataUnavailableError", "FormatError", "MissingExtraError", "PoshError"]
-__all__ += ["LeakError", "OtherParametersError"]
+__all__ += ["CollectionExistsError", "LeakError", "OtherParametersError", "ServiceError"]
+__all__ += ["UnknownCollectionError"]
 
 
 class PoshError(Exception):
@@ -45,3 +49,15 @@ class LeakError(PoshError, ValueError):
 
 class OtherParametersError(PoshError, ValueError):
     """A recorded result is of the same unit, but of other parameters or data than now."""
+
+
+class UnknownCollectionError(PoshError, LookupError):
+    """A service has no collection of this name."""
+
+
+class CollectionExistsError(PoshError, ValueError):
+    """A service has a collection of this name already."""
+
+
+class ServiceError(PoshError, OSError):
+    """A service cannot be reached, refuses the token, is too busy, or failed."""

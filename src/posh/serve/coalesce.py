@@ -1,0 +1,156 @@
+"""Searches that arrive while a collection is busy are run as one batch, so that many clients get batch speed.
+
+Nothing waits for company: a search that finds the collection idle is run at once. The next batch is whatever
+came in the meantime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from posh.collection.base import Matches
+from posh.preprocess import Float32
+from posh.serve.limits import Limits
+from posh.serve.problems import ProblemError
+
+__all__ = ["Coalescer", "Options"]
+
+Run = Callable[..., Matches]
+
+
+class Alive(Protocol):
+    """Whether somebody still waits for the answer."""
+
+    def __call__(self) -> bool:
+        """Look, without waiting."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the searches of one batch have in common; ``key`` stands for the filter."""
+
+    k: int
+    filter: dict[str, Any] | None = field(compare=False)
+    key: Hashable
+    scoring: str | None
+    oversample: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    vectors: Float32
+    options: Options
+    alive: Alive
+    result: asyncio.Future[Matches]
+
+
+class Coalescer:
+    """Runs the searches of one collection, one batch after the other, in a thread of ``executor``.
+
+    ``run`` is the collection's ``search``; ``observe`` is told the size of every batch. The methods belong to
+    the event loop's thread.
+    """
+
+    def __init__(self, run: Run, executor: Executor, limits: Limits, observe: Callable[[int], None]) -> None:
+        self._run, self._executor, self._limits, self._observe = run, executor, limits, observe
+        self._queue: deque[_Waiting] = deque()
+        self._n_waiting = 0
+        self._busy = False
+
+    async def search(self, vectors: Float32, options: Options, alive: Alive) -> Matches:
+        """Search for vectors (m, d) that the collection would accept."""
+        if self._n_waiting + len(vectors) > self._limits.waiting:
+            raise ProblemError(
+                503,
+                "busy",
+                f"expected at most {self._limits.waiting} waiting queries, got more: try again later",
+                {"retry-after": "1"},
+            )
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(vectors, options, alive, loop.create_future())
+        self._queue.append(waiting)
+        self._n_waiting += len(vectors)
+        if not self._busy:
+            self._busy = True
+            loop.call_soon(self._next, loop)  # after the requests that are in the same breath
+        return await waiting.result
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        batch = self._take()
+        self._busy = bool(batch)
+        if batch:
+            self._observe(sum(len(one.vectors) for one in batch))
+            work = loop.run_in_executor(self._executor, self._search, batch)
+            work.add_done_callback(lambda done: self._done(loop, batch, done))
+
+    def _take(self) -> list[_Waiting]:
+        """The next batch, without those that nobody waits for any more."""
+        batch: list[_Waiting] = []
+        room = self._limits.batch
+        while self._queue and (not batch or len(self._queue[0].vectors) <= room):
+            one = self._queue.popleft()
+            self._n_waiting -= len(one.vectors)
+            if one.result.done() or not one.alive():
+                if not one.result.done():
+                    one.result.set_exception(ProblemError(499, "gone", "nobody waits for this answer"))
+                continue
+            batch.append(one)
+            room -= len(one.vectors)
+        return batch
+
+    def _done(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        batch: list[_Waiting],
+        work: asyncio.Future[list[Matches | BaseException]],
+    ) -> None:
+        self._next(loop)  # first, so that the kernel works while answers are written
+        failed = work.exception()
+        outcomes = [failed] * len(batch) if failed is not None else work.result()
+        for one, outcome in zip(batch, outcomes, strict=True):
+            if one.result.done():
+                continue
+            if isinstance(outcome, BaseException):
+                one.result.set_exception(outcome)
+            else:
+                one.result.set_result(outcome)
+
+    def _search(self, batch: list[_Waiting]) -> list[Matches | BaseException]:
+        """In a thread: one search per group of equal options, results in the order of the batch."""
+        groups: dict[Options, list[int]] = {}
+        for i, one in enumerate(batch):
+            groups.setdefault(one.options, []).append(i)
+        outcomes: dict[int, Matches | BaseException] = {}
+        for options, members in groups.items():
+            parts = [batch[i].vectors for i in members]
+            outcomes.update(zip(members, self._search_group(options, parts), strict=True))
+        return [outcomes[i] for i in range(len(batch))]
+
+    def _search_group(self, options: Options, parts: list[Float32]) -> list[Matches | BaseException]:
+        try:
+            found = self._run_one(options, np.concatenate(parts) if len(parts) > 1 else parts[0])
+        except Exception as error:
+            if len(parts) == 1:
+                return [error]
+            return [self._search_group(options, [part])[0] for part in parts]  # nobody pays for a neighbour
+        ends = np.cumsum([len(part) for part in parts])
+        return [
+            Matches(found.ids[end - len(part) : end], found.scores[end - len(part) : end], found.kind)
+            for part, end in zip(parts, ends, strict=True)
+        ]
+
+    def _run_one(self, options: Options, vectors: Float32) -> Matches:
+        return self._run(
+            vectors,
+            options.k,
+            filter=options.filter,
+            scoring=options.scoring,
+            oversample=options.oversample,
+        )

@@ -1,0 +1,116 @@
+"""What every request passes: who may ask, headers of every answer, counting. Plain ASGI, on every path."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Collection
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from posh.serve.metrics import Metrics
+from posh.serve.problems import ProblemError, internal
+
+__all__ = ["Gate", "header", "send_problem"]
+
+_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
+_NOT_STORED = [*_HEADERS, (b"cache-control", b"no-store")]
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+class Gate:
+    """Wraps an application.
+
+    With a token, ``/v1`` and ``/metrics`` need it. Without one only this machine can ask, and the gate keeps
+    web pages of other sites from doing so through a browser: other names that point to this machine, and
+    requests from another origin, are refused.
+    """
+
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, token: str | None, hosts: Collection[str] = LOOPBACK
+    ) -> None:
+        self._app, self._metrics = app, metrics
+        self._token = None if token is None else token.encode()
+        self._hosts = frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 0
+        added = _NOT_STORED if _is_protected(scope["path"]) else _HEADERS
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        try:
+            self._admit(scope)
+            await self._app(scope, receive, observed)
+        except ProblemError as problem:
+            await send_problem(problem, observed)
+        except Exception as error:
+            if status:
+                raise
+            await send_problem(internal(error), observed)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            self._metrics.observe(route, scope["method"], status, time.perf_counter() - start)
+
+    def _admit(self, scope: Scope) -> None:
+        if self._token is None:
+            self._refuse_other_sites(scope)
+        elif _is_protected(scope["path"]):
+            self._require_token(scope, self._token)
+
+    def _require_token(self, scope: Scope, token: bytes) -> None:
+        scheme, _, given = (header(scope, b"authorization") or b"").partition(b" ")
+        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), token):
+            return
+        got = "another one" if given else "none"
+        raise ProblemError(
+            401,
+            "unauthorized",
+            f"expected the service's token, got {got}: send the header 'Authorization: Bearer TOKEN'",
+            {"www-authenticate": 'Bearer realm="posh"'},
+        )
+
+    def _refuse_other_sites(self, scope: Scope) -> None:
+        host = (header(scope, b"host") or b"").decode("latin-1").lower()
+        if host.removesuffix(f":{host.rpartition(':')[2]}") not in self._hosts and host not in self._hosts:
+            raise ProblemError(
+                403,
+                "forbidden",
+                f"expected a request to {' or '.join(sorted(self._hosts))}, got one to {host!r:.80}: "
+                "use a token to serve other names",
+            )
+        origin = header(scope, b"origin")
+        if origin is not None and origin.partition(b"://")[2].decode("latin-1").lower() != host:
+            raise ProblemError(
+                403, "forbidden", "expected a request from this service's own page, got another"
+            )
+
+
+def _is_protected(path: str) -> bool:
+    return path.startswith("/v1/") or path == "/metrics" or path == "/v1"
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first value of a header, whose name is in lower case."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return bytes(value)
+    return None
+
+
+async def send_problem(problem: ProblemError, send: Send) -> None:
+    """Answer with a problem."""
+    body = problem.body()
+    headers = [(key.encode(), value.encode()) for key, value in problem.headers.items()]
+    headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

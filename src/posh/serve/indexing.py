@@ -1,0 +1,111 @@
+"""Fitting and reindexing: one at a time for each collection."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from posh import hashers
+from posh.collection.base import BaseCollection
+from posh.errors import FormatError
+from posh.hashers.base import Hasher
+from posh.serve.limits import Limits
+from posh.serve.problems import ProblemError, problem_of
+
+__all__ = ["METHODS", "Indexing", "make_hasher", "read_hasher"]
+
+METHODS: dict[str, type[Hasher[Any]]] = {
+    name: value
+    for name, value in vars(hashers).items()
+    if isinstance(value, type) and issubclass(value, Hasher) and not inspect.isabstract(value)
+}
+_log = logging.getLogger("posh.serve")
+
+
+def make_hasher(method: str, params: dict[str, Any], limits: Limits) -> Hasher[Any]:
+    """An unfitted hasher, by the name of its class.
+
+    >>> make_hasher("POSH", {"n_bits": 256, "n_active": 16}, Limits())
+    POSH(n_active=16, n_bits=256)
+    """
+    if method not in METHODS:
+        raise ValueError(f"expected method to be one of {', '.join(METHODS)}, got {method!r:.80}")
+    known = METHODS[method]().get_params()
+    unknown = params.keys() - known.keys()
+    if unknown:
+        raise ValueError(f"expected params among {', '.join(sorted(known))}, got {min(unknown)!r:.80}")
+    return _within(METHODS[method](**params), limits)
+
+
+def read_hasher(content: bytes, limits: Limits) -> Hasher[Any]:
+    """The fitted hasher of a model file."""
+    try:
+        return _within(Hasher.from_bytes(content, "the hasher"), limits)
+    except FormatError as error:
+        raise ProblemError(422, "not-a-hasher", str(error)) from None
+
+
+def _within(hasher: Hasher[Any], limits: Limits) -> Hasher[Any]:
+    if isinstance(hasher.n_bits, int) and hasher.n_bits > limits.n_bits:
+        raise ValueError(f"expected n_bits of at most {limits.n_bits} in this service, got {hasher.n_bits}")
+    return hasher
+
+
+class Indexing:
+    """What is going on with the index of one collection."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self.message: str | None = None
+
+    @property
+    def state(self) -> str:
+        """``"idle"``, ``"running"`` or ``"failed"``."""
+        if self._lock.locked():
+            return "running"
+        return "idle" if self.message is None else "failed"
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep others from indexing, or say that somebody does."""
+        self._begin()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def fit(self, collection: BaseCollection, hasher: Hasher[Any], options: dict[str, Any]) -> None:
+        """Fit and reindex in the background; what goes wrong is told by :attr:`message`."""
+        self._begin()
+        work = threading.Thread(
+            target=self._work, args=(lambda: collection.fit(hasher, **options),), name="posh-fit", daemon=True
+        )
+        work.start()
+
+    def _begin(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise ProblemError(
+                409,
+                "indexing",
+                f"expected {self._name!r} not to be indexed at present, but it is: try again when it is done",
+                {"retry-after": "1"},
+            )
+        self.message = None
+
+    def _work(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:
+            self.message = problem_of(error).detail
+            _log.warning("fitting %s failed: %s", self._name, self.message)
+        finally:
+            self._lock.release()
+
+    def stop(self, seconds: float) -> None:
+        """Wait for what runs, but not for ever: the index then stays as it is."""
+        self._lock.acquire(timeout=seconds)

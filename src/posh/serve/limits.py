@@ -1,0 +1,49 @@
+"""What one request may ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Limits"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds that keep one client from taking the whole machine; all of them are in the OpenAPI description.
+
+    >>> Limits(k=100).k
+    100
+    """
+
+    body_bytes: int = 64 << 20
+    """Bytes of a request."""
+    body_values: int = 4_000_000
+    """Values in the JSON of a request; packed vectors count as one."""
+    answer_bytes: int = 64 << 20
+    """Bytes of payloads, vectors and codes in an answer."""
+    bytes_in_work: int = 256 << 20
+    """Bytes of all requests that are being received or worked on."""
+    body_seconds: float = 60.0
+    """Time in which the bytes of a request must arrive."""
+    items: int = 10_000
+    """Items in one upsert, delete, get or page of items."""
+    queries: int = 1_000
+    """Queries in one search."""
+    k: int = 1_000
+    """Hits of one query."""
+    hits: int = 100_000
+    """Hits of one search: queries times k."""
+    oversample: float = 100.0
+    """Candidates per hit."""
+    n_features: int = 8_192
+    """Columns of a vector."""
+    n_bits: int = 16_384
+    """Bits of a code of a hasher that is fitted here."""
+    sample: int = 100_000
+    """Vectors in a sample."""
+    collections: int = 1_000
+    """Collections in the folder."""
+    waiting: int = 4_096
+    """Queries that wait for a collection, and other requests that wait for a thread."""
+    batch: int = 1_024
+    """Queries that are searched in one go."""

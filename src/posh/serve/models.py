@@ -1,0 +1,181 @@
+"""The bodies of requests.
+
+These models parse them from bytes and describe them in OpenAPI. ``bounded`` names the bound of
+:class:`posh.serve.limits.Limits` that a field keeps.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = [
+    "Body",
+    "Count",
+    "Create",
+    "Delete",
+    "Fit",
+    "Get",
+    "Include",
+    "IndexOptions",
+    "Items",
+    "Metadata",
+    "Packed",
+]
+__all__ += ["Sample", "Search", "Upsert", "Vectors"]
+
+Id = Annotated[int, Field(ge=-(2**63), lt=2**63)] | Annotated[str, Field(min_length=1, max_length=512)]
+Row = Annotated[list[float], Field(fail_fast=True)]
+Include = list[Literal["payload", "vector", "code"]]
+FILTER = {"label": {"in": [3, 5]}, "price": {"gte": 10, "lt": 20}}
+
+
+def bounded(name: str, **options: Any) -> Any:
+    """A field whose value or length is bounded by a limit."""
+    return Field(json_schema_extra={"x-limit": name}, **options)
+
+
+class Body(BaseModel):
+    """What all bodies of requests share: no unknown fields, no conversions, no NaN."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    limited: ClassVar[tuple[tuple[str, str], ...]] = ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        extras = {name: field.json_schema_extra for name, field in cls.model_fields.items()}
+        cls.limited = tuple(
+            (name, str(extra["x-limit"]))
+            for name, extra in extras.items()
+            if isinstance(extra, dict) and "x-limit" in extra
+        )
+
+
+def example(value: dict[str, Any]) -> ConfigDict:
+    """The settings of a body with an example."""
+    return ConfigDict(json_schema_extra={"examples": [value]})
+
+
+class Packed(Body):
+    """Vectors as bytes: base64 of little-endian float32, row by row."""
+
+    model_config = example({"shape": [1, 2], "float32": "AACAPwAAAEA="})
+    shape: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
+    float32: str = Field(json_schema_extra={"contentEncoding": "base64"})
+
+
+Vectors = Annotated[
+    Annotated[list[Row], Field(fail_fast=True)] | Packed,
+    Field(union_mode="left_to_right", description="Rows of numbers, or packed."),
+]
+Ids = Annotated[list[Id], Field(fail_fast=True)]
+Payloads = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
+
+
+class IndexOptions(Body):
+    """How codes are searched; see the documentation of ``posh.Index``. What is not given keeps its value."""
+
+    model_config = example({"refine": "vectors", "oversample": 4.0})
+    structure: Literal["exact", "ivf"] | None = None
+    scoring: Literal["overlap", "asymmetric"] | None = None
+    refine: Literal["decoder", "sbiht", "vectors", "cosine"] | None = None
+    document_active: int | None = Field(None, ge=1)
+    query_active: int | None = Field(None, ge=1)
+    n_lists: int | None = Field(None, ge=1, le=65_536)
+    n_probe: int | None = Field(None, ge=1)
+    oversample: float | None = bounded("oversample", default=None, ge=1)
+    random_state: int | None = Field(None, ge=0)
+
+
+class Create(Body):
+    """A new collection."""
+
+    model_config = example({"metadata": {"title": "digits"}})
+    n_features: int | None = bounded("n_features", default=None, ge=1, description="Columns of its vectors.")
+    metadata: dict[str, Any] = Field({}, description="A small object that is kept with the collection.")
+
+
+class Upsert(Body):
+    """Items to write, replacing those that have the same ids."""
+
+    model_config = example(
+        {"ids": [1, "b"], "vectors": [[0.1, 0.2], [0.3, 0.4]], "payloads": [{"label": 3}, {}]}
+    )
+    ids: Ids = bounded("items")
+    vectors: Vectors = bounded("items")
+    payloads: Payloads | None = bounded("items", default=None)
+
+
+class Delete(Body):
+    """Ids of items to delete; those that are not there are ignored."""
+
+    model_config = example({"ids": [1, "b"]})
+    ids: Ids = bounded("items")
+
+
+class Get(Body):
+    """Ids of items to get."""
+
+    model_config = example({"ids": [1, "b"], "include": ["payload", "code"]})
+    ids: Ids = bounded("items")
+    include: Include = ["payload"]
+
+
+class Items(Body):
+    """A page of items, in the order of writing."""
+
+    model_config = example({"filter": FILTER, "limit": 20, "include": ["payload"]})
+    filter: dict[str, Any] | None = None
+    after: Id | None = Field(None, description="Begin after the item with this id.")
+    limit: int = bounded("items", default=100, ge=1)
+    include: Include = ["payload"]
+
+
+class Count(Body):
+    """Which items to count."""
+
+    model_config = example({"filter": FILTER})
+    filter: dict[str, Any] | None = None
+
+
+class Search(Body):
+    """Queries, as vectors or as ids of stored items, which are then left out of their own hits."""
+
+    model_config = example({"vectors": [[0.1, 0.2]], "k": 10, "filter": {"label": 3}})
+    vectors: Vectors | None = bounded("queries", default=None)
+    ids: Ids | None = bounded("queries", default=None)
+    k: int = bounded("k", default=10, ge=1)
+    filter: dict[str, Any] | None = None
+    scoring: Literal["overlap", "asymmetric"] | None = Field(None, description="By default the collection's.")
+    oversample: float | None = bounded("oversample", default=None, ge=1)
+    include: Include = ["payload"]
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.vectors is None) == (self.ids is None):
+            raise ValueError("expected either vectors or ids")
+        return self
+
+
+class Fit(Body):
+    """A method and its parameters, as in Python."""
+
+    model_config = example({"method": "POSH", "params": {"n_bits": 1024, "n_active": 32, "random_state": 0}})
+    method: str
+    params: dict[str, int | float | str | bool | None] = {}
+    index: IndexOptions = Field(default_factory=lambda: IndexOptions.model_validate({}))
+
+
+class Sample(Body):
+    """How many vectors to draw."""
+
+    model_config = example({"n": 1000})
+    n: int = bounded("sample", ge=0)
+
+
+class Metadata(Body):
+    """The metadata that replaces the present one."""
+
+    model_config = example({"metadata": {"title": "digits"}})
+    metadata: dict[str, Any]

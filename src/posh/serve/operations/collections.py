@@ -1,0 +1,94 @@
+"""The service itself, and its collections."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posh.hashers.base import Hasher, SparseHasher
+from posh.serve import models
+from posh.serve.metrics import CONTENT_TYPE
+from posh.serve.operations.base import Operations, answer
+from posh.serve.shelf import Served
+
+__all__ = ["CollectionOperations"]
+
+
+class CollectionOperations(Operations):
+    """Health, metrics, and making, describing and dropping collections."""
+
+    async def health(self, request: Request) -> Response:
+        """Whether the service is up."""
+        return answer({"status": "ok", "version": version("posh-ann"), "collections": len(self._shelf)})
+
+    async def metrics(self, request: Request) -> Response:
+        """Counters in the text format of Prometheus."""
+
+        def text() -> bytes:
+            return self._shelf.metrics.text({one.name: one.collection.count() for one in self._shelf.all()})
+
+        return Response(await self._shelf.work(text), media_type=CONTENT_TYPE)
+
+    async def list_collections(self, request: Request) -> Response:
+        """All collections."""
+        infos = await self._shelf.work(lambda: [self._info(served) for served in self._shelf.all()])
+        return answer({"collections": infos})
+
+    async def create_collection(self, request: Request) -> Response:
+        """Make a collection."""
+        body = await self._reader.parse(request, models.Create)
+        served = await self._shelf.work(
+            self._shelf.create, request.path_params["name"], body.n_features, body.metadata
+        )
+        return answer(await self._shelf.work(self._info, served), 201)
+
+    async def get_collection(self, request: Request) -> Response:
+        """What a collection is."""
+        return answer(await self._shelf.work(self._info, self._served(request)))
+
+    async def drop_collection(self, request: Request) -> Response:
+        """Delete a collection for ever."""
+        await self._shelf.work(self._shelf.drop, request.path_params["name"])
+        return Response(status_code=204)
+
+    async def set_metadata(self, request: Request) -> Response:
+        """Replace the metadata of a collection."""
+        served, body = self._served(request), await self._reader.parse(request, models.Metadata)
+        await self._shelf.work(served.collection.set_metadata, body.metadata)
+        return Response(status_code=204)
+
+    async def compact(self, request: Request) -> Response:
+        """Give back the room of what was deleted or replaced."""
+        await self._shelf.work(self._served(request).collection.compact)
+        return Response(status_code=204)
+
+    def _info(self, served: Served) -> dict[str, Any]:
+        collection = served.collection
+        sizes = self._shelf.engine.sizes(served.name, collection)
+        return {
+            "name": served.name,
+            "count": collection.count(),
+            "n_features": collection.n_features,
+            "hasher": None if collection.hasher is None else _hasher_info(collection.hasher),
+            "index": {},
+            "metadata": collection.metadata,
+            "memory_bytes": sizes.memory,
+            "disk_bytes": sizes.disk,
+            "indexing": {"state": served.indexing.state, "message": served.indexing.message},
+        }
+
+
+def _hasher_info(hasher: Hasher[Any]) -> dict[str, Any]:
+    params = hasher.get_params(deep=False)
+    return {
+        "method": type(hasher).__name__,
+        "n_bits": hasher.n_bits,
+        "n_active": hasher.n_active if isinstance(hasher, SparseHasher) else None,
+        "params": {
+            key: value if isinstance(value, int | float | str | None) else str(value)
+            for key, value in params.items()
+        },
+    }

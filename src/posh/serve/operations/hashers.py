@@ -1,0 +1,57 @@
+"""Fitting, bringing and taking hashers."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posh.serve import models
+from posh.serve.indexing import make_hasher, read_hasher
+from posh.serve.operations.base import Operations, answer
+from posh.serve.problems import NO_HASHER, ProblemError
+from posh.serve.vectors import pack
+
+__all__ = ["HasherOperations"]
+
+
+class HasherOperations(Operations):
+    """The hasher of a collection."""
+
+    async def fit(self, request: Request) -> Response:
+        """Fit a hasher on a sample of the stored vectors, in the background; then search by its codes.
+
+        How it went is told by ``indexing`` of the collection.
+        """
+        served, body = self._served(request), await self._reader.parse(request, models.Fit)
+        hasher = make_hasher(body.method, body.params, self._limits)
+        served.indexing.fit(served.collection, hasher, body.index.model_dump(exclude_unset=True))
+        return answer({"state": served.indexing.state, "message": None}, 202)
+
+    async def get_hasher(self, request: Request) -> Response:
+        """The hasher, as a model file."""
+        hasher = self._served(request).collection.hasher
+        if hasher is None:
+            raise ProblemError(404, "no-hasher", NO_HASHER)
+        return Response(await self._shelf.work(hasher.to_bytes), media_type="application/octet-stream")
+
+    async def put_hasher(self, request: Request) -> Response:
+        """Search by the codes of this hasher, a model file, from now on; the answer comes when that is so.
+
+        The query parameter ``index`` may hold index options as JSON.
+        """
+        served = self._served(request)
+        options = models.IndexOptions.model_validate_json(request.query_params.get("index", "{}"))
+        content = await self._reader.read_bytes(request)
+
+        def reindex() -> None:
+            hasher = read_hasher(content, self._limits)
+            with served.indexing.exclusive():
+                served.collection.reindex(hasher, **options.model_dump(exclude_unset=True))
+
+        await self._shelf.work(reindex)
+        return Response(status_code=204)
+
+    async def sample(self, request: Request) -> Response:
+        """Stored vectors, drawn at random, but alike for the same items."""
+        served, body = self._served(request), await self._reader.parse(request, models.Sample)
+        return answer(pack(await self._shelf.work(served.collection._sample, body.n)))

@@ -1,0 +1,57 @@
+"""Writing, deleting, getting and browsing items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posh.serve import models
+from posh.serve.operations.base import Operations, answer
+
+__all__ = ["ItemOperations"]
+
+
+class ItemOperations(Operations):
+    """The items of a collection."""
+
+    async def upsert(self, request: Request) -> Response:
+        """Write items, all or none; they are safe when the answer comes."""
+        served, body = self._served(request), await self._reader.parse(request, models.Upsert)
+        vectors = self._vectors(body.vectors)
+        await self._shelf.work(served.collection.upsert, body.ids, vectors, body.payloads)
+        return answer({"upserted": len(body.ids)})
+
+    async def delete(self, request: Request) -> Response:
+        """Delete items."""
+        served, body = self._served(request), await self._reader.parse(request, models.Delete)
+        return answer({"deleted": await self._shelf.work(served.collection.delete, body.ids)})
+
+    async def get(self, request: Request) -> Response:
+        """Items by id."""
+        served, body = self._served(request), await self._reader.parse(request, models.Get)
+
+        def found() -> list[dict[str, Any] | None]:
+            there = self._writer(served, body.include).by_id(list(dict.fromkeys(body.ids)))
+            return [{"id": one, **there[one].fields} if one in there else None for one in body.ids]
+
+        return answer({"items": await self._shelf.work(found)})
+
+    async def items(self, request: Request) -> Response:
+        """A page of items, in the order of writing."""
+        served, body = self._served(request), await self._reader.parse(request, models.Items)
+
+        def page() -> dict[str, Any]:
+            more = served.collection.items(body.filter, after=body.after, limit=body.limit + 1)
+            found, complete = self._writer(served, body.include).page(more)
+            last = complete and len(found) <= body.limit
+            found = found[: body.limit]
+            return {"items": found, "next": None if last else found[-1]["id"]}
+
+        return answer(await self._shelf.work(page))
+
+    async def count(self, request: Request) -> Response:
+        """How many items there are, or pass a filter."""
+        served, body = self._served(request), await self._reader.parse(request, models.Count)
+        return answer({"count": await self._shelf.work(served.collection.count, body.filter)})

@@ -1,0 +1,129 @@
+"""Reading requests: bounded while they arrive, then parsed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope
+
+from posh.serve.gate import header
+from posh.serve.limits import Limits
+from posh.serve.models import Body, Packed
+from posh.serve.problems import ProblemError
+
+__all__ = ["Reader", "is_gone"]
+
+B = TypeVar("B", bound=Body)
+_NEW_BODY_BYTES = 1 << 20  # below this, values need not be counted
+
+
+class Reader:
+    """Reads the bodies of requests within the limits, of one request and of all together."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._in_work = 0
+
+    async def parse(self, request: Request, model: type[B]) -> B:
+        """The body of a request as a checked object."""
+        if (header(request.scope, b"content-type") or b"").partition(b";")[
+            0
+        ].strip().lower() != b"application/json":
+            raise _other_type("application/json", request.scope)
+        body = await self.read(request)
+        if len(body) > _NEW_BODY_BYTES:
+            values = body.count(b",")
+            if values > self._limits.body_values:
+                raise _too_large(f"{self._limits.body_values} values in JSON", "pack vectors as base64")
+        parsed = model.model_validate_json(body)
+        self._check_limits(parsed)
+        return parsed
+
+    async def read_bytes(self, request: Request) -> bytes:
+        """The body of a request that is a file."""
+        if header(request.scope, b"content-type") != b"application/octet-stream":
+            raise _other_type("application/octet-stream", request.scope)
+        return await self.read(request)
+
+    async def read(self, request: Request) -> bytes:
+        """The bytes of a body."""
+        announced = header(request.scope, b"content-length") or b"0"
+        if not announced.isdigit() or int(announced) > self._limits.body_bytes:
+            raise self._too_many_bytes()
+        message = await request.receive()
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            return self._bounded(message.get("body", b""))
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                return await self._rest(message, request.receive)
+        except TimeoutError:
+            raise ProblemError(
+                408,
+                "too-slow",
+                f"expected the body within {self._limits.body_seconds:g} s, got a part of it",
+                {"connection": "close"},
+            ) from None
+
+    async def _rest(self, message: Message, receive: Receive) -> bytes:
+        parts: list[bytes] = []
+        n_bytes = 0
+        while True:
+            if message["type"] == "http.disconnect":
+                raise ProblemError(400, "not-json", "expected a complete body, got a part of it")
+            parts.append(message.get("body", b""))
+            n_bytes += len(parts[-1])
+            if n_bytes > self._limits.body_bytes:
+                raise self._too_many_bytes()
+            if not message.get("more_body", False):
+                return b"".join(parts)
+            message = await receive()
+
+    def _bounded(self, body: bytes) -> bytes:
+        if len(body) > self._limits.body_bytes:
+            raise self._too_many_bytes()
+        return body
+
+    def _too_many_bytes(self) -> ProblemError:
+        return _too_large(f"{self._limits.body_bytes} bytes", "send less at once")
+
+    def _check_limits(self, body: Body) -> None:
+        for name, limit in body.limited:
+            value = getattr(body, name)
+            if value is None:
+                continue
+            most = getattr(self._limits, limit)
+            size = (
+                value.shape[0]
+                if isinstance(value, Packed)
+                else value
+                if isinstance(value, int | float)
+                else len(value)
+            )
+            if size > most:
+                raise ValueError(f"expected at most {most:,} for {name}, got {size:,}: ask for less at once")
+
+
+def _too_large(bound: str, remedy: str) -> ProblemError:
+    return ProblemError(
+        413, "too-large", f"expected a body of at most {bound}, got more: {remedy}", {"connection": "close"}
+    )
+
+
+def _other_type(expected: str, scope: Scope) -> ProblemError:
+    got = (header(scope, b"content-type") or b"none").decode("latin-1")
+    return ProblemError(
+        415, "unsupported-media-type", f"expected the header 'Content-Type: {expected}', got {got!r:.80}"
+    )
+
+
+def is_gone(receive: Receive) -> bool:
+    """Whether a client whose body was read has hung up: one look at what ``receive`` has, no waiting."""
+    look = receive()
+    try:
+        look.send(None)  # type: ignore[attr-defined]
+    except StopIteration as done:
+        return bool(done.value["type"] == "http.disconnect")
+    look.close()  # type: ignore[attr-defined]
+    return False

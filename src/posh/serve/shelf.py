@@ -1,0 +1,155 @@
+"""The collections that are served, and the threads that work for them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from posh.collection.base import BaseCollection
+from posh.errors import CollectionExistsError, UnknownCollectionError
+from posh.serve.coalesce import Coalescer
+from posh.serve.indexing import Indexing
+from posh.serve.limits import Limits
+from posh.serve.metrics import Metrics
+from posh.serve.problems import ProblemError
+
+__all__ = ["Engine", "Served", "Shelf", "Sizes"]
+
+_PATIENCE = 10.0  # seconds for a fit that runs when the service stops
+NAME = re.compile("[a-z0-9][a-z0-9_-]{0,63}")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Sizes(NamedTuple):
+    """Bytes that a collection takes, where an engine knows."""
+
+    memory: int | None
+    disk: int | None
+
+
+class Engine(ABC):
+    """Where collections come from; names are checked before an engine sees them."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """The names of all collections."""
+
+    @abstractmethod
+    def open(self, name: str) -> BaseCollection:
+        """Open a collection."""
+
+    @abstractmethod
+    def create(self, name: str, n_features: int | None, metadata: dict[str, Any]) -> BaseCollection:
+        """Make a new collection, and open it."""
+
+    @abstractmethod
+    def drop(self, name: str) -> None:
+        """Delete a closed collection for ever."""
+
+    @abstractmethod
+    def sizes(self, name: str, collection: BaseCollection) -> Sizes:
+        """What a collection takes."""
+
+
+class Served:
+    """A collection and what goes on with it."""
+
+    def __init__(self, name: str, collection: BaseCollection, shelf: Shelf) -> None:
+        self.name, self.collection = name, collection
+        self.indexing = Indexing(name)
+        self.coalescer = Coalescer(
+            collection.search, shelf.searchers, shelf.limits, shelf.metrics.batch_size.labels(name).observe
+        )
+
+
+class Shelf:
+    """All collections of an engine, opened. Searches have threads of their own."""
+
+    def __init__(self, engine: Engine, limits: Limits, metrics: Metrics) -> None:
+        self.engine, self.limits, self.metrics = engine, limits, metrics
+        self.searchers = ThreadPoolExecutor(2, "posh-search")
+        self._workers = ThreadPoolExecutor(4, "posh-work")
+        self._n_working = 0
+        self._changing = threading.Lock()
+        self._served: dict[str, Served] = {}
+        try:
+            for name in sorted(name for name in engine.names() if NAME.fullmatch(name)):
+                self._served[name] = Served(name, engine.open(name), self)
+        except BaseException:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def all(self) -> list[Served]:
+        """What is served, by name."""
+        return [served for _, served in sorted(self._served.items())]
+
+    def get(self, name: str) -> Served:
+        """The collection of this name."""
+        served = self._served.get(name)
+        if served is None:
+            raise UnknownCollectionError(
+                f"expected the name of a collection, got {name!r:.80}: see /v1/collections"
+            )
+        return served
+
+    def create(self, name: str, n_features: int | None, metadata: dict[str, Any]) -> Served:
+        """Make a collection; in a thread."""
+        if not NAME.fullmatch(name):
+            raise ValueError(
+                "expected a name of 1 to 64 of the characters a-z, 0-9, _ and -, not beginning with _ or -, "
+                f"got {name!r:.80}"
+            )
+        with self._changing:
+            if name in self._served:
+                raise CollectionExistsError(
+                    f"expected a new name, got {name!r}, which is taken: drop it first"
+                )
+            if len(self._served) >= self.limits.collections:
+                raise ValueError(
+                    f"expected at most {self.limits.collections} collections, got one more: drop another"
+                )
+            served = Served(name, self.engine.create(name, n_features, metadata), self)
+            self._served = self._served | {name: served}
+        return served
+
+    def drop(self, name: str) -> None:
+        """Delete a collection; in a thread."""
+        with self._changing:
+            served = self.get(name)
+            with served.indexing.exclusive():
+                self._served = {key: value for key, value in self._served.items() if key != name}
+                served.collection.close()
+                self.engine.drop(name)
+
+    async def work(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """Call something that may take long in a thread."""
+        if self._n_working >= self.limits.waiting:
+            raise ProblemError(
+                503,
+                "busy",
+                f"expected at most {self.limits.waiting} requests at once, got more: try again later",
+                {"retry-after": "1"},
+            )
+        self._n_working += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._workers, lambda: call(*args, **options))
+        finally:
+            self._n_working -= 1
+
+    def close(self) -> None:
+        """Finish what runs, and close all collections."""
+        self._workers.shutdown()
+        self.searchers.shutdown()
+        for served in self._served.values():
+            served.indexing.stop(_PATIENCE)
+            served.collection.close()

@@ -1,0 +1,48 @@
+"""Vectors on the wire: rows of numbers, or packed as base64 of float32."""
+
+from __future__ import annotations
+
+import binascii
+from typing import Any
+
+import numpy as np
+
+from posh.preprocess import Float32
+from posh.serve.models import Packed
+
+__all__ = ["pack", "unpack"]
+
+
+def unpack(vectors: list[list[float]] | Packed) -> Any:
+    """An array (n, d), float32 or float64; NaN is left to the collection, which names it."""
+    if isinstance(vectors, Packed):
+        return _from_bytes(vectors)
+    if not vectors:
+        raise ValueError(
+            "expected at least one vector, got none: give rows, or packed vectors of shape [0, d]"
+        )
+    lengths = {len(row) for row in vectors}
+    if len(lengths) > 1:
+        raise ValueError(f"expected vectors of equal length, got {min(lengths)} to {max(lengths)} numbers")
+    return np.array(vectors, np.float64)
+
+
+def pack(array: Float32) -> dict[str, Any]:
+    """Vectors (n, d) as a :class:`~posh.serve.models.Packed` object.
+
+    >>> pack(np.array([[1, 2]], np.float32))
+    {'shape': [1, 2], 'float32': 'AACAPwAAAEA='}
+    """
+    content = np.ascontiguousarray(array, "<f4").tobytes()
+    return {"shape": list(array.shape), "float32": binascii.b2a_base64(content, newline=False).decode()}
+
+
+def _from_bytes(packed: Packed) -> Float32:
+    try:
+        content = binascii.a2b_base64(packed.float32, strict_mode=True) if packed.float32 else b""
+    except ValueError as error:
+        raise ValueError(f"expected float32 to be base64, got something else: {error}") from None
+    n, d = packed.shape
+    if len(content) != 4 * n * d:
+        raise ValueError(f"expected {4 * n * d} bytes for vectors of shape [{n}, {d}], got {len(content)}")
+    return np.frombuffer(content, "<f4").reshape(n, d)
