@@ -56,8 +56,9 @@ def cost(hasher: posh.Hasher, base: np.ndarray, queries: np.ndarray) -> dict[str
 
 def reorder(index: posh.Index, queries: np.ndarray, slots: np.ndarray, k: int) -> None:
     """The second stage of a refined search, by itself."""
-    state, refiner = index._state, index._refiner
-    scores = refiner.scores(queries, Candidates(slots, state.codes.rows, state.kept.rows), 1)
+    view = index.view()
+    state = view.state
+    scores = view.refiner.scores(queries, Candidates(slots, state.codes.rows, state.kept.rows), 1)
     kernels.best_candidates(slots, scores, k)
 
 

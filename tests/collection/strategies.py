@@ -13,7 +13,7 @@ numbers = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
 )
 strings = st.one_of(
-    st.sampled_from(["", "a", "b", "ab", "A", "1", "true", "a\x00", "\x00", "\u00e9", "e\u0301", "\uffff", "😀"]),
+    st.sampled_from(["", "a", "ab", "A", "1", "true", "a\x00", "\x00", "\u00e9", "e\u0301", "\uffff", "😀"]),
     st.text(st.characters(codec="utf-8"), max_size=3),
 )
 scalars = st.one_of(st.none(), st.booleans(), numbers, strings)

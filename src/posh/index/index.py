@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,24 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from posh import _validate
 from posh._bitsliced import MAX_DOCS, stride_words
-from posh._progress import progress
-from posh._threads import cores
 from posh.hashers.base import DenseHasher, Hasher, SparseHasher
 from posh.index import files
 from posh.index.hits import Hits
 from posh.index.ids import IdTable
-from posh.index.ivf import Lists, train_centroids
 from posh.index.options import Options
-from posh.index.refine import REFINERS, Refiner
-from posh.index.search import Plan, run
-from posh.index.segments import Segments
-from posh.index.state import State
-from posh.preprocess import Float32
+from posh.index.view import View
 
 __all__ = ["Index"]
-
-_ROWS = 65_536  # documents encoded, quantized and stored in one go
-_SAMPLE_PER_LIST = 50
 
 
 class Index:
@@ -96,52 +85,49 @@ class Index:
         )
         self.hasher = hasher
         self.options = options.for_hasher(hasher)
-        self._refiner: Refiner | None = REFINERS[refine](hasher) if refine else None
         self._lock = threading.Lock()
-        self._state: State | None = None
+        self._view = View(hasher, self.options)
         self._table = IdTable()
 
     # Changing --------------------------------------------------------------------------------------
 
     def add(self, X: npt.ArrayLike, ids: npt.ArrayLike | None = None) -> Self:
         """Add vectors (n, d), all or none; ``ids`` are distinct, >= 0, by default the next new numbers."""
-        array = self._vectors(X)
+        array = self._view.checked(X)
         with self._lock:
             numbers = self._new_ids(ids, len(array))
             if len(array):
-                state = self._begun(array)
-                self._state = self._extended(state, array, numbers)
-                self._table.add(numbers, state.ids.n)
+                first = self._n_slots()
+                self._view = self._view.with_documents(numbers, array)
+                self._table.add(numbers, first)
         return self
 
     def remove(self, ids: npt.ArrayLike) -> Self:
         """Remove documents by id, all or none."""
         numbers = _validate.ids(ids)
         with self._lock:
-            slots = self._table.slots_of(numbers, self._state)
-            if self._state is not None and len(slots):
-                self._state = self._state.without(slots)
-                self._table.remove(numbers)
+            slots = self._table.slots_of(numbers, self._view.state)
+            self._view = self._view.without(slots)
+            self._table.remove(numbers)
         return self
 
     def update(self, ids: npt.ArrayLike, X: npt.ArrayLike) -> Self:
         """Give present ids new vectors (n, d), in one step for whoever searches meanwhile."""
-        array = self._vectors(X)
+        array = self._view.checked(X)
         numbers = _validate.ids(ids, len(array))
         with self._lock:
-            slots = self._table.slots_of(numbers, self._state)
-            if self._state is not None and len(slots):
-                first = self._state.ids.n
-                self._state = self._extended(self._state.without(slots), array, numbers)
+            slots = self._table.slots_of(numbers, self._view.state)
+            if len(slots):
+                first = self._n_slots()
+                self._view = self._view.without(slots).with_documents(numbers, array)
                 self._table.add(numbers, first)
         return self
 
     def compact(self) -> Self:
         """Give back the memory of removed documents."""
         with self._lock:
-            if self._state is not None and self._state.n_live < self._state.ids.n:
-                self._state = self._state.compacted()
-                self._table.forget()
+            self._view = self._view.compacted()
+            self._table.forget()
         return self
 
     # Asking ----------------------------------------------------------------------------------------
@@ -152,6 +138,7 @@ class Index:
         k: int = 10,
         *,
         filter: npt.ArrayLike | None = None,  # noqa: A002  # the word that users expect
+        scoring: str | None = None,
         oversample: float | None = None,
         n_probe: int | None = None,
         n_threads: int | None = None,
@@ -159,28 +146,30 @@ class Index:
         """Find the k nearest documents of one vector (d,) or of many (m, d).
 
         ``filter`` restricts the results: a boolean mask by id (``mask[id]``), or an array of ids. Where fewer
-        than k documents are left, the id is -1 and the score -inf.
+        than k documents are left, the id is -1 and the score -inf. ``scoring``, ``oversample`` and
+        ``n_probe`` are by default those of the index.
         """
-        array = self._vectors(np.atleast_2d(np.asarray(X)))
-        plan = Plan(
-            k=_validate.integer("k", k, 1),
-            oversample=self.options.oversample
-            if oversample is None
-            else _validate.real("oversample", oversample, 1.0),
-            n_probe=self.options.n_probe if n_probe is None else _validate.integer("n_probe", n_probe, 1),
-            n_threads=cores(n_threads),
-            scoring=self.options.scoring,
-            query_active=self.options.query_active,
+        return self._view.search(
+            X,
+            k,
+            filter=filter,
+            scoring=scoring,
+            oversample=oversample,
+            n_probe=n_probe,
+            n_threads=n_threads,
         )
-        return run(plan, self._state, self.hasher, self._refiner, array, filter)
+
+    def view(self) -> View:
+        """The index as it is now, to be searched whatever happens to it later."""
+        return self._view
 
     def __len__(self) -> int:
-        return 0 if self._state is None else self._state.n_live
+        return len(self._view)
 
     @property
     def ids(self) -> npt.NDArray[np.int64]:
         """The ids of all documents, in order of addition."""
-        state = self._state
+        state = self._view.state
         if state is None:
             return np.empty(0, np.int64)
         return np.asarray(state.ids.rows[state.live.rows])
@@ -201,7 +190,7 @@ class Index:
 
     def memory_usage(self) -> dict[str, int]:
         """Bytes in use by part, and in total."""
-        state = self._state
+        state = self._view.state
         if state is None:
             return {"structure": 0, "codes": 0, "ids": 0, "refiner": 0, "total": 0}
         parts = {
@@ -215,7 +204,7 @@ class Index:
     def estimate_memory(self, n: int) -> int:
         """Bytes that ``n`` documents will take, before they are added."""
         n = _validate.integer("n", n, 0)
-        kept = 4 * self._refiner.n_kept() if self._refiner else 0
+        kept = 4 * self._view.n_kept
         if isinstance(self.hasher, DenseHasher):
             return n * (-(-self.hasher.n_bits // 8) + 9 + kept)
         whole, rest = divmod(n, MAX_DOCS)
@@ -226,7 +215,7 @@ class Index:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder, replacing a saved index there in one step."""
-        files.save(Path(path), asdict(self.options), self.hasher, self._refiner, self._state)
+        self._view.save(Path(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = False, verify: bool | None = None) -> Index:
@@ -238,59 +227,19 @@ class Index:
         verify = not mmap if verify is None else verify
         opened = files.load(Path(path), mmap=mmap, verify=verify)
         index = files.checked(path, lambda: cls(opened.hasher, **opened.params))
-        index._state = files.checked(path, lambda: opened.restore(index._refiner))
+        index._view = files.checked(path, lambda: index._view.restored(opened))
         return index
 
     # How it is done ------------------------------------------------------------------------------------
 
-    def _vectors(self, X: Any) -> npt.NDArray[Any]:
-        d = self.hasher.n_features_in_
-        return _validate.vectors(X, d, min_rows=0, model=type(self.hasher).__name__)
-
-    def _begun(self, X: npt.NDArray[Any]) -> State:
-        """The state to extend: the present one, or an empty one made to measure for the first documents."""
-        if self._state is not None:
-            return self._state
-        if self._refiner is not None:
-            first = X[:_ROWS]
-            self._refiner.fit(self._encode(first), first)
-        n_kept = self._refiner.n_kept() if self._refiner else 0
-        if isinstance(self.hasher, DenseHasher):
-            return State.empty(None, -(-self.hasher.n_bits // 8), n_kept)
-        structure = self._new_lists(X) if self.options.structure == "ivf" else Segments(self.hasher.n_bits)
-        return State.empty(structure, self.options.document_active or 0, n_kept)
-
-    def _new_lists(self, X: npt.NDArray[Any]) -> Lists:
-        n_lists = self.options.n_lists or min(65_536, -(-len(X) // 1000))
-        rng = np.random.default_rng(self.options.random_state)
-        rows = np.sort(rng.permutation(len(X))[: _SAMPLE_PER_LIST * n_lists])
-        Z: Float32 = self.hasher.preprocess_(X[rows])
-        return Lists.empty(self.hasher.n_bits, train_centroids(Z, n_lists, rng))
-
-    def _encode(self, X: npt.NDArray[Any]) -> Any:
-        if isinstance(self.hasher, SparseHasher):
-            return self.hasher.encode(X, n_active=self.options.document_active)
-        return self.hasher.encode(X)
-
-    def _extended(self, state: State, X: npt.NDArray[Any], ids: npt.NDArray[np.int64]) -> State:
-        for start in progress(range(0, len(X), _ROWS), "adding", "block"):
-            rows = slice(start, start + _ROWS)
-            codes = self._encode(X[rows])
-            kept = (
-                self._refiner.keep(codes, X[rows]) if self._refiner else np.empty((len(codes), 0), np.float32)
-            )
-            Z = (
-                self.hasher.preprocess_(X[rows])
-                if self.options.structure == "ivf"
-                else np.empty((0, 0), np.float32)
-            )
-            state = state.with_documents(codes, ids[rows], kept, Z)
-        return state
+    def _n_slots(self) -> int:
+        return 0 if self._view.state is None else self._view.state.ids.n
 
     def _new_ids(self, ids: npt.ArrayLike | None, n: int) -> npt.NDArray[np.int64]:
+        state = self._view.state
         if ids is None:
-            start = 0 if self._state is None else self._state.next_id
+            start = 0 if state is None else state.next_id
             return np.arange(start, start + n)
         numbers = _validate.ids(ids, n)
-        self._table.require_absent(numbers, self._state)
+        self._table.require_absent(numbers, state)
         return numbers

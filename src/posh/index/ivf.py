@@ -15,6 +15,7 @@ import numpy.typing as npt
 from posh import _native, kernels
 from posh._bitsliced import Segment, handed_over, overlap_lists
 from posh._progress import progress
+from posh._threads import cores
 from posh.codes import Codes
 from posh.hashers._tiles import Projection, for_each_tile
 from posh.hashers._units import nearest_units, unit_rows
@@ -73,15 +74,12 @@ class Lists:
             p.nbytes + s.nbytes for p, s in zip(self.lists, self.slots, strict=True)
         )
 
-    def with_codes(self, codes: Codes, Z: Float32) -> Lists:
-        """Add documents at the end; ``Z`` are their preprocessed vectors (n, d)."""
-        return self._with_assigned(codes, nearest_units(Z, self.centroids)[0].astype(np.int32))
-
     def rebuilt(self, codes: Codes, slots: npt.NDArray[np.int64]) -> Lists:
         """Lists of only the documents at these slots, whose codes are given."""
-        return Lists.empty(self.n_bits, self.centroids)._with_assigned(codes, self.assignment[slots])
+        return Lists.empty(self.n_bits, self.centroids).with_codes(codes, self.assignment[slots])
 
-    def _with_assigned(self, codes: Codes, assignment: npt.NDArray[np.int32]) -> Lists:
+    def with_codes(self, codes: Codes, assignment: npt.NDArray[np.int32]) -> Lists:
+        """Add documents at the end of these lists, see :meth:`nearest`."""
         order = np.argsort(assignment, kind="stable")
         lists, slots = list(self.lists), list(self.slots)
         bounds = np.searchsorted(assignment[order], np.arange(len(lists) + 1))
@@ -99,6 +97,10 @@ class Lists:
             own = slots[self.assignment[slots] == number]
             lists[number] = lists[number].without(np.searchsorted(self.slots[number], own))
         return replace(self, lists=tuple(lists))
+
+    def nearest(self, X: npt.NDArray[Any], preprocess: Preprocess) -> npt.NDArray[np.int32]:
+        """The lists of documents (n, d): the same for a document whatever others come with it."""
+        return self.probe(X, preprocess, 1, n_threads=cores())[:, 0].astype(np.int32)
 
     def probe(
         self, X: npt.NDArray[Any], preprocess: Preprocess, n_probe: int, *, n_threads: int

@@ -39,6 +39,8 @@ class Refiner(ABC):
 
     kind: ClassVar[str]
     sparse_only: ClassVar[bool] = True
+    learns: ClassVar[bool] = False  # from the first documents
+    keeps_vectors: ClassVar[bool] = False  # and so cannot do with codes
 
     def __init__(self, hasher: Hasher[Any]) -> None:
         self.hasher = hasher
@@ -48,8 +50,8 @@ class Refiner(ABC):
         """Numbers kept of each document."""
 
     @abstractmethod
-    def keep(self, codes: Any, X: npt.NDArray[Any]) -> Float32:
-        """What is kept of documents, float32 (n, n_kept)."""
+    def keep(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
+        """What is kept of documents, float32 (n, n_kept); without vectors unless it keeps those."""
 
     @abstractmethod
     def scores(self, X: npt.NDArray[Any], candidates: Candidates, n_threads: int) -> Float32:
@@ -74,6 +76,7 @@ class DecoderRefiner(Refiner):
     """
 
     kind = "decoder"
+    learns = True
 
     def n_kept(self) -> int:
         """One number: ‖D h‖²."""
@@ -83,7 +86,7 @@ class DecoderRefiner(Refiner):
         """Learn the decoder."""
         self.decoder = LinearDecoder().fit(codes[:_TRAINING], X[:_TRAINING])
 
-    def keep(self, codes: Codes, X: npt.NDArray[Any]) -> Float32:
+    def keep(self, codes: Codes, X: npt.NDArray[Any] | None) -> Float32:
         """‖D h‖² of each document."""
         decoded = codes.to_csr() @ self.decoder.weights_
         return np.asarray(np.einsum("ij,ij->i", decoded, decoded)[:, None], np.float32)
@@ -133,12 +136,13 @@ class VectorRefiner(Refiner):
 
     kind = "euclidean"
     sparse_only = False
+    keeps_vectors = True
 
     def n_kept(self) -> int:
         """The vector."""
         return self.hasher.n_features_in_
 
-    def keep(self, codes: Any, X: npt.NDArray[Any]) -> Float32:
+    def keep(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
         """The vectors as float32."""
         return np.asarray(X, np.float32)
 
@@ -153,7 +157,7 @@ class CosineRefiner(VectorRefiner):
 
     kind = "cosine"
 
-    def keep(self, codes: Any, X: npt.NDArray[Any]) -> Float32:
+    def keep(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
         """The vectors as float32 of unit length."""
         return unit_rows(np.asarray(X, np.float32))
 

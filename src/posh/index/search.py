@@ -12,14 +12,13 @@ import numpy.typing as npt
 from posh import kernels
 from posh.codes import Codes
 from posh.hashers.base import Hasher, SparseHasher
-from posh.index.hits import Hits
 from posh.index.ivf import Lists
 from posh.index.refine import Candidates, Refiner
 from posh.index.segments import Mask, Slots, bitmap
 from posh.index.state import State
 from posh.preprocess import Float32
 
-__all__ = ["Plan", "run"]
+__all__ = ["Found", "Plan", "allowed_slots", "run", "scan_kind"]
 
 _QUERIES = 4096  # with tables at once: bounds their memory
 _VALUES = 1 << 24  # numbers gathered at once by a refiner
@@ -41,26 +40,21 @@ class Plan:
 
 def run(
     plan: Plan,
-    state: State | None,
+    state: State,
     hasher: Hasher[Any],
     refiner: Refiner | None,
     X: npt.NDArray[Any],
-    wanted: npt.ArrayLike | None,
-) -> Hits:
-    """Search the documents of ``state`` for queries X (m, d)."""
-    kind = refiner.kind if refiner else _scan_kind(plan, hasher)
-    if state is None:
-        return Hits(np.full((len(X), plan.k), -1), np.full((len(X), plan.k), -np.inf, np.float32), kind)
-    allowed = None if wanted is None else _allowed(wanted, state)
+    allowed: Mask | None,
+) -> Found:
+    """Slots and scores (m, k) of the best documents for X (m, d); ``allowed`` is a mask over slots."""
     step = _at_once(plan, refiner, len(X))
     if len(X) <= step:
-        slots, scores = _search(plan, state, hasher, refiner, X, allowed)
-        return Hits(_ids_of(slots, state), scores, kind)
+        return _search(plan, state, hasher, refiner, X, allowed)
     slots, scores = np.empty((len(X), plan.k), np.int64), np.empty((len(X), plan.k), np.float32)
     for start in range(0, len(X), step):
         rows = slice(start, start + step)
         slots[rows], scores[rows] = _search(plan, state, hasher, refiner, X[rows], allowed)
-    return Hits(_ids_of(slots, state), scores, kind)
+    return slots, scores
 
 
 def _at_once(plan: Plan, refiner: Refiner | None, n_queries: int) -> int:
@@ -71,13 +65,8 @@ def _at_once(plan: Plan, refiner: Refiner | None, n_queries: int) -> int:
     return _QUERIES if plan.scoring == "asymmetric" else max(1, n_queries)
 
 
-def _ids_of(slots: Slots, state: State) -> Slots:
-    if state.numbered:
-        return slots
-    return np.where(slots < 0, -1, state.ids.rows[np.maximum(slots, 0)]) if state.ids.n else slots
-
-
-def _scan_kind(plan: Plan, hasher: Hasher[Any]) -> str:
+def scan_kind(plan: Plan, hasher: Hasher[Any]) -> str:
+    """What the scores are unless they are refined."""
     if plan.scoring == "asymmetric":
         return "asymmetric"
     return "overlap" if isinstance(hasher, SparseHasher) else "equal-bits"
@@ -155,7 +144,7 @@ def _passing(state: State, allowed: Mask | None) -> npt.NDArray[np.uint64] | Non
     return bitmap(state.live.rows if allowed is None else state.live.rows & allowed)
 
 
-def _allowed(wanted: npt.ArrayLike, state: State) -> Mask:
+def allowed_slots(wanted: npt.ArrayLike, state: State) -> Mask:
     """The mask over slots that a filter means."""
     array = np.asarray(wanted)
     ids = state.ids.rows

@@ -78,12 +78,16 @@ class State:
         )
 
     def with_documents(
-        self, codes: Codes | PackedCodes, ids: npt.NDArray[np.int64], kept: Float32, Z: Float32
+        self,
+        codes: Codes | PackedCodes,
+        ids: npt.NDArray[np.int64],
+        kept: Float32,
+        lists: npt.NDArray[np.int32] | None = None,
     ) -> State:
-        """Add documents; ``Z`` are their preprocessed vectors, by which lists are chosen."""
+        """Add documents; ``lists`` are the lists that they belong to, if there are any."""
         structure = self.structure
-        if isinstance(structure, Lists) and isinstance(codes, Codes):
-            structure = structure.with_codes(codes, Z)
+        if isinstance(structure, Lists) and isinstance(codes, Codes) and lists is not None:
+            structure = structure.with_codes(codes, lists)
         elif isinstance(structure, Segments) and isinstance(codes, Codes):
             structure = structure.with_codes(codes)
         rows: npt.NDArray[Any] = codes.active if isinstance(codes, Codes) else codes.bits
@@ -104,6 +108,12 @@ class State:
         live[slots] = False
         structure = None if self.structure is None else self.structure.without(slots)
         return replace(self, structure=structure, live=Growing.of(live), n_live=int(live.sum()))
+
+    def ids_of(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The ids of documents by slot; -1 stays -1."""
+        if self.numbered or not self.ids.n:
+            return slots
+        return np.where(slots < 0, -1, self.ids.rows[np.maximum(slots, 0)])
 
     def compacted(self) -> State:
         """The same documents without the slots of removed ones."""
