@@ -10,6 +10,7 @@ import posh
 from posh.collection.base import BaseCollection
 from tests.collection.reference import ReferenceCollection
 from tests.conftest import clusters
+from tests.serve.service import create_remote
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,10 @@ class Implementation:
         return self.name
 
 
-ALL = [Implementation("reference", lambda path, *args, **options: ReferenceCollection(*args, **options))]
+ALL = [
+    Implementation("reference", lambda path, *args, **options: ReferenceCollection(*args, **options)),
+    Implementation("remote", create_remote),
+]
 
 DATA = clusters(600, 8).astype("float32")
 SPARSE = posh.POSH(32, 4, n_epochs=1, random_state=0).fit(DATA)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import Any
 
 import orjson
@@ -18,7 +19,7 @@ from posh.serve.openapi import Handler, Operation, describe
 from posh.serve.operations import CollectionOperations, HasherOperations, ItemOperations, SearchOperations
 from posh.serve.problems import ProblemError, problem_of
 from posh.serve.requests import Reader
-from posh.serve.shelf import Shelf
+from posh.serve.shelf import Served, Shelf
 from posh.serve.static import Page
 
 __all__ = ["create_app"]
@@ -30,31 +31,28 @@ class _Route(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Any]:
         """What answers a request."""
         handler: Handler = self.endpoint
-
-        async def handle(request: Request) -> Response:
-            try:
-                return await handler(request)
-            except Exception as error:
-                return _answered(problem_of(error))
-
-        return handle
+        return handler
 
 
 def create_app(shelf: Shelf, *, token: str | None = None, hosts: Collection[str] = LOOPBACK) -> Gate:
     """The ASGI application over a shelf of collections; see :class:`~posh.serve.gate.Gate`."""
-    table = operations(shelf, Reader(shelf.limits))
+    reader = Reader(shelf.limits)
+    table = operations(shelf, reader)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.router.route_class = _Route
     app.add_exception_handler(HTTPException, _routing_problem)
-    for one in table:
-        app.add_api_route(one.path, one.handler, methods=[one.method], response_model=None)
     description = orjson.dumps(describe(table, shelf.limits, with_token=token is not None))
 
     async def openapi(request: Request) -> Response:
         return Response(description, media_type="application/json")
 
-    app.add_api_route("/openapi.json", openapi, methods=["GET"], response_model=None)
-    app.add_api_route("/{path:path}", Page(), methods=["GET", "HEAD"], response_model=None)
+    def add(path: str, handler: Handler, *methods: str) -> None:
+        app.add_api_route(path, _guarded(handler, reader), methods=list(methods), response_model=None)
+
+    for one in table:
+        add(one.path, one.handler, one.method)
+    add("/openapi.json", openapi, "GET")
+    add("/{path:path}", Page(), "GET", "HEAD")
     return Gate(app, shelf.metrics, token, hosts)
 
 
@@ -62,27 +60,53 @@ def operations(shelf: Shelf, reader: Reader) -> list[Operation]:
     """Every operation; the busiest is first, because routes are tried in this order."""
     search, items = SearchOperations(shelf, reader), ItemOperations(shelf, reader)
     hashers, collections = HasherOperations(shelf, reader), CollectionOperations(shelf, reader)
-    one, file = "/v1/collections/{name}", "application/octet-stream"
+    one, file, on = "/v1/collections/{name}", "application/octet-stream", partial(_with_collection, shelf)
     return [
-        Operation("POST", f"{one}/search", search.search, models.Search, answers.SearchResults),
-        Operation("POST", f"{one}/upsert", items.upsert, models.Upsert, answers.Written),
-        Operation("POST", f"{one}/delete", items.delete, models.Delete, answers.Deleted),
-        Operation("POST", f"{one}/get", items.get, models.Get, answers.ItemsFound),
-        Operation("POST", f"{one}/items", items.items, models.Items, answers.ItemsPage),
-        Operation("POST", f"{one}/count", items.count, models.Count, answers.Counted),
-        Operation("POST", f"{one}/sample", hashers.sample, models.Sample, answers.Sampled),
-        Operation("POST", f"{one}/fit", hashers.fit, models.Fit, answers.Indexing, 202),
-        Operation("GET", f"{one}/hasher", hashers.get_hasher, None, file),
-        Operation("PUT", f"{one}/hasher", hashers.put_hasher, file, None, 204),
-        Operation("POST", f"{one}/compact", collections.compact, None, None, 204),
-        Operation("PUT", f"{one}/metadata", collections.set_metadata, models.Metadata, None, 204),
+        Operation("POST", f"{one}/search", on(search.search), models.Search, answers.SearchResults),
+        Operation("POST", f"{one}/upsert", on(items.upsert), models.Upsert, answers.Written),
+        Operation("POST", f"{one}/delete", on(items.delete), models.Delete, answers.Deleted),
+        Operation("POST", f"{one}/get", on(items.get), models.Get, answers.ItemsFound),
+        Operation("POST", f"{one}/items", on(items.items), models.Items, answers.ItemsPage),
+        Operation("POST", f"{one}/count", on(items.count), models.Count, answers.Counted),
+        Operation("POST", f"{one}/sample", on(hashers.sample), models.Sample, answers.Sampled),
+        Operation("POST", f"{one}/fit", on(hashers.fit), models.Fit, answers.Indexing, 202),
+        Operation("GET", f"{one}/hasher", on(hashers.get_hasher), None, file),
+        Operation("PUT", f"{one}/hasher", on(hashers.put_hasher), file, None, 204),
+        Operation("POST", f"{one}/compact", on(collections.compact), None, None, 204),
+        Operation("PUT", f"{one}/metadata", on(collections.set_metadata), models.Metadata, None, 204),
         Operation("GET", "/v1/collections", collections.list_collections, None, answers.Collections),
         Operation("PUT", one, collections.create_collection, models.Create, answers.Info, 201),
-        Operation("GET", one, collections.get_collection, None, answers.Info),
+        Operation("GET", one, on(collections.get_collection), None, answers.Info),
         Operation("DELETE", one, collections.drop_collection, None, None, 204),
         Operation("GET", "/health", collections.health, None, answers.Health),
         Operation("GET", "/metrics", collections.metrics, None, "text/plain"),
     ]
+
+
+def _with_collection(shelf: Shelf, handler: Callable[[Request, Served], Awaitable[Response]]) -> Handler:
+    """A handler that is given the collection of the address, which stays open until the answer is there."""
+
+    async def handle(request: Request) -> Response:
+        served = shelf.get(request.path_params["name"])
+        with served.in_use():
+            return await handler(request, served)
+
+    handle.__name__, handle.__doc__ = handler.__name__, handler.__doc__
+    return handle
+
+
+def _guarded(handler: Handler, reader: Reader) -> Handler:
+    """A handler whose errors are answers."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Exception as error:
+            return _answered(problem_of(error))
+        finally:
+            reader.release(request.scope)
+
+    return handle
 
 
 def _answered(problem: ProblemError) -> Response:

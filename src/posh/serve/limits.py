@@ -26,7 +26,9 @@ class Limits:
     body_seconds: float = 60.0
     """Time in which the bytes of a request must arrive."""
     items: int = 10_000
-    """Items in one upsert, delete, get or page of items."""
+    """Items in one upsert, delete or get."""
+    page: int = 100_000
+    """Items on one page, which may be shorter to keep within ``answer_bytes``."""
     queries: int = 1_000
     """Queries in one search."""
     k: int = 1_000

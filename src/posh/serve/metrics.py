@@ -48,6 +48,10 @@ class Metrics:
         self._requests.labels(route, method, status).inc()
         self._seconds.labels(route, method).observe(seconds)
 
+    def forget(self, collection: str) -> None:
+        """Leave out a collection that was dropped."""
+        self.batch_size.remove(collection)
+
     def text(self, counts: dict[str, int] | None = None) -> bytes:
         """All of it in the text format; ``counts`` are the items of each collection."""
         self._items.clear()

@@ -92,7 +92,6 @@ class Create(Body):
     """A new collection."""
 
     model_config = example({"metadata": {"title": "digits"}})
-    n_features: int | None = bounded("n_features", default=None, ge=1, description="Columns of its vectors.")
     metadata: dict[str, Any] = Field({}, description="A small object that is kept with the collection.")
 
 
@@ -128,7 +127,7 @@ class Items(Body):
     model_config = example({"filter": FILTER, "limit": 20, "include": ["payload"]})
     filter: dict[str, Any] | None = None
     after: Id | None = Field(None, description="Begin after the item with this id.")
-    limit: int = bounded("items", default=100, ge=1)
+    limit: int | None = bounded("page", default=100, ge=1, description="Null: as many as allowed.")
     include: Include = ["payload"]
 
 

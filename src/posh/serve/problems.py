@@ -114,6 +114,9 @@ def _worded(error: Any, where: str) -> str:
             return f"unknown field {where}: leave it out"
         case "value_error":
             return str(error["ctx"]["error"])
+        case "literal_error":
+            choices = error["ctx"]["expected"].replace(" or ", ", ")
+            return f"expected {where} to be one of {choices}, got {error['input']!r:.80}"
         case _:
             wanted = error["msg"].removeprefix("Input should be ").removeprefix("Input should ")
             return f"expected {where or 'the body'} to be {wanted}, got {error['input']!r:.80}"

@@ -54,10 +54,12 @@ class Reader:
             raise self._too_many_bytes()
         message = await request.receive()
         if message["type"] == "http.request" and not message.get("more_body", False):
-            return self._bounded(message.get("body", b""))
+            body = message.get("body", b"")
+            self._hold(request.scope, len(body))
+            return bytes(body)
         try:
             async with asyncio.timeout(self._limits.body_seconds):
-                return await self._rest(message, request.receive)
+                return await self._rest(message, request)
         except TimeoutError:
             raise ProblemError(
                 408,
@@ -66,24 +68,35 @@ class Reader:
                 {"connection": "close"},
             ) from None
 
-    async def _rest(self, message: Message, receive: Receive) -> bytes:
+    async def _rest(self, message: Message, request: Request) -> bytes:
         parts: list[bytes] = []
-        n_bytes = 0
         while True:
             if message["type"] == "http.disconnect":
                 raise ProblemError(400, "not-json", "expected a complete body, got a part of it")
             parts.append(message.get("body", b""))
-            n_bytes += len(parts[-1])
-            if n_bytes > self._limits.body_bytes:
-                raise self._too_many_bytes()
+            self._hold(request.scope, len(parts[-1]))
             if not message.get("more_body", False):
                 return b"".join(parts)
-            message = await receive()
+            message = await request.receive()
 
-    def _bounded(self, body: bytes) -> bytes:
-        if len(body) > self._limits.body_bytes:
+    def _hold(self, scope: Scope, n_bytes: int) -> None:
+        """Count bytes of a request until :meth:`release`."""
+        self._in_work += n_bytes
+        scope["posh.bytes"] = scope.get("posh.bytes", 0) + n_bytes
+        if scope["posh.bytes"] > self._limits.body_bytes:
             raise self._too_many_bytes()
-        return body
+        if self._in_work > self._limits.bytes_in_work:
+            raise ProblemError(
+                503,
+                "busy",
+                f"expected at most {self._limits.bytes_in_work} bytes of requests at once, got more: "
+                "try again later",
+                {"retry-after": "1", "connection": "close"},
+            )
+
+    def release(self, scope: Scope) -> None:
+        """Forget the bytes of a request that is answered."""
+        self._in_work -= scope.pop("posh.bytes", 0)
 
     def _too_many_bytes(self) -> ProblemError:
         return _too_large(f"{self._limits.body_bytes} bytes", "send less at once")

@@ -6,8 +6,9 @@ import asyncio
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from posh.collection.base import BaseCollection
@@ -45,7 +46,7 @@ class Engine(ABC):
         """Open a collection."""
 
     @abstractmethod
-    def create(self, name: str, n_features: int | None, metadata: dict[str, Any]) -> BaseCollection:
+    def create(self, name: str, metadata: dict[str, Any]) -> BaseCollection:
         """Make a new collection, and open it."""
 
     @abstractmethod
@@ -66,6 +67,21 @@ class Served:
         self.coalescer = Coalescer(
             collection.search, shelf.searchers, shelf.limits, shelf.metrics.batch_size.labels(name).observe
         )
+        self._n_users = 0
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the collection open meanwhile; on the event loop's thread."""
+        self._n_users += 1
+        try:
+            yield
+        finally:
+            self._n_users -= 1
+
+    async def unused(self) -> None:
+        """Wait until nobody uses the collection."""
+        while self._n_users:
+            await asyncio.sleep(0.01)
 
 
 class Shelf:
@@ -78,6 +94,7 @@ class Shelf:
         self._n_working = 0
         self._changing = threading.Lock()
         self._served: dict[str, Served] = {}
+        self._dropping: set[str] = set()
         try:
             for name in sorted(name for name in engine.names() if NAME.fullmatch(name)):
                 self._served[name] = Served(name, engine.open(name), self)
@@ -88,9 +105,14 @@ class Shelf:
     def __len__(self) -> int:
         return len(self._served)
 
-    def all(self) -> list[Served]:
-        """What is served, by name."""
-        return [served for _, served in sorted(self._served.items())]
+    @contextmanager
+    def all_in_use(self) -> Iterator[list[Served]]:
+        """What is served, by name, and stays open meanwhile; on the event loop's thread."""
+        with ExitStack() as stack:
+            served = [self._served[name] for name in sorted(self._served)]
+            for one in served:
+                stack.enter_context(one.in_use())
+            yield served
 
     def get(self, name: str) -> Served:
         """The collection of this name."""
@@ -101,7 +123,7 @@ class Shelf:
             )
         return served
 
-    def create(self, name: str, n_features: int | None, metadata: dict[str, Any]) -> Served:
+    def create(self, name: str, metadata: dict[str, Any]) -> Served:
         """Make a collection; in a thread."""
         if not NAME.fullmatch(name):
             raise ValueError(
@@ -109,7 +131,7 @@ class Shelf:
                 f"got {name!r:.80}"
             )
         with self._changing:
-            if name in self._served:
+            if name in self._served or name in self._dropping:
                 raise CollectionExistsError(
                     f"expected a new name, got {name!r}, which is taken: drop it first"
                 )
@@ -117,18 +139,26 @@ class Shelf:
                 raise ValueError(
                     f"expected at most {self.limits.collections} collections, got one more: drop another"
                 )
-            served = Served(name, self.engine.create(name, n_features, metadata), self)
-            self._served = self._served | {name: served}
+            served = Served(name, self.engine.create(name, metadata), self)
+            self._served[name] = served
         return served
 
-    def drop(self, name: str) -> None:
-        """Delete a collection; in a thread."""
-        with self._changing:
-            served = self.get(name)
-            with served.indexing.exclusive():
-                self._served = {key: value for key, value in self._served.items() if key != name}
-                served.collection.close()
-                self.engine.drop(name)
+    async def drop(self, name: str) -> None:
+        """Delete a collection, when those who use it are done; nobody new finds it from now on."""
+        served = self.get(name)
+        with served.indexing.exclusive():
+            del self._served[name]
+            self._dropping.add(name)
+            try:
+                await served.unused()
+                await self.work(self._delete, served)
+            finally:
+                self._dropping.discard(name)
+
+    def _delete(self, served: Served) -> None:
+        served.collection.close()
+        self.engine.drop(served.name)
+        self.metrics.forget(served.name)
 
     async def work(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Call something that may take long in a thread."""

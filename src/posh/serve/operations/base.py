@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-from starlette.requests import Request
 from starlette.responses import Response
 
 from posh.serve.items import NUMPY, ItemWriter
@@ -27,9 +26,6 @@ class Operations:
 
     def __init__(self, shelf: Shelf, reader: Reader) -> None:
         self._shelf, self._reader, self._limits = shelf, reader, shelf.limits
-
-    def _served(self, request: Request) -> Served:
-        return self._shelf.get(request.path_params["name"])
 
     def _writer(self, served: Served, include: Include) -> ItemWriter:
         return ItemWriter(served.collection, include, self._limits.answer_bytes)

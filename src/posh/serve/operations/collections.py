@@ -26,43 +26,40 @@ class CollectionOperations(Operations):
 
     async def metrics(self, request: Request) -> Response:
         """Counters in the text format of Prometheus."""
-
-        def text() -> bytes:
-            return self._shelf.metrics.text({one.name: one.collection.count() for one in self._shelf.all()})
-
-        return Response(await self._shelf.work(text), media_type=CONTENT_TYPE)
+        with self._shelf.all_in_use() as served:
+            counts = await self._shelf.work(lambda: {one.name: one.collection.count() for one in served})
+        return Response(self._shelf.metrics.text(counts), media_type=CONTENT_TYPE)
 
     async def list_collections(self, request: Request) -> Response:
         """All collections."""
-        infos = await self._shelf.work(lambda: [self._info(served) for served in self._shelf.all()])
+        with self._shelf.all_in_use() as served:
+            infos = await self._shelf.work(lambda: [self._info(one) for one in served])
         return answer({"collections": infos})
 
     async def create_collection(self, request: Request) -> Response:
         """Make a collection."""
         body = await self._reader.parse(request, models.Create)
-        served = await self._shelf.work(
-            self._shelf.create, request.path_params["name"], body.n_features, body.metadata
-        )
+        served = await self._shelf.work(self._shelf.create, request.path_params["name"], body.metadata)
         return answer(await self._shelf.work(self._info, served), 201)
 
-    async def get_collection(self, request: Request) -> Response:
+    async def get_collection(self, request: Request, served: Served) -> Response:
         """What a collection is."""
-        return answer(await self._shelf.work(self._info, self._served(request)))
+        return answer(await self._shelf.work(self._info, served))
 
     async def drop_collection(self, request: Request) -> Response:
         """Delete a collection for ever."""
-        await self._shelf.work(self._shelf.drop, request.path_params["name"])
+        await self._shelf.drop(request.path_params["name"])
         return Response(status_code=204)
 
-    async def set_metadata(self, request: Request) -> Response:
+    async def set_metadata(self, request: Request, served: Served) -> Response:
         """Replace the metadata of a collection."""
-        served, body = self._served(request), await self._reader.parse(request, models.Metadata)
+        body = await self._reader.parse(request, models.Metadata)
         await self._shelf.work(served.collection.set_metadata, body.metadata)
         return Response(status_code=204)
 
-    async def compact(self, request: Request) -> Response:
+    async def compact(self, request: Request, served: Served) -> Response:
         """Give back the room of what was deleted or replaced."""
-        await self._shelf.work(self._served(request).collection.compact)
+        await self._shelf.work(served.collection.compact)
         return Response(status_code=204)
 
     def _info(self, served: Served) -> dict[str, Any]:

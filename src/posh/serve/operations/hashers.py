@@ -9,6 +9,7 @@ from posh.serve import models
 from posh.serve.indexing import make_hasher, read_hasher
 from posh.serve.operations.base import Operations, answer
 from posh.serve.problems import NO_HASHER, ProblemError
+from posh.serve.shelf import Served
 from posh.serve.vectors import pack
 
 __all__ = ["HasherOperations"]
@@ -17,29 +18,28 @@ __all__ = ["HasherOperations"]
 class HasherOperations(Operations):
     """The hasher of a collection."""
 
-    async def fit(self, request: Request) -> Response:
+    async def fit(self, request: Request, served: Served) -> Response:
         """Fit a hasher on a sample of the stored vectors, in the background; then search by its codes.
 
         How it went is told by ``indexing`` of the collection.
         """
-        served, body = self._served(request), await self._reader.parse(request, models.Fit)
+        body = await self._reader.parse(request, models.Fit)
         hasher = make_hasher(body.method, body.params, self._limits)
         served.indexing.fit(served.collection, hasher, body.index.model_dump(exclude_unset=True))
         return answer({"state": served.indexing.state, "message": None}, 202)
 
-    async def get_hasher(self, request: Request) -> Response:
+    async def get_hasher(self, request: Request, served: Served) -> Response:
         """The hasher, as a model file."""
-        hasher = self._served(request).collection.hasher
+        hasher = served.collection.hasher
         if hasher is None:
             raise ProblemError(404, "no-hasher", NO_HASHER)
         return Response(await self._shelf.work(hasher.to_bytes), media_type="application/octet-stream")
 
-    async def put_hasher(self, request: Request) -> Response:
+    async def put_hasher(self, request: Request, served: Served) -> Response:
         """Search by the codes of this hasher, a model file, from now on; the answer comes when that is so.
 
         The query parameter ``index`` may hold index options as JSON.
         """
-        served = self._served(request)
         options = models.IndexOptions.model_validate_json(request.query_params.get("index", "{}"))
         content = await self._reader.read_bytes(request)
 
@@ -51,7 +51,8 @@ class HasherOperations(Operations):
         await self._shelf.work(reindex)
         return Response(status_code=204)
 
-    async def sample(self, request: Request) -> Response:
+    async def sample(self, request: Request, served: Served) -> Response:
         """Stored vectors, drawn at random, but alike for the same items."""
-        served, body = self._served(request), await self._reader.parse(request, models.Sample)
-        return answer(pack(await self._shelf.work(served.collection._sample, body.n)))
+        body = await self._reader.parse(request, models.Sample)
+        vectors = await self._shelf.work(served.collection._sample, body.n)
+        return answer(pack(vectors.reshape(len(vectors), served.collection.n_features or 0)))

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from posh.serve import models
 from posh.serve.operations.base import Operations, answer
+from posh.serve.shelf import Served
 
 __all__ = ["ItemOperations"]
 
@@ -16,21 +17,21 @@ __all__ = ["ItemOperations"]
 class ItemOperations(Operations):
     """The items of a collection."""
 
-    async def upsert(self, request: Request) -> Response:
+    async def upsert(self, request: Request, served: Served) -> Response:
         """Write items, all or none; they are safe when the answer comes."""
-        served, body = self._served(request), await self._reader.parse(request, models.Upsert)
+        body = await self._reader.parse(request, models.Upsert)
         vectors = self._vectors(body.vectors)
         await self._shelf.work(served.collection.upsert, body.ids, vectors, body.payloads)
         return answer({"upserted": len(body.ids)})
 
-    async def delete(self, request: Request) -> Response:
+    async def delete(self, request: Request, served: Served) -> Response:
         """Delete items."""
-        served, body = self._served(request), await self._reader.parse(request, models.Delete)
+        body = await self._reader.parse(request, models.Delete)
         return answer({"deleted": await self._shelf.work(served.collection.delete, body.ids)})
 
-    async def get(self, request: Request) -> Response:
+    async def get(self, request: Request, served: Served) -> Response:
         """Items by id."""
-        served, body = self._served(request), await self._reader.parse(request, models.Get)
+        body = await self._reader.parse(request, models.Get)
 
         def found() -> list[dict[str, Any] | None]:
             there = self._writer(served, body.include).by_id(list(dict.fromkeys(body.ids)))
@@ -38,20 +39,21 @@ class ItemOperations(Operations):
 
         return answer({"items": await self._shelf.work(found)})
 
-    async def items(self, request: Request) -> Response:
+    async def items(self, request: Request, served: Served) -> Response:
         """A page of items, in the order of writing."""
-        served, body = self._served(request), await self._reader.parse(request, models.Items)
+        body = await self._reader.parse(request, models.Items)
 
         def page() -> dict[str, Any]:
-            more = served.collection.items(body.filter, after=body.after, limit=body.limit + 1)
+            limit = body.limit or self._limits.page
+            more = served.collection.items(body.filter, after=body.after, limit=limit + 1)
             found, complete = self._writer(served, body.include).page(more)
-            last = complete and len(found) <= body.limit
-            found = found[: body.limit]
+            last = complete and len(found) <= limit
+            found = found[:limit]
             return {"items": found, "next": None if last else found[-1]["id"]}
 
         return answer(await self._shelf.work(page))
 
-    async def count(self, request: Request) -> Response:
+    async def count(self, request: Request, served: Served) -> Response:
         """How many items there are, or pass a filter."""
-        served, body = self._served(request), await self._reader.parse(request, models.Count)
+        body = await self._reader.parse(request, models.Count)
         return answer({"count": await self._shelf.work(served.collection.count, body.filter)})

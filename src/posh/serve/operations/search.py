@@ -27,9 +27,9 @@ __all__ = ["SearchOperations"]
 class SearchOperations(Operations):
     """Search by vectors or by stored items."""
 
-    async def search(self, request: Request) -> Response:
+    async def search(self, request: Request, served: Served) -> Response:
         """The nearest items of each query. Searches of many clients at once are run together."""
-        served, body = self._served(request), await self._reader.parse(request, models.Search)
+        body = await self._reader.parse(request, models.Search)
         start = time.perf_counter()
         vectors = await self._queries(served, body)
         if len(vectors) * body.k > self._limits.hits:

@@ -1,0 +1,179 @@
+"""A collection of a service, to be used like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from posh import _validate
+from posh.collection import _arguments
+from posh.collection.base import BaseCollection, Id, Item, Matches, Payload, Query
+from posh.collection.filters import Filter, parse
+from posh.hashers.base import Hasher
+from posh.preprocess import Float32
+from posh.serve.answers import Info
+from posh.serve.filters import unparse
+from posh.serve.models import Packed
+from posh.serve.vectors import pack, unpack
+
+__all__ = ["RemoteCollection"]
+
+_PAGE = 1000  # items fetched in one go
+
+
+class Request(Protocol):
+    """Sends one request; see :meth:`posh.serve.client.Client.request`."""
+
+    def __call__(self, method: str, path: str, body: Any = None, **params: str) -> Any:
+        """Return the answer."""
+
+
+class RemoteCollection(BaseCollection):
+    """What :meth:`posh.serve.client.Client.collection` returns.
+
+    Arguments are checked here, in the words of every collection, and again by the service. How many threads a
+    search takes is the service's choice.
+    """
+
+    def __init__(self, request: Request, path: str) -> None:
+        self._request, self._path = request, path
+        self._features: int | None = None
+        self._closed = False
+
+    def info(self) -> Info:
+        """What the service says of the collection: counts, sizes, hasher, options, and how indexing goes."""
+        return Info.model_validate(self._ask("GET", ""))
+
+    @property
+    def n_features(self) -> int | None:
+        """The number of columns of all vectors; None until the first vectors or a hasher decide it."""
+        self._require_open()
+        if self._features is None:
+            self._features = self.info().n_features
+        return self._features
+
+    @property
+    def hasher(self) -> Hasher[Any] | None:
+        """The hasher whose codes are searched, as a copy."""
+        if self.info().hasher is None:
+            return None
+        return Hasher.from_bytes(self._ask("GET", "/hasher"), "the hasher of the service")
+
+    @property
+    def metadata(self) -> Payload:
+        """A small JSON object that is kept with the collection."""
+        return self.info().metadata
+
+    def search(
+        self,
+        vectors: npt.ArrayLike,
+        k: int = 10,
+        *,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002
+        scoring: str | None = None,
+        oversample: float | None = None,
+        n_threads: int | None = None,
+    ) -> Matches:
+        """Find the k nearest items, as every collection does; the service checks what concerns its hasher."""
+        query = Query(
+            _arguments.vectors(np.atleast_2d(np.asarray(vectors)), self.n_features),
+            _validate.integer("k", k, 1),
+            None if filter is None else parse(filter),
+            scoring,
+            None if oversample is None else _validate.real("oversample", oversample, 1.0),
+            None if n_threads is None else _validate.integer("n_threads", n_threads, 1),
+        )
+        return self._search(query)
+
+    def compact(self) -> Self:
+        """Give back the room of what was deleted or replaced."""
+        self._ask("POST", "/compact")
+        return self
+
+    def close(self) -> None:
+        """End the use of this object; the connection is the client's."""
+        self._closed = True
+
+    # How it is asked -----------------------------------------------------------------------------------
+
+    def _ask(self, method: str, path: str, body: Any = None, **params: str) -> Any:
+        self._require_open()
+        return self._request(method, self._path + path, body, **params)
+
+    def _set_metadata(self, metadata: Payload) -> None:
+        self._ask("PUT", "/metadata", {"metadata": metadata})
+
+    def _upsert(self, ids: list[Id], vectors: Float32, payloads: list[Payload]) -> None:
+        self._ask("POST", "/upsert", {"ids": ids, "vectors": pack(vectors), "payloads": payloads})
+
+    def _delete(self, ids: list[Id]) -> int:
+        return int(self._ask("POST", "/delete", {"ids": ids})["deleted"])
+
+    def _get(self, ids: list[Id]) -> list[Item | None]:
+        answer = self._ask("POST", "/get", {"ids": ids, "include": ["payload", "vector"]})
+        return [None if item is None else _item(item) for item in answer["items"]]
+
+    def _search(self, query: Query) -> Matches:
+        body = {
+            "vectors": pack(query.vectors),
+            "k": query.k,
+            "filter": None if query.filter is None else unparse(query.filter),
+            "scoring": query.scoring,
+            "oversample": query.oversample,
+            "include": [],
+        }
+        return _matches(self._ask("POST", "/search", body), query.k)
+
+    def _count(self, tree: Filter | None) -> int:
+        body = {"filter": None if tree is None else unparse(tree)}
+        return int(self._ask("POST", "/count", body)["count"])
+
+    def _items(self, tree: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]:
+        self._require_open()
+        return self._iterate(None if tree is None else unparse(tree), after, limit)
+
+    def _iterate(self, filter: Any, after: Id | None, limit: int | None) -> Iterator[Item]:  # noqa: A002
+        # Ids first, because they are of one moment; what is deleted before it is fetched is left out.
+        ids = islice(self._ids(filter, after, limit), limit)
+        while page := list(islice(ids, _PAGE)):
+            yield from (item for item in self._get(page) if item is not None)
+
+    def _ids(self, filter: Any, after: Id | None, limit: int | None) -> Iterator[Id]:  # noqa: A002
+        few = limit if limit is not None and limit <= _PAGE else None  # else as many as the service gives
+        while few != 0:
+            body = {"filter": filter, "after": after, "limit": few, "include": []}
+            page = self._ask("POST", "/items", body)
+            yield from (item["id"] for item in page["items"])
+            after = page["next"]
+            if after is None:
+                return
+
+    def _sample(self, n: int) -> Float32:
+        packed = Packed.model_validate_json(orjson.dumps(self._ask("POST", "/sample", {"n": n})))
+        return np.array(unpack(packed), np.float32)
+
+    def _reindex(self, hasher: Hasher[Any], options: Mapping[str, Any]) -> None:
+        self._ask("PUT", "/hasher", hasher.to_bytes(), index=orjson.dumps(dict(options)).decode())
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ValueError("expected an open collection, got a closed one: ask the client for it again")
+
+
+def _item(fields: dict[str, Any]) -> Item:
+    return Item(fields["id"], np.array(fields["vector"], np.float32), fields["payload"])
+
+
+def _matches(answer: dict[str, Any], k: int) -> Matches:
+    rows = [result["hits"] for result in answer["results"]]
+    ids = np.full((len(rows), k), None, object)
+    scores = np.full((len(rows), k), -np.inf, np.float32)
+    for i, hits in enumerate(rows):
+        ids[i, : len(hits)] = [hit["id"] for hit in hits]
+        scores[i, : len(hits)] = [np.nan if hit["score"] is None else hit["score"] for hit in hits]
+    return Matches(ids, scores, answer["kind"])
