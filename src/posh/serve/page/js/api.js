@@ -1,0 +1,55 @@
+// The service, as the page sees it.
+
+/** What the service said instead of an answer. */
+export class Problem extends Error {
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+  }
+}
+
+const TOKEN = "posh-token";
+let askForToken = async () => false;
+
+/** `ask(message)` is called when a token is needed, and resolves to a token or null. */
+export function onTokenNeeded(ask) {
+  askForToken = async (message) => {
+    const token = await ask(message);
+    if (token) sessionStorage.setItem(TOKEN, token);
+    return Boolean(token);
+  };
+}
+
+/** Call the service: GET without a body, POST with one. Errors are problems with the service's own words. */
+export async function call(path, body, signal) {
+  const token = sessionStorage.getItem(TOKEN);
+  const headers = { ...(token && { authorization: `Bearer ${token}` }) };
+  if (body) headers["content-type"] = "application/json";
+  const answer = await reached(path, {
+    method: body ? "POST" : "GET",
+    headers,
+    body: body && JSON.stringify(body),
+    signal,
+  });
+  if (answer.ok) return answer.json();
+  const problem = await answer.json().catch(() => ({}));
+  const detail = problem.detail ?? `the service answered ${answer.status}`;
+  if (answer.status === 401 && (await askForToken(token ? detail : ""))) return call(path, body, signal);
+  throw new Problem(answer.status, detail);
+}
+
+async function reached(path, options) {
+  try {
+    return await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, "The service cannot be reached. Is it still running?");
+  }
+}
+
+const of = (name, verb) => `v1/collections/${encodeURIComponent(name)}/${verb}`;
+
+export const collections = async () => (await call("v1/collections")).collections;
+export const items = (name, body) => call(of(name, "items"), body);
+export const get = (name, body) => call(of(name, "get"), body);
+export const search = (name, body, signal) => call(of(name, "search"), body, signal);

@@ -1,0 +1,116 @@
+// A pad to draw on, and the drawing as a vector like those of MNIST.
+
+const PEN = 18;
+const STEP = 10;
+
+/** Make the canvas a pad; `changed` is called after each stroke. */
+export function makePad(canvas, changed) {
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  const pen = { x: canvas.width / 2, y: canvas.height / 2, down: false };
+  const { clear, line } = strokes(canvas, context);
+
+  const at = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const scale = canvas.width / box.width;
+    return { x: (event.clientX - box.left) * scale, y: (event.clientY - box.top) * scale };
+  };
+  let last = null;
+  canvas.addEventListener("pointerdown", (event) => {
+    canvas.setPointerCapture(event.pointerId);
+    last = at(event);
+    line(last, last);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!last) return;
+    const next = at(event);
+    line(last, next);
+    last = next;
+  });
+  for (const end of ["pointerup", "pointercancel"]) {
+    canvas.addEventListener(end, () => {
+      if (last) changed();
+      last = null;
+    });
+  }
+  canvas.addEventListener("keydown", (event) => keyed(event, canvas, pen, line, clear, changed));
+  clear();
+  return { clear, isEmpty: () => bounds(canvas).width <= 0, vector: (shape) => centred(canvas, shape) };
+}
+
+function strokes(canvas, context) {
+  const clear = () => {
+    context.fillStyle = "#000";
+    context.fillRect(0, 0, canvas.width, canvas.height);
+  };
+  const line = (from, to) => {
+    context.strokeStyle = "#fff";
+    context.lineWidth = PEN;
+    context.lineCap = context.lineJoin = "round";
+    context.beginPath();
+    context.moveTo(from.x, from.y);
+    context.lineTo(to.x, to.y);
+    context.stroke();
+  };
+  return { clear, line };
+}
+
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+function keyed(event, canvas, pen, line, clear, changed) {
+  if (event.key === " ") pen.down = !pen.down;
+  else if (event.key === "Delete") clear();
+  else if (event.key in ARROWS) {
+    const [dx, dy] = ARROWS[event.key];
+    const from = { x: pen.x, y: pen.y };
+    pen.x = Math.min(canvas.width, Math.max(0, pen.x + STEP * dx));
+    pen.y = Math.min(canvas.height, Math.max(0, pen.y + STEP * dy));
+    if (pen.down) line(from, pen);
+  } else return;
+  event.preventDefault();
+  if (pen.down || event.key === "Delete") changed();
+}
+
+/** The drawing as MNIST was made: as large as `box` pixels, its centre of mass in the middle. */
+function centred(canvas, { width, height, low = 0, high = 255, box: size = Math.min(width, height) }) {
+  const box = bounds(canvas);
+  const scale = size / Math.max(box.width, box.height);
+  const first = scaled(canvas, box, scale, width, height, 0, 0);
+  const mass = centre(first, width, height);
+  const grey = scaled(canvas, box, scale, width, height, width / 2 - mass.x, height / 2 - mass.y);
+  return Array.from(grey, (value) => Math.round(100 * (low + (value / 255) * (high - low))) / 100);
+}
+
+function bounds(canvas) {
+  const { width, height } = canvas;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  let [left, top, right, bottom] = [width, height, 0, 0];
+  for (let i = 0; i < width * height; i++) {
+    if (!data[4 * i]) continue;
+    left = Math.min(left, i % width);
+    right = Math.max(right, (i % width) + 1);
+    top = Math.min(top, Math.floor(i / width));
+    bottom = Math.max(bottom, Math.floor(i / width) + 1);
+  }
+  return { left, top, width: right - left, height: bottom - top };
+}
+
+function scaled(canvas, box, scale, width, height, dx, dy) {
+  const small = document.createElement("canvas");
+  [small.width, small.height] = [width, height];
+  const context = small.getContext("2d", { willReadFrequently: true });
+  context.imageSmoothingQuality = "high";
+  const [w, h] = [box.width * scale, box.height * scale];
+  context.drawImage(canvas, box.left, box.top, box.width, box.height, (width - w) / 2 + dx, (height - h) / 2 + dy, w, h);
+  const { data } = context.getImageData(0, 0, width, height);
+  return Array.from({ length: width * height }, (_, i) => data[4 * i]);
+}
+
+function centre(grey, width, height) {
+  let [sum, x, y] = [0, 0, 0];
+  grey.forEach((value, i) => {
+    sum += value;
+    x += value * ((i % width) + 0.5);
+    y += value * (Math.floor(i / width) + 0.5);
+  });
+  return sum ? { x: x / sum, y: y / sum } : { x: width / 2, y: height / 2 };
+}

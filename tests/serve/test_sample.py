@@ -1,0 +1,53 @@
+"""Collections to play with."""
+
+from __future__ import annotations
+
+from posh.collection.embedded import Collection
+
+import posh
+from posh import datasets
+from posh.errors import DataUnavailableError
+from posh.serve import sample
+
+
+def test_digits_under_two_hashers(tmp_path):
+    assert sample.make(tmp_path, "digits") == "digits, digits-fruitfly: made of 1,597 vectors each"
+    data = posh.datasets.load("digits")
+    for name, method in (("digits", posh.POSH), ("digits-fruitfly", posh.FruitFly)):
+        with Collection(tmp_path / name) as collection:
+            assert isinstance(collection.hasher, method)
+            assert collection.count({"label": 3}) == (data.base_labels == 3).sum()
+            assert collection.metadata["image"]["width"] ** 2 == collection.n_features
+            assert collection.metadata["label"]["values"] == list(range(10))
+
+
+def test_what_is_there_is_not_made_again(tmp_path):
+    sample.make(tmp_path, "digits")
+    with Collection(tmp_path / "digits") as collection:
+        collection.delete([0])
+    assert sample.make(tmp_path, "digits") == "digits, digits-fruitfly: here already"
+    with Collection(tmp_path / "digits") as collection:
+        assert collection.count() == 1596
+
+
+def test_an_interrupted_one_is_made_again(tmp_path):
+    half = tmp_path / ".digits"
+    half.mkdir()
+    (half / "something").write_text("half")
+    sample.make(tmp_path, "digits")
+    with Collection(tmp_path / "digits") as collection:
+        assert collection.count() == 1597
+    assert not half.exists()
+
+
+def test_digits_stand_in_for_mnist(tmp_path, monkeypatch):
+    real = datasets.load
+
+    def load(name):
+        if name == "mnist":
+            raise DataUnavailableError("no network")
+        return real(name)
+
+    monkeypatch.setattr(datasets, "load", load)
+    assert "digits-fruitfly: made of" in sample.make(tmp_path, "mnist")
+    assert (tmp_path / "digits").is_dir()
