@@ -10,10 +10,8 @@ import pytest
 
 import posh
 from tests.collection.reference import ReferenceCollection
-from tests.serve.browser import browser, require_browser
+from tests.serve.browser import Page, browser, require_browser
 from tests.serve.service import MemoryEngine, running
-
-WAIT = 30
 
 
 def sets():
@@ -70,60 +68,6 @@ def page(driver, address):
     assert errors == [], "the console is clean"
 
 
-class Page:
-    """What a user sees and does."""
-
-    def __init__(self, driver):
-        self.driver = driver
-
-    def one(self, css):
-        return self.driver.find_element("css selector", css)
-
-    def all(self, css):
-        return self.driver.find_elements("css selector", css)
-
-    def text(self, css):
-        return self.one(css).text
-
-    def wait(self, condition):
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        return WebDriverWait(self.driver, WAIT, 0.05).until(lambda _: condition())
-
-    def wait_for_new(self, action):
-        """Do something that leads to a search, and wait for its result."""
-        self.driver.execute_script("for (const c of document.querySelectorAll('.column')) c.dataset.old = 1")
-        action()
-        self.wait(lambda: self.all(".column:not([data-old])"))
-
-    def names(self, column=1):
-        return [one.text for one in self.all(f".column:nth-child({column}) .card .name")]
-
-    def draw(self, *points):
-        """One stroke over the pad; points are in its middle's coordinates, from -1 to 1."""
-        from selenium.webdriver.common.action_chains import ActionChains
-
-        pad = self.one("#pad")
-        half = pad.size["width"] / 2
-        places = [(round(half * x), round(half * y)) for x, y in points]
-        chain = ActionChains(self.driver, duration=10).move_to_element_with_offset(pad, *places[0])
-        chain.click_and_hold()
-        for (x0, y0), (x, y) in zip(places, places[1:], strict=False):
-            chain.move_by_offset(x - x0, y - y0)
-        self.wait_for_new(lambda: chain.release().perform())
-
-    def choose(self, css, value):
-        from selenium.webdriver.support.ui import Select
-
-        Select(self.one(css)).select_by_value(value)
-
-    def set(self, css, value):
-        field = self.one(css)
-        field.clear()
-        field.send_keys(value)
-        self.driver.execute_script("arguments[0].dispatchEvent(new Event('change', {bubbles: true}))", field)
-
-
 CIRCLE = [(0.45 * np.sin(t), -0.7 * np.cos(t)) for t in np.linspace(0, 2 * np.pi, 25)]
 BAR = [(0.0, -0.7), (0.0, 0.7)]
 
@@ -143,7 +87,8 @@ def test_clear_leaves_nothing_to_search_for(page):
     page.one("#clear").click()
     assert page.driver.execute_script(
         "const c = document.getElementById('pad');"
-        "return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.every((v, i) => i % 4 === 3 || !v)"
+        "const { data } = c.getContext('2d').getImageData(0, 0, c.width, c.height);"
+        "return data.every((v, i) => i % 4 === 3 || !v)"
     )
 
 
