@@ -26,6 +26,7 @@ _ERRORS: dict[str, type[Exception]] = {
     "not-a-hasher": errors.FormatError,
     "storage-full": errors.StorageError,
     "read-only": errors.StorageError,
+    "storage-failed": errors.StorageError,
 }
 
 
