@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from posh.collection.base import BaseCollection
 from posh.errors import CollectionExistsError, UnknownCollectionError
+from posh.serve import names
 from posh.serve.coalesce import Coalescer
 from posh.serve.indexing import Indexing
 from posh.serve.limits import Limits
@@ -22,7 +22,6 @@ from posh.serve.problems import ProblemError
 __all__ = ["Engine", "Served", "Shelf", "Sizes"]
 
 _PATIENCE = 10.0  # seconds for a fit that runs when the service stops
-NAME = re.compile("[a-z0-9][a-z0-9_-]{0,63}")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -96,7 +95,7 @@ class Shelf:
         self._served: dict[str, Served] = {}
         self._dropping: set[str] = set()
         try:
-            for name in sorted(name for name in engine.names() if NAME.fullmatch(name)):
+            for name in sorted(name for name in engine.names() if names.is_name(name)):
                 self._served[name] = Served(name, engine.open(name), self)
         except BaseException:
             self.close()
@@ -125,11 +124,7 @@ class Shelf:
 
     def create(self, name: str, metadata: dict[str, Any]) -> Served:
         """Make a collection; in a thread."""
-        if not NAME.fullmatch(name):
-            raise ValueError(
-                "expected a name of 1 to 64 of the characters a-z, 0-9, _ and -, not beginning with _ or -, "
-                f"got {name!r:.80}"
-            )
+        names.checked(name)
         with self._changing:
             if name in self._served or name in self._dropping:
                 raise CollectionExistsError(
