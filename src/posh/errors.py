@@ -6,6 +6,7 @@
     └── PoshError                   everything below, for one ``except``
         ├── FormatError             (ValueError)   a file is not what it claims to be
         ├── DataUnavailableError    (OSError)      a data set cannot be had here and now
+        ├── StorageError            (OSError)      a collection cannot be opened or written here and now
         ├── MissingExtraError       (ImportError)  an optional dependency is not installed
         ├── LeakError               (ValueError)   data would tell an experiment what it must not know
         └── OtherParametersError    (ValueError)   recorded results are of another experiment
@@ -17,7 +18,7 @@ scikit-learn's ``NotFittedError``.
 from __future__ import annotations
 
 __all__ = ["DataUnavailableError", "FormatError", "MissingExtraError", "PoshError"]
-__all__ += ["LeakError", "OtherParametersError"]
+__all__ += ["LeakError", "OtherParametersError", "StorageError"]
 
 
 class PoshError(Exception):
@@ -30,6 +31,10 @@ class FormatError(PoshError, ValueError):
 
 class DataUnavailableError(PoshError, OSError):
     """A data set is neither cached nor fetchable; the message says how to provide it."""
+
+
+class StorageError(PoshError, OSError):
+    """The disk is full, a folder is read-only or in use; what was written before is not lost."""
 
 
 class MissingExtraError(PoshError, ImportError):

@@ -24,7 +24,10 @@ class Implementation:
         return self.name
 
 
-ALL = [Implementation("reference", lambda path, *args, **options: ReferenceCollection(*args, **options))]
+ALL = [
+    Implementation("reference", lambda path, *args, **options: ReferenceCollection(*args, **options)),
+    Implementation("embedded", posh.Collection, posh.Collection),
+]
 
 DATA = clusters(600, 8).astype("float32")
 SPARSE = posh.POSH(32, 4, n_epochs=1, random_state=0).fit(DATA)
