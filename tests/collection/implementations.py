@@ -27,6 +27,7 @@ class Implementation:
 
 ALL = [
     Implementation("reference", lambda path, *args, **options: ReferenceCollection(*args, **options)),
+    Implementation("embedded", posh.Collection, posh.Collection),
     Implementation("remote", create_remote),
 ]
 
