@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -86,6 +87,17 @@ class Collection(BaseCollection):
         """A small JSON object that is kept with the collection, as a copy; see :meth:`set_metadata`."""
         self._engine.require_open()
         return tables.loads(self._metadata)
+
+    @property
+    def index_options(self) -> dict[str, Any]:
+        """The options of :class:`posh.Index`: all of them, or those given until there is a hasher."""
+        moment = self._moment()
+        return dict(moment.options) if moment.view is None else asdict(moment.view.options)
+
+    def memory_usage(self) -> int:
+        """Bytes that the index takes; ids take more, beside it."""
+        view = self._moment().view
+        return 0 if view is None else view.memory_usage()["total"]
 
     def _moment(self) -> Moment:
         self._engine.require_open()

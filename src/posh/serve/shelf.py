@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Sizes(NamedTuple):
-    """Bytes that a collection takes, where an engine knows."""
+    """Bytes that a collection takes, None where the engine does not know."""
 
     memory: int | None
     disk: int | None
@@ -45,16 +45,20 @@ class Engine(ABC):
         """Open a collection."""
 
     @abstractmethod
-    def create(self, name: str, metadata: dict[str, Any]) -> BaseCollection:
-        """Make a new collection, and open it."""
+    def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> BaseCollection:
+        """Make a new collection, with options of :class:`posh.Index`, and open it."""
 
     @abstractmethod
     def drop(self, name: str) -> None:
         """Delete a closed collection for ever."""
 
     @abstractmethod
-    def sizes(self, name: str, collection: BaseCollection) -> Sizes:
-        """What a collection takes."""
+    def index_options(self, name: str) -> dict[str, Any]:
+        """How the codes of an open collection are searched: options of :class:`posh.Index`, if known."""
+
+    @abstractmethod
+    def sizes(self, name: str) -> Sizes:
+        """What an open collection takes."""
 
 
 class Served:
@@ -122,7 +126,7 @@ class Shelf:
             )
         return served
 
-    def create(self, name: str, metadata: dict[str, Any]) -> Served:
+    def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> Served:
         """Make a collection; in a thread."""
         names.checked(name)
         with self._changing:
@@ -134,7 +138,7 @@ class Shelf:
                 raise ValueError(
                     f"expected at most {self.limits.collections} collections, got one more: drop another"
                 )
-            served = Served(name, self.engine.create(name, metadata), self)
+            served = Served(name, self.engine.create(name, metadata, options), self)
             self._served[name] = served
         return served
 

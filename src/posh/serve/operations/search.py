@@ -78,7 +78,8 @@ class SearchOperations(Operations):
                 hit.update(there[hit["id"]].fields)
         hasher = served.collection.hasher
         if "code" in include and hasher is not None:
-            for result, code in zip(results, set_bits(hasher, vectors), strict=True):
+            codes = set_bits(hasher, vectors, self._n_active(served, "query_active"))
+            for result, code in zip(results, codes, strict=True):
                 result["code"] = orjson.Fragment(code)
 
 
