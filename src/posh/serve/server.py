@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import uvicorn
@@ -87,15 +87,17 @@ def stopped_by_signals(server: Server) -> Iterator[None]:
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket at this address, which does not listen yet; port 0 is any free one."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError as error:
-        raise OSError(
-            f"expected an address to listen at, got {host} port {port} ({error.strerror}): choose another"
-        ) from error
+    with ExitStack() as undo:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            bound = undo.enter_context(socket.socket(family, kind, protocol))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except OSError as error:
+            raise OSError(
+                f"expected an address to listen at, got {host} port {port} ({error.strerror}): choose another"
+            ) from error
+        undo.pop_all()
     return bound
 
 
