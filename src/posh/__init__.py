@@ -9,8 +9,10 @@ Codes(n=200, n_active=16, n_bits=256)
 
 from posh import datasets, kernels, metrics
 from posh.codes import Codes, PackedCodes
+from posh.collection.base import BaseCollection, Item, Matches
+from posh.collection.embedded import Collection
 from posh.decode import SBIHT, LinearDecoder
-from posh.errors import DataUnavailableError, FormatError, MissingExtraError, PoshError
+from posh.errors import DataUnavailableError, FormatError, MissingExtraError, PoshError, StorageError
 from posh.hashers import (
     BOSL,
     ITQ,
@@ -38,8 +40,10 @@ __all__ = [
     "OSL",
     "POSH",
     "SBIHT",
+    "BaseCollection",
     "BioHash",
     "Codes",
+    "Collection",
     "DataUnavailableError",
     "DenseHasher",
     "EpochHasher",
@@ -48,12 +52,15 @@ __all__ = [
     "Hasher",
     "Hits",
     "Index",
+    "Item",
     "LinearDecoder",
+    "Matches",
     "MissingExtraError",
     "PackedCodes",
     "PoshError",
     "SparseHasher",
     "SphericalHash",
+    "StorageError",
     "datasets",
     "kernels",
     "metrics",

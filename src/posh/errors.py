@@ -21,8 +21,8 @@ scikit-learn's ``NotFittedError``.
 from __future__ import annotations
 
 __all__ = ["DataUnavailableError", "FormatError", "MissingExtraError", "PoshError"]
-__all__ += ["CollectionExistsError", "LeakError", "OtherParametersError", "ServiceError", "StorageError"]
-__all__ += ["UnknownCollectionError"]
+__all__ += ["LeakError", "OtherParametersError", "StorageError"]
+__all__ += ["CollectionExistsError", "ServiceError", "UnknownCollectionError"]
 
 
 class PoshError(Exception):

@@ -10,7 +10,7 @@ import posh
 from posh.collection.base import BaseCollection
 from tests.collection.reference import ReferenceCollection
 from tests.conftest import clusters
-from tests.serve.service import create_remote
+from tests.serve.service import create_remote, reopen_remote
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Implementation:
 
 ALL = [
     Implementation("reference", lambda path, *args, **options: ReferenceCollection(*args, **options)),
-    Implementation("remote", create_remote),
+    Implementation("embedded", posh.Collection, posh.Collection),
+    Implementation("remote", create_remote, reopen_remote),
 ]
 
 DATA = clusters(600, 8).astype("float32")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
+import atexit
+import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from posh.collection.base import BaseCollection
 from posh.serve.client import Client
+from posh.serve.folder import Folder
 from posh.serve.limits import Limits
 from posh.serve.metrics import Metrics
-from posh.serve.server import Server
+from posh.serve.server import Server, bind
 from posh.serve.shelf import Engine, Shelf, Sizes
 from tests.collection.reference import ReferenceCollection
 
@@ -30,14 +33,17 @@ class MemoryEngine(Engine):
     def open(self, name: str) -> BaseCollection:
         return self.collections[name]
 
-    def create(self, name: str, metadata: dict[str, Any]) -> BaseCollection:
+    def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> BaseCollection:
         self.collections[name] = ReferenceCollection(metadata=metadata)
         return self.collections[name]
 
     def drop(self, name: str) -> None:
         del self.collections[name]
 
-    def sizes(self, name: str, collection: BaseCollection) -> Sizes:
+    def index_options(self, name: str) -> dict[str, Any]:
+        return {}
+
+    def sizes(self, name: str) -> Sizes:
         return Sizes(None, None)
 
 
@@ -46,8 +52,8 @@ def running(engine: Engine, *, limits: Limits | None = None, token: str | None =
     """A service at a free port of this machine; its address."""
     shelf = Shelf(engine, limits or Limits(), Metrics())
     ready = threading.Event()
-    server = Server(shelf, token=token, listening=lambda address: ready.set())
-    thread = threading.Thread(target=server.run)
+    server = Server(shelf, bind("127.0.0.1", 0), token=token, listening=lambda address: ready.set())
+    thread = threading.Thread(target=server.run, daemon=True)  # else the end of the process would wait for it
     thread.start()
     try:
         assert ready.wait(30), "the service did not start"
@@ -58,20 +64,25 @@ def running(engine: Engine, *, limits: Limits | None = None, token: str | None =
         shelf.close()
 
 
-_NUMBERS = itertools.count()
+# For the conformance suite: one service over embedded collections, as long as the tests last.
+
+_NAMES: dict[object, str] = {}
 
 
 @cache
-def shared_client() -> Client:
-    """A client of a service that lives as long as the tests do."""
-    shelf = Shelf(MemoryEngine(), Limits(), Metrics())
-    ready = threading.Event()
-    server = Server(shelf, listening=lambda address: ready.set())
-    threading.Thread(target=server.run, daemon=True).start()
-    assert ready.wait(30), "the service did not start"
-    return Client(server.address)
+def _shared_client() -> Client:
+    stack = ExitStack()
+    atexit.register(stack.close)
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    return stack.enter_context(Client(stack.enter_context(running(Folder(Path(folder))))))
 
 
 def create_remote(path: object, hasher: Any = None, *, metadata: Any = None) -> BaseCollection:
-    """A new collection of the shared service, for the conformance suite."""
-    return shared_client().create(f"collection-{next(_NUMBERS)}", hasher, metadata=metadata)
+    """A new collection of the shared service."""
+    _NAMES[path] = f"collection-{len(_NAMES)}"
+    return _shared_client().create(_NAMES[path], hasher, metadata=metadata)
+
+
+def reopen_remote(path: object) -> BaseCollection:
+    """The collection that was made for this path."""
+    return _shared_client().collection(_NAMES[path])

@@ -27,6 +27,7 @@ __all__ = ["BaseCollection", "Id", "Item", "Matches", "Payload", "Query"]
 Id = int | str
 Payload = dict[str, Any]
 
+NO_HASHER = "expected a collection with a hasher, got none: call fit or reindex first"
 _SAMPLE = 20_000  # stored vectors that a hasher is fitted on
 
 
@@ -185,7 +186,7 @@ class BaseCollection(ABC):
         """
         hasher = self.hasher
         if hasher is None:
-            raise ValueError("expected a collection with a hasher, got none: call fit or reindex first")
+            raise ValueError(NO_HASHER)
         query = Query(
             _arguments.vectors(np.atleast_2d(np.asarray(vectors)), self.n_features),
             _validate.integer("k", k, 1),

@@ -190,16 +190,7 @@ class Index:
 
     def memory_usage(self) -> dict[str, int]:
         """Bytes in use by part, and in total."""
-        state = self._view.state
-        if state is None:
-            return {"structure": 0, "codes": 0, "ids": 0, "refiner": 0, "total": 0}
-        parts = {
-            "structure": 0 if state.structure is None else state.structure.nbytes,
-            "codes": state.codes.buffer.nbytes,
-            "ids": state.ids.buffer.nbytes + state.live.buffer.nbytes,
-            "refiner": state.kept.buffer.nbytes,
-        }
-        return parts | {"total": sum(parts.values())}
+        return self._view.memory_usage()
 
     def estimate_memory(self, n: int) -> int:
         """Bytes that ``n`` documents will take, before they are added."""

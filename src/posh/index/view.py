@@ -126,6 +126,19 @@ class View:
         """Numbers that the refiner keeps of each document."""
         return 0 if self._refines is None else self._refines(self.hasher).n_kept()
 
+    def memory_usage(self) -> dict[str, int]:
+        """Bytes in use by part, and in total."""
+        state = self.state
+        if state is None:
+            return {"structure": 0, "codes": 0, "ids": 0, "refiner": 0, "total": 0}
+        parts = {
+            "structure": 0 if state.structure is None else state.structure.nbytes,
+            "codes": state.codes.buffer.nbytes,
+            "ids": state.ids.buffer.nbytes + state.live.buffer.nbytes,
+            "refiner": state.kept.buffer.nbytes,
+        }
+        return parts | {"total": sum(parts.values())}
+
     @property
     def learns(self) -> bool:
         """Whether something is learned from documents: the centroids of lists, a decoder."""

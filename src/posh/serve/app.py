@@ -52,7 +52,9 @@ def create_app(shelf: Shelf, *, token: str | None = None, hosts: Collection[str]
     for one in table:
         add(one.path, one.handler, one.method)
     add("/openapi.json", openapi, "GET")
-    add("/{path:path}", Page(), "GET", "HEAD")
+    page = Page()
+    for path in page.paths:
+        add(path, page, "GET", "HEAD")
     return Gate(app, shelf.metrics, token, hosts)
 
 

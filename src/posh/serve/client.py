@@ -10,6 +10,7 @@ import orjson
 
 from posh import errors
 from posh.hashers.base import Hasher
+from posh.serve import names
 from posh.serve.answers import Info
 from posh.serve.remote import RemoteCollection
 
@@ -26,6 +27,7 @@ _ERRORS: dict[str, type[Exception]] = {
     "not-a-hasher": errors.FormatError,
     "storage-full": errors.StorageError,
     "read-only": errors.StorageError,
+    "storage-failed": errors.StorageError,
 }
 
 
@@ -62,7 +64,7 @@ class Client:
         **options: Any,
     ) -> RemoteCollection:
         """Make a collection; ``hasher`` (fitted) and ``options`` are as in ``reindex``."""
-        self.request("PUT", f"/v1/collections/{_quoted(name)}", {"metadata": dict(metadata or {})})
+        self.request("PUT", f"/v1/collections/{names.checked(name)}", {"metadata": dict(metadata or {})})
         collection = self.collection(name)
         if hasher is not None:
             collection.reindex(hasher, **options)
@@ -70,11 +72,11 @@ class Client:
 
     def collection(self, name: str) -> RemoteCollection:
         """The collection of this name, which need not exist yet."""
-        return RemoteCollection(self.request, f"/v1/collections/{_quoted(name)}")
+        return RemoteCollection(self.request, f"/v1/collections/{names.checked(name)}")
 
     def drop(self, name: str) -> None:
         """Delete a collection for ever."""
-        self.request("DELETE", f"/v1/collections/{_quoted(name)}")
+        self.request("DELETE", f"/v1/collections/{names.checked(name)}")
 
     def close(self) -> None:
         """Close the connection."""
@@ -114,7 +116,3 @@ def _error(answer: httpx.Response) -> Exception:
             f"expected an answer of posh serve, got {answer.status_code} of another service"
         )
     return _ERRORS.get(kind, errors.ServiceError)(detail)
-
-
-def _quoted(name: str) -> str:
-    return httpx.URL("http://name").copy_with(path=f"/{name}").raw_path.decode().removeprefix("/")

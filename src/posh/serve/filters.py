@@ -9,6 +9,8 @@ from posh.collection.filters import All, AnyOf, Filter, Not, OneOf, Range
 
 __all__ = ["unparse"]
 
+Part = OneOf | Range | AnyOf | Not
+
 
 def unparse(tree: Filter) -> dict[str, Any]:
     """A filter that means the same, and is not nested deeper than the one that was parsed.
@@ -16,20 +18,21 @@ def unparse(tree: Filter) -> dict[str, Any]:
     >>> unparse(All((Range("price", "gte", 10), Range("price", "lt", 20), OneOf("label", (3,)))))
     {'price': {'gte': 10, 'lt': 20}, 'label': {'in': [3]}}
     """
-    parts = list(_parts(tree))
     merged: dict[str, Any] = {}
-    for part in parts:
-        for key, value in _single(part).items():
-            known = merged.setdefault(key, value)
-            if known is value:
-                continue
-            if not _may_merge(key, known, value):
-                return {"and": [_single(one) for one in parts]}
-            merged[key] = {**known, **value}
-    return merged
+    others = []
+    # An object has a key once. The deepest part takes it, so that only shallower ones go one level down.
+    for part in sorted(map(_single, _parts(tree)), key=_depth, reverse=True):
+        ((key, value),) = part.items()
+        if key not in merged:
+            merged[key] = value
+        elif key not in ("not", "or") and not merged[key].keys() & value.keys():
+            merged[key] = merged[key] | value
+        else:
+            others.append(part)
+    return merged | ({"and": others} if others else {})
 
 
-def _parts(tree: Filter) -> Iterator[Filter]:
+def _parts(tree: Filter) -> Iterator[Part]:
     if isinstance(tree, All):
         for part in tree.parts:
             yield from _parts(part)
@@ -37,7 +40,7 @@ def _parts(tree: Filter) -> Iterator[Filter]:
         yield tree
 
 
-def _single(tree: Filter) -> dict[str, Any]:
+def _single(tree: Part) -> dict[str, Any]:
     match tree:
         case OneOf(field, values):
             return {field: {"in": list(values)}}
@@ -47,9 +50,8 @@ def _single(tree: Filter) -> dict[str, Any]:
             return {"not": unparse(part)}
         case AnyOf(parts):
             return {"or": [unparse(part) for part in parts]}
-        case All():
-            return unparse(tree)
 
 
-def _may_merge(key: str, known: Any, value: Any) -> bool:
-    return key not in ("not", "or") and not known.keys() & value.keys()
+def _depth(source: dict[str, Any]) -> int:
+    inner = [*source.get("and", []), *source.get("or", []), *([source["not"]] if "not" in source else [])]
+    return 1 + max(map(_depth, inner), default=0)

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from posh.codes import Codes
 from posh.collection.base import BaseCollection, Id, Item
-from posh.hashers.base import Hasher
+from posh.hashers.base import Hasher, SparseHasher
 from posh.preprocess import Float32
 from posh.serve.problems import ProblemError
 
@@ -29,10 +28,16 @@ class Written(NamedTuple):
 
 
 class ItemWriter:
-    """Turns items into the fields that a client asked for: ``include`` names payload, vector and code."""
+    """Turns items into the fields that a client asked for: ``include`` names payload, vector and code.
 
-    def __init__(self, collection: BaseCollection, include: Sequence[str], max_bytes: int) -> None:
+    ``n_active`` is the number of set bits of items, if not the hasher's.
+    """
+
+    def __init__(
+        self, collection: BaseCollection, include: Sequence[str], max_bytes: int, n_active: int | None = None
+    ) -> None:
         self._collection, self._include, self._max_bytes = collection, frozenset(include), max_bytes
+        self._n_active = n_active
         self._hasher = collection.hasher if "code" in self._include else None
         self._room = max_bytes
 
@@ -84,11 +89,11 @@ class ItemWriter:
     def _codes(self, items: list[Item]) -> list[bytes]:
         if self._hasher is None or not items:
             return [b"null"] * len(items)
-        return set_bits(self._hasher, np.stack([item.vector for item in items]))
+        return set_bits(self._hasher, np.stack([item.vector for item in items]), self._n_active)
 
 
-def set_bits(hasher: Hasher[Any], vectors: Float32) -> list[bytes]:
+def set_bits(hasher: Hasher[Any], vectors: Float32, n_active: int | None) -> list[bytes]:
     """The numbers of the set bits of the codes of vectors (n, d), as JSON."""
-    codes = hasher.encode(vectors)
-    rows = codes.active if isinstance(codes, Codes) else [np.flatnonzero(row) for row in codes.to_dense()]
-    return [orjson.dumps(row, option=NUMPY) for row in rows]
+    if isinstance(hasher, SparseHasher):
+        return [orjson.dumps(row, option=NUMPY) for row in hasher.encode(vectors, n_active=n_active).active]
+    return [orjson.dumps(np.flatnonzero(row), option=NUMPY) for row in hasher.encode(vectors).to_dense()]

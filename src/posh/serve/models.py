@@ -88,11 +88,15 @@ class IndexOptions(Body):
     random_state: int | None = Field(None, ge=0)
 
 
+NO_OPTIONS: Any = Field(default_factory=lambda: IndexOptions.model_validate({}))
+
+
 class Create(Body):
     """A new collection."""
 
     model_config = example({"metadata": {"title": "digits"}})
     metadata: dict[str, Any] = Field({}, description="A small object that is kept with the collection.")
+    index: IndexOptions = NO_OPTIONS
 
 
 class Upsert(Body):
@@ -163,7 +167,7 @@ class Fit(Body):
     model_config = example({"method": "POSH", "params": {"n_bits": 1024, "n_active": 32, "random_state": 0}})
     method: str
     params: dict[str, int | float | str | bool | None] = {}
-    index: IndexOptions = Field(default_factory=lambda: IndexOptions.model_validate({}))
+    index: IndexOptions = NO_OPTIONS
 
 
 class Sample(Body):

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from posh.serve import answers
 from posh.serve.limits import Limits
+from posh.serve.names import PATTERN
 
 __all__ = ["Handler", "Operation", "describe"]
 
@@ -95,7 +96,7 @@ def _operation(one: Operation, with_token: bool) -> dict[str, Any]:
     return described
 
 
-_NAME = {"schema": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$", "examples": ["digits"]}}
+_NAME = {"schema": {"type": "string", "pattern": f"^{PATTERN}$", "examples": ["digits"]}}
 
 
 def _responses(one: Operation, protected: bool) -> dict[str, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import logging
+import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
-from posh.errors import CollectionExistsError, UnknownCollectionError
+from posh.errors import CollectionExistsError, FormatError, UnknownCollectionError
 
 __all__ = ["NO_HASHER", "TITLES", "ProblemError", "internal", "problem_of"]
 
@@ -37,15 +38,18 @@ TITLES = {
     "internal": "The service failed",
     "busy": "The service is too busy",
     "read-only": "The storage cannot be written",
+    "storage-failed": "The storage failed",
     "storage-full": "The storage is full",
 }
-_STORAGE = {
-    errno.ENOSPC: (507, "storage-full", "the service's storage is full: delete something or make room"),
-    errno.EDQUOT: (507, "storage-full", "the service's quota is used up: delete something or make room"),
-    errno.EROFS: (503, "read-only", "the service's storage is read-only: nothing was written"),
-    errno.EACCES: (503, "read-only", "the service may not write to its storage: nothing was written"),
-    errno.EPERM: (503, "read-only", "the service may not write to its storage: nothing was written"),
-}
+_FULL = (507, "storage-full", "expected room on the service's disk, got none left: nothing was written")
+_READ_ONLY = (503, "read-only", "expected a disk that the service may write, got none: nothing was written")
+_FAILED = (503, "storage-failed", "expected a disk that works, got an error: see the service's log")
+_BY_ERRNO = {errno.ENOSPC: _FULL, errno.EDQUOT: _FULL} | dict.fromkeys(
+    (errno.EROFS, errno.EACCES, errno.EPERM), _READ_ONLY
+)
+_BY_SQLITE_CODE = {sqlite3.SQLITE_FULL: _FULL} | dict.fromkeys(
+    (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN), _READ_ONLY
+)
 _log = logging.getLogger("posh.serve")
 
 
@@ -76,19 +80,28 @@ def problem_of(error: BaseException) -> ProblemError:
             return ProblemError(404, "unknown-collection", str(error))
         case CollectionExistsError():
             return ProblemError(409, "collection-exists", str(error))
+        case FormatError():
+            return internal(error)  # a damaged file of the service's: no argument of a client's is the reason
+        case OSError():
+            return _storage(error)
         case KeyError():
             return ProblemError(404, "unknown-item", str(error.args[0]) if error.args else "")
         case TypeError():
             return ProblemError(422, "wrong-type", str(error))
         case ValueError():
             return ProblemError(422, "invalid-argument", str(error))
-        case OSError() if error.errno in _STORAGE:
-            return ProblemError(*_STORAGE[error.errno])
         case MemoryError():
             return ProblemError(
                 503, "busy", "the service is out of memory: ask for less", {"retry-after": "1"}
             )
     return internal(error)
+
+
+def _storage(error: OSError) -> ProblemError:
+    """What is the matter with the disk, without the paths that the library's message names."""
+    _log.error("the storage failed: %s", error)
+    code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF  # the primary one
+    return ProblemError(*(_BY_SQLITE_CODE.get(code) or _BY_ERRNO.get(error.errno or 0) or _FAILED))
 
 
 def internal(error: BaseException) -> ProblemError:

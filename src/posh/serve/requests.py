@@ -104,7 +104,7 @@ class Reader:
     def _check_limits(self, body: Body) -> None:
         for name, limit in body.limited:
             value = getattr(body, name)
-            if value is None:
+            if value is None or name not in body.model_fields_set:
                 continue
             most = getattr(self._limits, limit)
             size = (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import uvicorn
@@ -15,50 +16,49 @@ from posh.serve.app import create_app
 from posh.serve.gate import LOOPBACK
 from posh.serve.shelf import Shelf
 
-__all__ = ["Server"]
+__all__ = ["Server", "bind", "is_loopback", "stopped_by_signals"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Server(uvicorn.Server):
-    """Serves a shelf at an address until :meth:`stop`, SIGTERM or Ctrl-C.
+    """Serves a shelf until :meth:`stop`, SIGTERM or Ctrl-C.
 
-    ``listening`` is called with the address as soon as requests can come; port 0 is any free one.
+    ``listening`` is called with the address as soon as requests can come.
     """
 
     def __init__(
         self,
         shelf: Shelf,
-        host: str = "127.0.0.1",
-        port: int = 0,
+        bound: socket.socket,
         *,
         token: str | None = None,
         listening: Callable[[str], None] = lambda address: None,
     ) -> None:
+        host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         app = create_app(shelf, token=token, hosts={*LOOPBACK, shown})
         config = uvicorn.Config(
             app,
-            host=host,
-            port=port,
             http="httptools",
             ws="none",
             lifespan="off",
-            log_level="warning",
+            log_config=None,
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=30,
-            backlog=1024,
         )
         super().__init__(config)
-        self._host, self._listening = shown, listening
-        self.address = ""
+        self._bound, self._listening = bound, listening
+        self.address = f"http://{shown}:{port}"
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer requests until somebody stops it."""
+        super().run(sockets or [self._bound])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
         await super().startup(sockets)
-        port = self.servers[0].sockets[0].getsockname()[1]
-        self.address = f"http://{self._host}:{port}"
         self._listening(self.address)
 
     def stop(self, *_: Any) -> None:
@@ -83,3 +83,32 @@ def stopped_by_signals(server: Server) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket at this address, which does not listen yet; port 0 is any free one."""
+    with ExitStack() as undo:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            bound = undo.enter_context(socket.socket(family, kind, protocol))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except OSError as error:
+            raise OSError(
+                f"expected an address to listen at, got {host} port {port} ({error.strerror}): choose another"
+            ) from error
+        undo.pop_all()
+    return bound
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+    (True, False)
+    """
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(address[0]).is_loopback for *_, address in found)

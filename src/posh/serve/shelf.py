@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from posh.collection.base import BaseCollection
 from posh.errors import CollectionExistsError, UnknownCollectionError
+from posh.serve import names
 from posh.serve.coalesce import Coalescer
 from posh.serve.indexing import Indexing
 from posh.serve.limits import Limits
@@ -22,13 +22,12 @@ from posh.serve.problems import ProblemError
 __all__ = ["Engine", "Served", "Shelf", "Sizes"]
 
 _PATIENCE = 10.0  # seconds for a fit that runs when the service stops
-NAME = re.compile("[a-z0-9][a-z0-9_-]{0,63}")
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Sizes(NamedTuple):
-    """Bytes that a collection takes, where an engine knows."""
+    """Bytes that a collection takes, None where the engine does not know."""
 
     memory: int | None
     disk: int | None
@@ -46,16 +45,20 @@ class Engine(ABC):
         """Open a collection."""
 
     @abstractmethod
-    def create(self, name: str, metadata: dict[str, Any]) -> BaseCollection:
-        """Make a new collection, and open it."""
+    def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> BaseCollection:
+        """Make a new collection, with options of :class:`posh.Index`, and open it."""
 
     @abstractmethod
     def drop(self, name: str) -> None:
         """Delete a closed collection for ever."""
 
     @abstractmethod
-    def sizes(self, name: str, collection: BaseCollection) -> Sizes:
-        """What a collection takes."""
+    def index_options(self, name: str) -> dict[str, Any]:
+        """How the codes of an open collection are searched: options of :class:`posh.Index`, if known."""
+
+    @abstractmethod
+    def sizes(self, name: str) -> Sizes:
+        """What an open collection takes."""
 
 
 class Served:
@@ -96,7 +99,7 @@ class Shelf:
         self._served: dict[str, Served] = {}
         self._dropping: set[str] = set()
         try:
-            for name in sorted(name for name in engine.names() if NAME.fullmatch(name)):
+            for name in sorted(name for name in engine.names() if names.is_name(name)):
                 self._served[name] = Served(name, engine.open(name), self)
         except BaseException:
             self.close()
@@ -123,13 +126,9 @@ class Shelf:
             )
         return served
 
-    def create(self, name: str, metadata: dict[str, Any]) -> Served:
+    def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> Served:
         """Make a collection; in a thread."""
-        if not NAME.fullmatch(name):
-            raise ValueError(
-                "expected a name of 1 to 64 of the characters a-z, 0-9, _ and -, not beginning with _ or -, "
-                f"got {name!r:.80}"
-            )
+        names.checked(name)
         with self._changing:
             if name in self._served or name in self._dropping:
                 raise CollectionExistsError(
@@ -139,7 +138,7 @@ class Shelf:
                 raise ValueError(
                     f"expected at most {self.limits.collections} collections, got one more: drop another"
                 )
-            served = Served(name, self.engine.create(name, metadata), self)
+            served = Served(name, self.engine.create(name, metadata, options), self)
             self._served[name] = served
         return served
 

@@ -1,4 +1,4 @@
-"""The page and its files: read once, served by exact name, so that no path can lead elsewhere."""
+"""The page and its files: read once, each with a route of its own, so that no path can lead elsewhere."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from importlib.resources.abc import Traversable
 
 from starlette.requests import Request
 from starlette.responses import Response
-
-from posh.serve.problems import ProblemError
 
 __all__ = ["Page"]
 
@@ -33,16 +31,17 @@ class Page:
     """Answers for the files of the folder ``page``."""
 
     def __init__(self, folder: Traversable | None = None) -> None:
-        self._files = dict(_walk(folder or files("posh.serve") / "page", ""))
+        self._files = dict(_walk(folder or files("posh.serve") / "page", "/"))
+        self._files["/"] = self._files["/index.html"]
+
+    @property
+    def paths(self) -> list[str]:
+        """The addresses of all files."""
+        return list(self._files)
 
     async def __call__(self, request: Request) -> Response:
         """The file of this name."""
-        found = self._files.get(request.url.path.removeprefix("/") or "index.html")
-        if found is None:
-            raise ProblemError(
-                404, "not-found", f"expected a page of this service, got {request.url.path!r:.80}"
-            )
-        content, headers = found
+        content, headers = self._files[request.scope["path"]]
         if request.headers.get("if-none-match") == headers["etag"]:
             return Response(status_code=304, headers=headers)
         return Response(content, headers=headers)

@@ -28,7 +28,13 @@ class Operations:
         self._shelf, self._reader, self._limits = shelf, reader, shelf.limits
 
     def _writer(self, served: Served, include: Include) -> ItemWriter:
-        return ItemWriter(served.collection, include, self._limits.answer_bytes)
+        return ItemWriter(
+            served.collection, include, self._limits.answer_bytes, self._n_active(served, "document_active")
+        )
+
+    def _n_active(self, served: Served, option: str) -> int | None:
+        n_active: int | None = self._shelf.engine.index_options(served.name).get(option)
+        return n_active
 
     def _vectors(self, vectors: Any) -> Any:
         array = unpack(vectors)

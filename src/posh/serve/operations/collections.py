@@ -39,7 +39,10 @@ class CollectionOperations(Operations):
     async def create_collection(self, request: Request) -> Response:
         """Make a collection."""
         body = await self._reader.parse(request, models.Create)
-        served = await self._shelf.work(self._shelf.create, request.path_params["name"], body.metadata)
+        options = body.index.model_dump(exclude_unset=True)
+        served = await self._shelf.work(
+            self._shelf.create, request.path_params["name"], body.metadata, options
+        )
         return answer(await self._shelf.work(self._info, served), 201)
 
     async def get_collection(self, request: Request, served: Served) -> Response:
@@ -64,13 +67,13 @@ class CollectionOperations(Operations):
 
     def _info(self, served: Served) -> dict[str, Any]:
         collection = served.collection
-        sizes = self._shelf.engine.sizes(served.name, collection)
+        sizes = self._shelf.engine.sizes(served.name)
         return {
             "name": served.name,
             "count": collection.count(),
             "n_features": collection.n_features,
             "hasher": None if collection.hasher is None else _hasher_info(collection.hasher),
-            "index": {},
+            "index": self._shelf.engine.index_options(served.name),
             "metadata": collection.metadata,
             "memory_bytes": sizes.memory,
             "disk_bytes": sizes.disk,

@@ -44,7 +44,7 @@ class ItemOperations(Operations):
         body = await self._reader.parse(request, models.Items)
 
         def page() -> dict[str, Any]:
-            limit = body.limit or self._limits.page
+            limit = min(body.limit or self._limits.page, self._limits.page)
             more = served.collection.items(body.filter, after=body.after, limit=limit + 1)
             found, complete = self._writer(served, body.include).page(more)
             last = complete and len(found) <= limit

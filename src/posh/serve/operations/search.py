@@ -31,22 +31,22 @@ class SearchOperations(Operations):
         """The nearest items of each query. Searches of many clients at once are run together."""
         body = await self._reader.parse(request, models.Search)
         start = time.perf_counter()
-        vectors = await self._queries(served, body)
-        if len(vectors) * body.k > self._limits.hits:
+        vectors, k = await self._queries(served, body), min(body.k, self._limits.k)
+        if len(vectors) * k > self._limits.hits:
             raise ValueError(
                 f"expected at most {self._limits.hits:,} hits of all queries, got {len(vectors)} queries of "
-                f"{body.k} each: ask for less at once"
+                f"{k} each: ask for less at once"
             )
         itself = body.ids is not None  # an item is not its own neighbour: one more is needed
         options = Options(
-            body.k + itself,
+            k + itself,
             body.filter,
             None if body.filter is None else orjson.dumps(body.filter, option=orjson.OPT_SORT_KEYS),
             body.scoring,
             body.oversample,
         )
         found = await served.coalescer.search(vectors, options, lambda: not is_gone(request.receive))
-        results: list[dict[str, Any]] = [{"hits": hits} for hits in _hits(found, body.k, body.ids)]
+        results: list[dict[str, Any]] = [{"hits": hits} for hits in _hits(found, k, body.ids)]
         if body.include:
             await self._shelf.work(self._complete, results, served, body.include, vectors)
         return answer({"results": results, "kind": found.kind, "seconds": time.perf_counter() - start})
@@ -78,7 +78,8 @@ class SearchOperations(Operations):
                 hit.update(there[hit["id"]].fields)
         hasher = served.collection.hasher
         if "code" in include and hasher is not None:
-            for result, code in zip(results, set_bits(hasher, vectors), strict=True):
+            codes = set_bits(hasher, vectors, self._n_active(served, "query_active"))
+            for result, code in zip(results, codes, strict=True):
                 result["code"] = orjson.Fragment(code)
 
 

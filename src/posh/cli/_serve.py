@@ -1,0 +1,112 @@
+"""``posh serve``: answer HTTP requests for a folder of collections."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posh.cli._command import Report, UsageError, add_command, note
+
+if TYPE_CHECKING:
+    from posh.cli._command import Commands
+
+__all__ = ["add"]
+
+_TOKEN = "POSH_TOKEN"
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    summary = "answer HTTP requests for a folder of collections"
+    parser = add_command(commands, "serve", summary, f"{_TOKEN}=secret posh serve collections", _serve)
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="each of its sub-folders is a collection")
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen; default: 127.0.0.1")
+    parser.add_argument("--port", type=_port, default=8765, help="default: 8765; 0 is any free one")
+    parser.add_argument(
+        "--token",
+        help=f"what clients must send to be answered. Others can see command lines: rather set {_TOKEN}",
+    )
+    parser.add_argument(
+        "--limit",
+        type=_assignment,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="limits",
+        help="a bound of requests, such as k=100; may be repeated; see docs/serve.md",
+    )
+
+
+def _serve(args: argparse.Namespace) -> Report:
+    from posh.serve.folder import Folder
+    from posh.serve.metrics import Metrics
+    from posh.serve.server import Server, bind, is_loopback, stopped_by_signals
+    from posh.serve.shelf import Shelf
+
+    token = _token(args.token)
+    if token is None and not is_loopback(args.host):
+        raise UsageError(
+            f"expected a token to serve others than this machine, got --host {args.host}: set {_TOKEN}"
+        )
+    limits = _limits(args.limits)
+    with bind(args.host, args.port) as bound:
+        shelf = Shelf(Folder(args.folder), limits, Metrics())
+        server = Server(
+            shelf,
+            bound,
+            token=token,
+            listening=lambda address: _tell(args, f"{len(shelf)} collections at {address}"),
+        )
+        with stopped_by_signals(server):
+            try:
+                server.run()
+            finally:
+                shelf.close()
+    return Report({"address": server.address, "state": "stopped"}, "stopped, all collections are closed")
+
+
+def _tell(args: argparse.Namespace, line: str) -> None:
+    if args.json:
+        note(line)
+    else:
+        print(line, flush=True)
+
+
+def _token(given: str | None) -> str | None:
+    token = os.environ.get(_TOKEN) if given is None else given
+    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+        raise UsageError(f"expected a token (--token or {_TOKEN}) of visible ASCII characters, got another")
+    return token
+
+
+def _limits(assignments: list[tuple[str, str]]) -> Any:
+    from posh.serve.limits import Limits
+
+    kinds = {name: type(value) for name, value in asdict(Limits()).items()}
+    chosen = {}
+    for name, text in assignments:
+        if name not in kinds:
+            raise UsageError(f"expected --limit of one of {', '.join(kinds)}, got {name!r}")
+        try:
+            chosen[name] = kinds[name](text)
+        except ValueError:
+            chosen[name] = 0
+        if not 0 < chosen[name] < 2**62:
+            raise UsageError(f"expected --limit {name} to be a number above 0, got {text!r}")
+    return Limits(**chosen)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
+    return int(text)
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
+    return name, value

@@ -1,0 +1,89 @@
+"""Writes: what they do to the database, within a transaction, and the moment that follows them.
+
+Both are done before the transaction is committed: if one fails, nothing has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posh.collection import building, tables
+from posh.collection.base import Id, Payload
+from posh.collection.moment import Moment
+from posh.collection.storage import Connection
+from posh.index.view import View
+from posh.preprocess import Float32
+
+__all__ = ["delete", "upsert"]
+
+Seqs = npt.NDArray[np.int64]
+
+
+def upsert(
+    connection: Connection,
+    moment: Moment,
+    generations: Sequence[int],
+    ids: list[Id],
+    vectors: Float32,
+    payloads: list[Payload],
+) -> Moment:
+    """Write items in place of those with the same ids; ``generations`` are those that have codes."""
+    if moment.n_features not in (None, vectors.shape[1]):
+        raise ValueError(
+            f"expected vectors with {moment.n_features} columns, as others have written meanwhile, "
+            f"got {vectors.shape[1]}"
+        )
+    gone = _deleted(connection, generations, ids)
+    seqs = np.arange(moment.last_seq + 1, moment.last_seq + 1 + len(ids))
+    tables.insert(connection, seqs, ids, payloads, vectors)
+    if moment.n_features is None:
+        tables.put_meta(connection, "n_features", vectors.shape[1])
+    names = np.empty(len(ids), object)
+    names[:] = ids
+    slots = moment.directory.slots_of(gone)
+    following = replace(
+        moment,
+        n_features=vectors.shape[1],
+        directory=moment.directory.without(slots).with_items(seqs, names),
+        last_seq=int(seqs[-1]),
+    )
+    if moment.view is not None:
+        following = _indexed(connection, following, moment.view.without(slots), seqs, vectors)
+    return _written(connection, following)
+
+
+def delete(connection: Connection, moment: Moment, generations: Sequence[int], ids: list[Id]) -> Moment:
+    """Remove the items with these ids that are there."""
+    slots = moment.directory.slots_of(_deleted(connection, generations, ids))
+    if not len(slots):
+        return moment
+    view = None if moment.view is None else moment.view.without(slots)
+    return _written(connection, replace(moment, directory=moment.directory.without(slots), view=view))
+
+
+def _deleted(connection: Connection, generations: Sequence[int], ids: list[Id]) -> Seqs:
+    items = tables.find(connection, ids)
+    tables.delete(connection, items, generations)
+    return np.array([item.seq for item in items], np.int64)
+
+
+def _indexed(connection: Connection, moment: Moment, view: View, seqs: Seqs, vectors: Float32) -> Moment:
+    codes: Any = view.encode(vectors)
+    tables.insert_codes(connection, moment.generation, seqs, codes)
+    if not building.outgrown(view, moment.learned_from, moment.directory.n_live):
+        return replace(moment, view=view.with_documents(seqs, vectors, codes))
+    directory = moment.directory.compacted()
+    fresh = building.learned(connection, view, directory)
+    building.write_knowledge(connection, moment.generation, fresh, directory.n_live)
+    filled = building.filled(connection, moment.generation, fresh, directory)
+    return replace(moment, directory=directory, view=filled, learned_from=directory.n_live)
+
+
+def _written(connection: Connection, moment: Moment) -> Moment:
+    tables.put_meta(connection, "version", moment.version + 1)
+    return replace(moment, version=moment.version + 1).tidy()

@@ -1,0 +1,126 @@
+"""Opening a collection: its folder, what an interrupted process has left behind, and its first moment."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from posh.collection import building, snapshots, tables
+from posh.collection.directory import Directory
+from posh.collection.moment import Moment
+from posh.collection.storage import Connection, DamageError, Database
+from posh.errors import FormatError, StorageError
+
+__all__ = ["DATABASE", "drop_unused_codes", "open_database", "prepare_folder", "read_metadata"]
+__all__ += ["read_moment", "remove_leftovers"]
+
+DATABASE = "collection.sqlite3"
+_LOCK = "lock"
+_ROWS = 10_000  # removed in one transaction: others may write in between
+
+
+def prepare_folder(path: Path) -> None:
+    """Make the folder if it is not there; refuse one that holds something else."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        names = {entry.name for entry in path.iterdir()}
+    except FileExistsError:
+        raise NotADirectoryError(f"{path}: expected a folder, got a file: choose another name") from None
+    except OSError as error:
+        raise StorageError(
+            f"{path}: expected a folder that can be made and read, got {error.strerror}: choose another"
+        ) from error
+    if DATABASE in names or not names - {_LOCK}:
+        return
+    if any(name.startswith((DATABASE, snapshots.PREFIX)) for name in names):
+        raise FormatError(f"{path}: expected {DATABASE} beside the other files: restore it from a copy")
+    raise FileExistsError(
+        f"{path}: expected an empty folder or a collection, found other files: choose another"
+    )
+
+
+def open_database(path: Path, first_meta: Mapping[str, Any]) -> Database:
+    """The database in a folder; a new one has ``first_meta`` written down."""
+    database = Database(path / DATABASE, lambda connection: tables.put_all_meta(connection, first_meta))
+    if database.is_new:
+        _sync(path)
+    return database
+
+
+def _sync(path: Path) -> None:
+    """Make sure that the names of new files outlive a power failure."""
+    for folder in (path, path.resolve().parent):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read_moment(folder: Path, database: Database, numbering: int = 0) -> tuple[Moment, int]:
+    """The collection as the database has it, and how many of its items no snapshot has."""
+    with database.reading() as connection:
+        try:
+            return _moment(folder, connection, numbering)
+        except FormatError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise DamageError(str(error)) from error
+
+
+def _moment(folder: Path, connection: Connection, numbering: int) -> tuple[Moment, int]:
+    version, generation, n_features, options = (
+        tables.get_meta(connection, key) for key in ("version", "generation", "n_features", "options")
+    )
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'items'").fetchone()
+    last_seq = 0 if row is None else int(row[0])
+    seqs, names = tables.ordered(connection)
+    directory = Directory.of(seqs, names, np.ones(len(seqs), bool), numbering)
+    view, learned_from, changes = None, 0, len(seqs)
+    if generation:
+        view, learned_from = building.stored_view(connection, generation)
+        view, directory, changes = snapshots.opened(folder, connection, generation, view, directory)
+    moment = Moment(
+        int(version), n_features, json.loads(options), generation, directory, view, last_seq, learned_from
+    )
+    return moment, changes
+
+
+def remove_leftovers(folder: Path, database: Database) -> None:
+    """Remove what a process has left that was stopped in the middle of reindexing or of a snapshot."""
+    while drop_unused_codes(database):
+        pass
+    snapshots.remove_unused(folder, database)
+
+
+def drop_unused_codes(database: Database) -> bool:
+    """Remove some codes of a generation that does not count; whether there may be more."""
+    with database.writing() as connection:
+        current = tables.get_meta(connection, "generation")
+        unused = connection.execute(
+            "SELECT number FROM generations WHERE number <> ? LIMIT 1", (current,)
+        ).fetchone()
+        if unused is None:
+            return False
+        last = connection.execute(
+            "SELECT seq FROM codes WHERE generation = ? ORDER BY seq LIMIT 1 OFFSET ?", (*unused, _ROWS)
+        ).fetchone()
+        if last is None:
+            connection.execute("DELETE FROM codes WHERE generation = ?", unused)
+            connection.execute("DELETE FROM generations WHERE number = ?", unused)
+        else:
+            connection.execute("DELETE FROM codes WHERE generation = ? AND seq <= ?", (*unused, *last))
+        return True
+
+
+def read_metadata(database: Database) -> str:
+    """The metadata as JSON."""
+    with database.reading() as connection:
+        text = tables.get_meta(connection, "metadata")
+        tables.loads(text)
+    return str(text)

@@ -1,0 +1,227 @@
+"""The SQLite file of a collection: connections, transactions, and what its errors mean.
+
+One connection writes, under the collection's lock; readers borrow others, each within a transaction and so
+at one moment of the file, and wait for nobody. A commit returns when the disk has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from posh.errors import FormatError, StorageError
+
+__all__ = ["CLOSED", "Connection", "DamageError", "Database", "understood"]
+
+Connection = sqlite3.Connection
+
+VERSION = 1
+_APPLICATION = 0x504F5348  # "POSH", in the header of the file
+_IDLE_READERS = 8
+
+_BEFORE = (  # of the first table
+    "PRAGMA encoding = 'UTF-8'",
+    "PRAGMA page_size = 8192",
+    "PRAGMA auto_vacuum = INCREMENTAL",
+    "PRAGMA journal_mode = WAL",
+)
+_ALWAYS = (
+    "PRAGMA synchronous = FULL",
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA cell_size_check = ON",
+    "PRAGMA cache_size = -16384",
+    "PRAGMA journal_size_limit = 67108864",
+)
+_SCHEMA = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    "CREATE TABLE items (seq INTEGER PRIMARY KEY AUTOINCREMENT, id NOT NULL, payload TEXT NOT NULL,"
+    " vector BLOB NOT NULL)",
+    "CREATE UNIQUE INDEX ids ON items (id)",
+    "CREATE TABLE fields (name TEXT NOT NULL, type INTEGER NOT NULL, value NOT NULL, seq INTEGER NOT NULL,"
+    " PRIMARY KEY (name, type, value, seq)) WITHOUT ROWID",
+    "CREATE TABLE generations (number INTEGER PRIMARY KEY, hasher BLOB NOT NULL, knowledge BLOB)",
+    "CREATE TABLE codes (generation INTEGER NOT NULL, seq INTEGER NOT NULL, code BLOB NOT NULL,"
+    " PRIMARY KEY (generation, seq)) WITHOUT ROWID",
+    f"PRAGMA application_id = {_APPLICATION}",
+    f"PRAGMA user_version = {VERSION}",
+)
+
+
+class DamageError(Exception):
+    """What is stored cannot be what was written; :func:`understood` makes a FormatError of it."""
+
+
+class Database:
+    """The open file; it is made, in one transaction with ``first``, if it is not there or empty."""
+
+    def __init__(self, path: Path, first: Callable[[Connection], None]) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._closed = False
+        with understood(path):
+            self._writer = _connected(path, "rwc")
+            try:
+                self.is_new = self._is_empty()
+                if self.is_new:
+                    self._create(first)
+                self._check()
+            except BaseException:
+                self._writer.close()
+                raise
+
+    def _is_empty(self) -> bool:
+        return self._pragma("application_id") == 0 and self._pragma("schema_version") == 0
+
+    def _create(self, first: Callable[[Connection], None]) -> None:
+        for statement in _BEFORE:
+            self._writer.execute(statement)
+        with self.writing() as connection:
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            first(connection)
+
+    def _check(self) -> None:
+        if self._pragma("application_id") != _APPLICATION:
+            raise FormatError(f"{self.path}: expected a POSH collection, found another database")
+        version = self._pragma("user_version")
+        if version != VERSION:
+            raise FormatError(
+                f"{self.path}: expected format version {VERSION}, found {version}: "
+                "upgrade posh-ann to read it"
+            )
+        if self._writer.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
+            raise StorageError(
+                f"{self.path}: expected a disk that allows a write-ahead log, got another: use one"
+            )
+
+    def _pragma(self, name: str) -> int:
+        (value,) = self._writer.execute(f"PRAGMA {name}").fetchone()
+        return int(value)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction of the only writer: durable at the end, undone by an exception."""
+        with understood(self.path):
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException:
+                if self._writer.in_transaction:
+                    with contextlib.suppress(sqlite3.Error):
+                        self._writer.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that reads: all its statements see one moment."""
+        with understood(self.path):
+            connection = self._borrowed()
+            try:
+                connection.execute("BEGIN")
+                yield connection
+            finally:
+                self._give_back(connection)
+
+    def shrink(self, pages: int) -> bool:
+        """Give up to ``pages`` free pages back to the disk; whether there may be more."""
+        with understood(self.path):
+            self._writer.executescript(f"PRAGMA incremental_vacuum({pages})")
+            if self._pragma("freelist_count"):
+                return True
+            self._writer.execute("PRAGMA busy_timeout = 0")  # whoever reads just now is not waited for
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._writer.execute("PRAGMA busy_timeout = 5000")
+            return False
+
+    def close(self) -> None:
+        """Close all connections; one that reads just now is closed by its reader."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in [*idle, self._writer]:
+            connection.close()
+
+    def _borrowed(self) -> Connection:
+        with self._lock:
+            if self._closed:
+                raise sqlite3.ProgrammingError("the database is closed")
+            if self._idle:
+                return self._idle.pop()
+        return _connected(self.path, "rw", "PRAGMA query_only = ON")
+
+    def _give_back(self, connection: Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            connection.close()
+            return
+        with self._lock:
+            keep = not self._closed and len(self._idle) < _IDLE_READERS
+            if keep:
+                self._idle.append(connection)
+        if not keep:
+            connection.close()
+
+
+def _connected(path: Path, mode: str, *more: str) -> Connection:
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
+    )
+    try:
+        for statement in (*_ALWAYS, *more):
+            connection.execute(statement)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def understood(path: Path) -> Iterator[None]:
+    """Turn the errors of SQLite into ours, which say what is the matter and what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _meaning(error, path) from error
+    except DamageError as error:
+        raise _damaged(error, path) from error
+
+
+def _meaning(error: sqlite3.Error, path: Path) -> Exception:
+    code = getattr(error, "sqlite_errorcode", None)
+    primary = None if code is None else code & 0xFF
+    if code is None and isinstance(error, sqlite3.ProgrammingError):
+        return ValueError(CLOSED)
+    if primary == sqlite3.SQLITE_TOOBIG:
+        return ValueError(
+            f"expected items of less than a gigabyte, got more ({error}): make payloads smaller"
+        )
+    if primary in _REMEDIES:
+        return StorageError(
+            f"{path}: could not be written or read ({error}). What was written before is safe and this call "
+            f"changed nothing: {_REMEDIES[primary]}"
+        )
+    return _damaged(error, path)
+
+
+def _damaged(error: Exception, path: Path) -> FormatError:
+    return FormatError(f"{path}: the database is damaged ({error}): restore the folder from a copy")
+
+
+CLOSED = "expected an open collection, got a closed one: open it again with posh.Collection(path)"
+
+_REMEDIES = {
+    sqlite3.SQLITE_FULL: "free some space on the disk and try again",
+    sqlite3.SQLITE_IOERR: "free some space on the disk, or mend it, and try again",
+    sqlite3.SQLITE_READONLY: "make the folder and its files writable and try again",
+    sqlite3.SQLITE_PERM: "make the folder and its files writable and try again",
+    sqlite3.SQLITE_CANTOPEN: "make the folder and its files writable and try again",
+    sqlite3.SQLITE_BUSY: "close the other program that has this database open and try again",
+    sqlite3.SQLITE_LOCKED: "close the other program that has this database open and try again",
+}

@@ -1,0 +1,133 @@
+"""Filters in SQL and as masks over slots: the same as ``filters.passes`` says, payload by payload."""
+
+from __future__ import annotations
+
+import sqlite3
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posh.collection import masks, storage, tables
+from posh.collection.conditions import fields_of, selections
+from posh.collection.directory import Directory
+from posh.collection.filters import OneOf, Range, parse, passes
+from posh.collection.storage import DamageError
+from tests.collection import strategies
+from tests.conftest import CASES
+
+
+def database() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    for statement in storage._SCHEMA:
+        connection.execute(statement)
+    return connection
+
+
+def written(connection: sqlite3.Connection, directory: Directory, payloads: list[dict]) -> Directory:
+    seqs = directory.last_seq + 1 + 2 * np.arange(len(payloads))  # gaps, as replaced items leave them
+    ids = [int(seq) for seq in seqs]
+    tables.insert(connection, seqs, ids, payloads, np.zeros((len(ids), 1), np.float32))
+    return directory.with_items(seqs, np.array(ids, object))
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+@settings(max_examples=6 * CASES)
+@given(
+    first=st.lists(strategies.payloads, max_size=5),
+    later=st.lists(strategies.payloads, min_size=1, max_size=5),
+    filters=st.lists(strategies.filters, min_size=1, max_size=4),
+)
+def test_masks_mean_what_filters_mean(few, first, later, filters):
+    """Also of items that come after a mask was remembered, with and without reading their payloads."""
+    connection, known = database(), masks.Masks()
+    directory, payloads = Directory.empty(), []
+    with mock.patch.object(masks, "FEW", few):
+        for more in (first, later):
+            directory, payloads = written(connection, directory, more), payloads + more
+            for source in filters:
+                tree = parse(source)
+                mask = known.mask(tree, known.recall(tree), directory, connection)
+                assert mask.tolist() == [passes(tree, payload) for payload in payloads]
+                again = masks.combined(tree, known.recall(tree), directory)
+                assert again.tolist() == mask.tolist()
+    connection.close()
+
+
+@settings(max_examples=3 * CASES)
+@given(payload=strategies.payloads, field=st.sampled_from(strategies.FIELDS), value=strategies.scalars)
+def test_conditions_select_by_value_and_seq(payload, field, value):
+    connection = database()
+    written(connection, Directory.empty(), [payload] * 3)
+    leaves = [OneOf(field, (value,)), OneOf(field, ("x", value, 17)), OneOf(field, ())]
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        leaves += [Range(field, operator, value) for operator in ("gt", "gte", "lt", "lte")]
+    for leaf in leaves:
+        found = [
+            row[0]
+            for statement, values in selections(leaf, 1)
+            for row in connection.execute(statement, values)
+        ]
+        assert sorted(found) == ([3, 5] if passes(leaf, payload) else [])
+    connection.close()
+
+
+@given(strategies.payloads)
+def test_removing_an_item_leaves_no_row(payload):
+    connection = database()
+    written(connection, Directory.empty(), [payload, payload])
+    tables.delete(connection, tables.find(connection, [1]), [])
+    left = connection.execute("SELECT name, type, value FROM fields WHERE seq = 3").fetchall()
+    assert len(left) == len(fields_of(payload))
+    assert connection.execute("SELECT count(*) FROM fields WHERE seq <> 3").fetchone() == (0,)
+    assert [item.id for item in tables.find(connection, [1, 3])] == [3]
+    connection.close()
+
+
+def test_one_is_not_true_for_the_memory_either():
+    connection, known = database(), masks.Masks()
+    directory = written(connection, Directory.empty(), [{"a": 1}, {"a": True}, {"a": 1.0}])
+    for value, expected in [
+        (1, [True, False, True]),
+        (True, [False, True, False]),
+        (1.0, [True, False, True]),
+    ]:
+        tree = parse({"a": value})
+        assert known.mask(tree, known.recall(tree), directory, connection).tolist() == expected
+    connection.close()
+
+
+def test_other_slots_are_not_mistaken_for_these():
+    connection, known = database(), masks.Masks()
+    directory = written(connection, Directory.empty(), [{"a": 1}, {"a": 2}, {"a": 1}])
+    tree = parse({"a": 1})
+    known.mask(tree, known.recall(tree), directory, connection)
+    tables.delete(connection, tables.find(connection, [1]), [])
+    compacted = directory.without(np.array([0])).compacted()
+    assert masks.combined(tree, known.recall(tree), compacted) is None
+    assert known.mask(tree, known.recall(tree), compacted, connection).tolist() == [False, True]
+    connection.close()
+
+
+def test_memory_is_bounded_and_drops_what_was_not_used():
+    connection, known = database(), masks.Masks()
+    directory = written(connection, Directory.empty(), [{"a": i} for i in range(100)])
+    trees = [parse({"a": i}) for i in range(10)]
+    with mock.patch.object(masks, "MAX_BYTES", 500):
+        for tree in trees:
+            known.recall(trees[0])  # in use all the time
+            known.mask(tree, known.recall(tree), directory, connection)
+    kept = [tree for tree in trees if known.recall(tree)]
+    assert kept == [trees[0], *trees[6:]]
+    connection.close()
+
+
+def test_rows_of_items_that_are_not_there_are_noticed():
+    connection = database()
+    directory = written(connection, Directory.empty(), [{"a": 1}])
+    connection.execute("INSERT INTO fields VALUES ('a', 2, 1, 99)")
+    with pytest.raises(DamageError, match="rows of items that are not there"):
+        masks.Masks().mask(parse({"a": 1}), {}, directory, connection)
+    connection.close()

@@ -1,0 +1,146 @@
+"""The Python client, beside what the conformance suite asks of it."""
+
+from __future__ import annotations
+
+import httpx
+import numpy as np
+import pytest
+
+import posh
+from posh.errors import CollectionExistsError, ServiceError, StorageError, UnknownCollectionError
+from posh.serve.client import Client
+from posh.serve.limits import Limits
+from tests.collection.implementations import DATA, SPARSE
+from tests.collection.reference import ReferenceCollection
+from tests.serve.conftest import filled
+from tests.serve.service import MemoryEngine, running
+
+
+@pytest.fixture
+def client(address):
+    with Client(address) as client:
+        yield client
+
+
+def test_collections_are_made_listed_and_dropped(client):
+    made = client.create("made", SPARSE, metadata={"a": 1}, scoring="asymmetric")
+    made.upsert(["x", 2], DATA[:2], [{"p": 1}, {}])
+    info = made.info()
+    assert (info.name, info.count, info.n_features, info.metadata) == ("made", 2, 8, {"a": 1})
+    assert info.hasher is not None
+    assert (info.hasher.method, info.hasher.n_active) == ("POSH", 4)
+    assert made.search(DATA[0], 1).kind == "asymmetric"
+    assert "made" in [info.name for info in client.collections()]
+    with pytest.raises(CollectionExistsError, match="expected a new name, got 'made', which is taken"):
+        client.create("made")
+    client.drop("made")
+    with pytest.raises(UnknownCollectionError, match="expected the name of a collection, got 'made'"):
+        client.collection("made").count()
+    with pytest.raises(UnknownCollectionError):
+        client.drop("made")
+
+
+def test_names_cannot_lead_elsewhere(client):
+    for name in ("a/b", "../things", "..", "é", "a?b", "a#b", "", None):
+        for call in (client.create, client.drop, client.collection):
+            with pytest.raises(ValueError, match="expected a name of 1 to 64 of the characters"):
+                call(name)
+    assert client.collection("things").count() == 200
+
+
+def test_errors_are_those_of_the_library(client):
+    things = client.collection("things")
+    with pytest.raises(ValueError, match="expected at most 100,000 hits of all queries") as refused:
+        things.search(DATA[:101], 1000)
+    assert type(refused.value) is ValueError
+    with pytest.raises(TypeError, match="unknown field colour"):
+        things.reindex(SPARSE, colour="red")
+    with pytest.raises(KeyError, match="expected after to be the id of an item"):
+        next(things.items(after="nothing"))
+    with pytest.raises(ValueError, match="expected a collection with a hasher, got none"):
+        client.collection("empty").search(DATA[0])
+
+
+def test_the_token_is_sent_and_asked_for():
+    with running(MemoryEngine(things=filled()), token="secret") as address:
+        with Client(address, token="secret") as client:
+            assert client.collection("things").count() == 200
+        for wrong in (None, "other"):
+            with (
+                Client(address, token=wrong) as client,
+                pytest.raises(ServiceError, match="expected the service's token"),
+            ):
+                client.collections()
+
+
+def test_a_service_that_is_not_there_is_said_so():
+    with (
+        Client("http://127.0.0.1:9") as client,
+        pytest.raises(ServiceError, match="expected an answer, got none"),
+    ):
+        client.collections()
+
+
+class Full(ReferenceCollection):
+    def _upsert(self, ids, vectors, payloads):
+        raise StorageError("/srv/x: full")
+
+
+def test_a_disk_that_fails_is_a_storage_error():
+    with (
+        running(MemoryEngine(full=Full())) as address,
+        Client(address) as client,
+        pytest.raises(StorageError, match="expected a disk that works, got an error"),
+    ):
+        client.collection("full").upsert([1], DATA[:1])
+
+
+def test_all_items_come_page_by_page():
+    everything = np.tile(DATA, (5, 1))
+    collection = ReferenceCollection().upsert(list(range(3000)), everything, [{"i": i} for i in range(3000)])
+    with (
+        running(MemoryEngine(many=collection), limits=Limits(page=1100)) as address,
+        Client(address) as client,
+    ):
+        items = list(client.collection("many").items())
+        assert [item.id for item in items] == list(range(3000))
+        np.testing.assert_array_equal([item.vector for item in items], everything)
+        few = client.collection("many").items({"i": {"gte": 5}}, after=10, limit=2500)
+        assert [item.id for item in few] == list(range(11, 2511))
+        assert client.collection("many").get(list(range(50)))[49].payload == {"i": 49}
+
+
+def test_items_are_of_one_moment(client):
+    collection = client.create("moving").upsert(list(range(50)), DATA[:50])
+    items = collection.items()
+    first = next(items)
+    assert collection.delete([10]) == 1
+    collection.upsert([11], DATA[:1], [{"new": True}])
+    rest = list(items)
+    assert [first.id, *(item.id for item in rest)] == list(range(50))
+    client.drop("moving")
+
+
+def test_closing_a_collection_leaves_the_client_open(client):
+    things = client.collection("things")
+    things.close()
+    with pytest.raises(ValueError, match="expected an open collection, got a closed one"):
+        things.count()
+    assert client.collection("things").count() == 200
+
+
+def test_another_service_is_recognised():
+    def elsewhere(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(502, text="bad gateway")
+
+    client = Client("http://127.0.0.1:1")
+    client._http = httpx.Client(transport=httpx.MockTransport(elsewhere), base_url="http://127.0.0.1:1")
+    with client, pytest.raises(ServiceError, match="expected an answer of posh serve, got 502"):
+        client.collections()
+
+
+def test_hashers_are_copies(client):
+    hasher = client.collection("things").hasher
+    assert hasher.encode(DATA) == SPARSE.encode(DATA)
+    assert client.collection("empty").hasher is None
+    assert isinstance(hasher, posh.POSH)

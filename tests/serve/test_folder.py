@@ -1,0 +1,89 @@
+"""A folder of embedded collections."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+import posh
+from posh.errors import CollectionExistsError
+from posh.serve.client import Client
+from posh.serve.folder import Folder
+from tests.collection.implementations import DATA, OTHER, SPARSE
+from tests.serve.service import running
+
+
+def test_sub_folders_that_are_collections_are_served(tmp_path, caplog):
+    for name in ("b", "a", "No name"):
+        posh.Collection(tmp_path / name, SPARSE).upsert([name], DATA[:1]).close()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("hello")
+    with running(Folder(tmp_path)) as address, Client(address) as client:
+        assert [info.name for info in client.collections()] == ["a", "b"]
+        assert client.collection("b").get(["b"])[0].id == "b"
+    assert "No name is not served" in caplog.text
+
+
+def test_what_was_written_is_there_when_the_service_is_started_again(tmp_path):
+    with running(Folder(tmp_path / "new")) as address, Client(address) as client:
+        made = client.create("shop", SPARSE, metadata={"a": 1}, scoring="asymmetric")
+        made.upsert([1, "x"], DATA[:2], [{}, {"p": 1}])
+    with running(Folder(tmp_path / "new")) as address, Client(address) as client:
+        info = client.collection("shop").info()
+        assert (info.count, info.metadata, info.index["scoring"]) == (2, {"a": 1}, "asymmetric")
+        assert info.memory_bytes > 0
+        assert info.disk_bytes > 10_000
+        assert client.collection("shop").search(DATA[:1], 1).ids.tolist() == [[1]]
+        client.drop("shop")
+        assert client.create("shop").count() == 0
+    with posh.Collection(tmp_path / "new" / "shop") as collection:
+        assert collection.count() == 0
+
+
+def test_options_at_the_beginning(tmp_path):
+    with running(Folder(tmp_path)) as address:
+        made = httpx.put(
+            f"{address}/v1/collections/a", json={"index": {"refine": "vectors", "oversample": 3}}
+        )
+        assert made.status_code == 201
+        assert made.json()["index"] == {"refine": "vectors", "oversample": 3.0}
+        assert (made.json()["memory_bytes"], made.json()["hasher"]) == (0, None)
+
+
+def test_other_folders_are_left_alone(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "precious").write_text("x")
+    with (
+        running(Folder(tmp_path)) as address,
+        Client(address) as client,
+        pytest.raises(CollectionExistsError, match="got 'other', which another folder has"),
+    ):
+        client.create("other")
+    assert (tmp_path / "other" / "precious").read_text() == "x"
+
+
+def test_what_an_interrupted_drop_left_is_removed(tmp_path):
+    (tmp_path / ".dropped-1").mkdir()
+    (tmp_path / ".dropped-1" / "file").write_text("x")
+    assert Folder(tmp_path).names() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_collection_in_use_elsewhere_stops_the_start(tmp_path):
+    with (
+        posh.Collection(tmp_path / "a"),
+        pytest.raises(posh.StorageError, match="expected a collection that is not open elsewhere"),
+        running(Folder(tmp_path)),
+    ):
+        pass
+
+
+def test_codes_have_the_bits_of_the_index(tmp_path):
+    """Documents and queries may have other numbers of set bits than the hasher."""
+    with running(Folder(tmp_path)) as address, Client(address) as client:
+        made = client.create("a", OTHER, document_active=9, query_active=3).upsert([1, 2], DATA[:2])
+        body = {"vectors": DATA[:1].tolist(), "k": 2, "include": ["code"]}
+        (result,) = client.request("POST", "/v1/collections/a/search", body)["results"]
+        assert result["code"] == OTHER.encode(DATA[:1], n_active=3).active[0].tolist()
+        assert result["hits"][0]["code"] == OTHER.encode(DATA[:1], n_active=9).active[0].tolist()
+        assert result["hits"][0]["score"] == made.search(DATA[:1], 1).scores[0, 0] == 3

@@ -1,0 +1,267 @@
+"""Every bound is kept, and named when it is not."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import socket
+import threading
+import time
+
+import httpx
+import numpy as np
+import pytest
+
+from posh.serve.limits import Limits
+from tests.collection.implementations import DATA, SPARSE
+from tests.collection.reference import ReferenceCollection
+from tests.serve.conftest import filled
+from tests.serve.service import MemoryEngine, running
+
+SMALL = Limits(
+    body_bytes=20_000,
+    body_values=500,
+    answer_bytes=2_000,
+    bytes_in_work=30_000,
+    body_seconds=0.3,
+    items=20,
+    page=50,
+    queries=10,
+    k=30,
+    hits=60,
+    oversample=8.0,
+    n_features=16,
+    n_bits=64,
+    sample=40,
+    collections=3,
+)
+
+
+@pytest.fixture(scope="module")
+def address():
+    with running(MemoryEngine(things=filled(), empty=ReferenceCollection()), limits=SMALL) as address:
+        yield address
+
+
+ROW = DATA[:1].tolist()
+TOO_MUCH = {
+    "items": ("upsert", {"ids": list(range(21)), "vectors": ROW * 21}, "at most 20 for ids, got 21"),
+    "items of get": ("get", {"ids": list(range(21))}, "at most 20 for ids, got 21"),
+    "items of delete": ("delete", {"ids": list(range(21))}, "at most 20 for ids, got 21"),
+    "packed items": (
+        "upsert",
+        {"ids": [1], "vectors": {"shape": [21, 8], "float32": "A"}},
+        "at most 20 for vectors, got 21",
+    ),
+    "page": ("items", {"limit": 51}, "at most 50 for limit, got 51"),
+    "queries": ("search", {"vectors": ROW * 11}, "at most 10 for vectors, got 11"),
+    "queries by id": ("search", {"ids": [1] * 11}, "at most 10 for ids, got 11"),
+    "k": ("search", {"vectors": ROW, "k": 31}, "at most 30 for k, got 31"),
+    "hits": ("search", {"vectors": ROW * 3, "k": 21}, "at most 60 hits of all queries, got 3 queries of 21"),
+    "oversample": ("search", {"vectors": ROW, "oversample": 8.5}, "at most 8.0 for oversample, got 8.5"),
+    "n_features": (
+        "upsert",
+        {"ids": [1], "vectors": [[1] * 17]},
+        "at most 16 columns in this service, got 17",
+    ),
+    "n_bits": (
+        "fit",
+        {"method": "LSH", "params": {"n_bits": 65}},
+        "n_bits of at most 64 in this service, got 65",
+    ),
+    "sample": ("sample", {"n": 41}, "at most 40 for n, got 41"),
+}
+
+
+@pytest.mark.parametrize("limit", list(TOO_MUCH))
+def test_too_much_is_refused(ask, limit):
+    path, body, message = TOO_MUCH[limit]
+    status, problem = ask(path, body)
+    assert status == 422
+    assert message in problem["detail"]
+    assert ask("count", {})[1] == {"count": 200}
+
+
+def test_just_enough_is_not(ask):
+    assert ask("get", {"ids": list(range(20))})[0] == 200
+    assert ask("search", {"vectors": ROW * 2, "k": 30, "include": []})[0] == 200
+    assert ask("search", {"ids": list(range(10)), "k": 6, "oversample": 8.0, "include": []})[0] == 200
+    assert ask("items", {"limit": None})[1]["next"] is not None
+    assert ask("sample", {"n": 40})[1]["shape"] == [40, 8]
+
+
+def test_collections_are_counted(http):
+    assert http.put("/v1/collections/third", json={}).status_code == 201
+    refused = http.put("/v1/collections/fourth", json={})
+    assert refused.status_code == 422
+    assert "expected at most 3 collections, got one more" in refused.json()["detail"]
+    assert http.delete("/v1/collections/third").status_code == 204
+
+
+def test_a_body_that_announces_too_much_is_not_read(address):
+    with raw(address) as connection:
+        connection.send(head(b"content-length: 20001"))
+        status, body = response(connection)
+    assert status == 413
+    assert b"expected a body of at most 20000 bytes, got more" in body
+
+
+def test_a_body_that_does_not_say_its_length_is_counted(address):
+    with raw(address) as connection:
+        connection.send(head(b"transfer-encoding: chunked"))
+        block = b"%x\r\n%s\r\n" % (7000, b" " * 7000)
+        connection.send(block * 3)
+        status, body = response(connection)
+    assert status == 413
+    assert b"expected a body of at most 20000 bytes, got more" in body
+
+
+@pytest.mark.parametrize("length", [b"-1", b"1e3", b"99999999999999999999999", b"1\r\ncontent-length: 2"])
+def test_a_length_that_makes_no_sense_is_refused(address, length):
+    with raw(address) as connection:
+        connection.send(head(b"content-length: " + length))
+        assert response(connection)[0] in (400, 413)
+
+
+def test_a_body_that_never_comes_is_not_waited_for(address):
+    with raw(address) as connection:
+        connection.send(head(b"content-length: 100") + b"{")
+        status, body = response(connection)
+    assert status == 408
+    assert b"expected the body within 0.3 s, got a part of it" in body
+
+
+def test_many_values_are_refused_before_they_are_parsed():
+    limits = dataclasses.replace(SMALL, body_bytes=10_000_000, bytes_in_work=20_000_000)
+    with running(MemoryEngine(empty=ReferenceCollection()), limits=limits) as address:
+        many = b'{"ids": [' + b"1,         " * 100_000 + b"1]}"
+        answer = httpx.post(f"{address}/v1/collections/empty/get", content=many, headers=JSON)
+    assert answer.status_code == 413
+    assert "expected a body of at most 500 values in JSON, got more: pack vectors" in answer.json()["detail"]
+
+
+JSON = {"content-type": "application/json"}
+
+
+def test_all_bodies_together_are_bounded(address):
+    """Two bodies of 18,000 bytes at once are more than 30,000."""
+    body = b'{"ids": [1]}' + b" " * 17_988
+    with raw(address) as first:
+        first.send(head(b"content-length: 18000") + body[:17_000])
+        time.sleep(0.1)
+        refused = httpx.post(f"{address}/v1/collections/things/get", content=body, headers=JSON)
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"] == "1"
+        assert "expected at most 30000 bytes of requests at once" in refused.json()["detail"]
+        first.send(body[17_000:])
+        assert response(first)[0] == 200
+    assert httpx.post(f"{address}/v1/collections/things/get", content=body, headers=JSON).status_code == 200
+
+
+def test_answers_are_bounded(ask, http):
+    http.put("/v1/collections/heavy", json={})
+    payloads = [{"text": "x" * 900}] * 5
+    vectors = DATA[:5].tolist()
+    assert ask("upsert", {"ids": list(range(5)), "vectors": vectors, "payloads": payloads}, "heavy")[0] == 200
+    status, problem = ask("get", {"ids": [0, 1, 2]}, "heavy")
+    assert (status, problem["type"]) == (413, "urn:posh:too-large")
+    assert "expected an answer of at most 2000 bytes of payloads, vectors and codes" in problem["detail"]
+    assert ask("get", {"ids": [0, 1]}, "heavy")[0] == 200
+    ids, after = [], None
+    for _ in range(4):  # pages are cut instead
+        _, page = ask("items", {"after": after}, "heavy")
+        ids += [item["id"] for item in page["items"]]
+        after = page["next"]
+        if after is None:
+            break
+    assert ids == [0, 1, 2, 3, 4]
+    http.delete("/v1/collections/heavy")
+
+
+def test_hits_that_are_the_same_item_count_each_time(http, ask):
+    """One large payload in the hits of many queries must not become a large answer."""
+    http.put("/v1/collections/heavy", json={})
+    ask("upsert", {"ids": [1], "vectors": ROW, "payloads": [{"text": "x" * 900}]}, "heavy")
+    ask("upsert", {"ids": [2], "vectors": DATA[1:2].tolist()}, "heavy")
+    sent = http.put(
+        "/v1/collections/heavy/hasher",
+        content=SPARSE.to_bytes(),
+        headers={"content-type": "application/octet-stream"},
+    )
+    assert sent.status_code == 204
+    assert ask("search", {"vectors": ROW, "k": 1}, "heavy")[0] == 200
+    assert ask("search", {"vectors": ROW * 5, "k": 1}, "heavy")[0] == 413
+    http.delete("/v1/collections/heavy")
+
+
+class Slow(ReferenceCollection):
+    """Counts when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go, self.entered = threading.Event(), threading.Semaphore(0)
+
+    def _count(self, tree):
+        self.entered.release()
+        self.go.wait(30)
+        return super()._count(tree)
+
+
+def test_requests_that_wait_for_a_thread_are_bounded():
+    slow, answers = Slow(), []
+    with running(MemoryEngine(slow=slow), limits=dataclasses.replace(SMALL, waiting=3)) as address:
+
+        def count() -> None:
+            answers.append(httpx.post(f"{address}/v1/collections/slow/count", json={}, timeout=30))
+
+        threads = [threading.Thread(target=count) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(3):
+            assert slow.entered.acquire(timeout=30)
+        count()
+        slow.go.set()
+        for thread in threads:
+            thread.join()
+    assert [answer.status_code for answer in answers] == [503, 200, 200, 200]
+    assert "expected at most 3 requests at once, got more" in answers[0].json()["detail"]
+
+
+def test_packed_vectors_may_be_large():
+    vectors = np.zeros((2000, 100), "<f4")
+    packed = {"shape": [2000, 100], "float32": base64.b64encode(vectors.tobytes()).decode()}
+    limits = Limits(body_values=3000)
+    with running(MemoryEngine(empty=ReferenceCollection()), limits=limits) as address:
+        body = {"ids": list(range(2000)), "vectors": packed}
+        answer = httpx.post(f"{address}/v1/collections/empty/upsert", json=body)
+    assert answer.json() == {"upserted": 2000}
+
+
+# A connection without a client that would set headers right -------------------------------------------
+
+
+def raw(address: str) -> socket.socket:
+    host, port = address.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=20)
+    return connection
+
+
+def head(*headers: bytes) -> bytes:
+    lines = [
+        b"POST /v1/collections/things/get HTTP/1.1",
+        b"host: 127.0.0.1",
+        b"content-type: application/json",
+        *headers,
+    ]
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def response(connection: socket.socket) -> tuple[int, bytes]:
+    content = b""
+    while b"\r\n\r\n" not in content or not content.rstrip().endswith((b"}", b"received.")):
+        part = connection.recv(65536)
+        if not part:
+            break
+        content += part
+    top, _, body = content.partition(b"\r\n\r\n")
+    return int(top.split()[1]), body

@@ -1,0 +1,158 @@
+"""``posh serve`` as a process: starting, stopping, refusing."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import httpx
+import numpy as np
+import pytest
+
+import posh
+from posh.cli import main
+from posh.serve.client import Client
+from posh.serve.server import bind, is_loopback
+from tests.collection.implementations import DATA, SPARSE
+
+
+@contextmanager
+def served(folder, *arguments, token=None):
+    """A ``posh serve`` of its own, and its address."""
+    environment = {key: value for key, value in os.environ.items() if key != "POSH_TOKEN"}
+    if token is not None:
+        environment["POSH_TOKEN"] = token
+    run = "import sys; from posh.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", run, "serve", str(folder), "--port", "0", *arguments]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        line = process.stdout.readline()
+        match = re.fullmatch(r"(\d+) collections at (http://127\.0\.0\.1:\d+)\n", line)
+        assert match, (line, process.stderr.read() if process.poll() is not None else "")
+        yield process, match[2]
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_without_losing_anything(tmp_path, number):
+    posh.Collection(tmp_path / "shop", SPARSE).close()
+    with served(tmp_path) as (process, address), Client(address) as client:
+        client.collection("shop").upsert([1, 2], DATA[:2])
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, "")
+        assert out == "stopped, all collections are closed\n"
+    with posh.Collection(tmp_path / "shop") as collection:
+        assert collection.count() == 2
+
+
+def test_what_runs_is_finished_and_a_second_signal_harms_nothing(tmp_path):
+    """A large write is under way when the first signal comes."""
+    n = 3000
+    many = np.tile(DATA, (n // len(DATA), 1))
+    posh.Collection(tmp_path / "shop", SPARSE).close()
+    outcome = []
+    with served(tmp_path) as (process, address), Client(address) as client:
+        payloads = [{"i": i, "text": "x" * 50} for i in range(n)]
+
+        def write() -> None:
+            outcome.append(client.collection("shop").upsert(list(range(n)), many, payloads))
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        while not (tmp_path / "shop" / "collection.sqlite3-wal").stat().st_size:
+            time.sleep(0.001)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            process.send_signal(number)
+        writer.join()
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, "")
+    assert len(outcome) == 1
+    with posh.Collection(tmp_path / "shop") as collection:
+        assert collection.count() == n
+        assert collection.search(DATA[:1], 1).ids.tolist() == [[0]]
+
+
+def test_the_token_comes_from_the_environment(tmp_path):
+    with served(tmp_path, token="from-environment") as (_, address):
+        assert httpx.get(f"{address}/v1/collections").status_code == 401
+        with Client(address, token="from-environment") as client:
+            assert client.collections() == []
+
+
+def test_limits_are_set_on_the_command_line(tmp_path):
+    posh.Collection(tmp_path / "shop", SPARSE).upsert([1], DATA[:1]).close()
+    with served(tmp_path, "--limit", "k=5", "--limit", "body_seconds=0.5", "--token", "t") as (_, address):
+        with Client(address, token="t") as client:
+            assert client.collection("shop").search(DATA[:1], 5).ids[0, 0] == 1
+            with pytest.raises(ValueError, match="expected at most 5 for k, got 6"):
+                client.collection("shop").search(DATA[:1], 6)
+        schemas = httpx.get(f"{address}/openapi.json").json()["components"]["schemas"]
+        assert schemas["Search"]["properties"]["k"]["maximum"] == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--host", "0.0.0.0"], 2, "expected a token to serve others than this machine, got --host 0.0.0.0"),
+        (["--host", "::"], 2, "expected a token to serve others than this machine"),
+        (["--host", "no.such.host.invalid"], 2, "expected a token to serve others than this machine"),
+        (["--token", ""], 2, "expected a token (--token or POSH_TOKEN) of visible ASCII characters"),
+        (["--token", "é"], 2, "expected a token (--token or POSH_TOKEN) of visible ASCII characters"),
+        (["--token", "a\nb"], 2, "expected a token (--token or POSH_TOKEN) of visible ASCII characters"),
+        (["--port", "70000"], 2, "expected a port from 0 to 65535, got '70000'"),
+        (["--limit", "k"], 2, "expected NAME=VALUE, got 'k'"),
+        (["--limit", "x=1"], 2, "expected --limit of one of body_bytes"),
+        (["--limit", "k=0"], 2, "expected --limit k to be a number above 0, got '0'"),
+        (["--limit", "k=ten"], 2, "expected --limit k to be a number above 0, got 'ten'"),
+        (
+            ["--limit", "body_seconds=nan"],
+            2,
+            "expected --limit body_seconds to be a number above 0, got 'nan'",
+        ),
+        (["--host", "192.0.2.1", "--token", "t"], 1, "expected an address to listen at, got 192.0.2.1"),
+    ],
+)
+def test_it_refuses_to_start(tmp_path, capsys, monkeypatch, arguments, code, message):
+    monkeypatch.delenv("POSH_TOKEN", raising=False)
+    assert main(["serve", str(tmp_path / "new"), "--port", "0", *arguments]) == code
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_port_in_use_is_said_so(tmp_path, capsys):
+    with bind("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert main(["serve", str(tmp_path / "new"), "--port", port]) == 1
+    assert f"got 127.0.0.1 port {port} (Address already in use): choose another" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_is_said_so(tmp_path, capsys):
+    assert main(["serve", str(tmp_path / "no" / "folder"), "--port", "0"]) == 1
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+def test_what_only_this_machine_can_reach():
+    assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "localhost"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "192.0.2.1", ""]))
+
+
+def test_without_the_extra_the_pip_line_is_printed(tmp_path, capsys, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("posh.serve")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "fastapi" else object())
+    assert main(["serve", str(tmp_path)]) == 1
+    assert "posh.serve needs fastapi: pip install 'posh-ann[serve]'" in capsys.readouterr().err
