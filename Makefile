@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test lint bench reproduce sanitize clean
+.PHONY: demo test lint bench reproduce serve sanitize clean
 
 demo: $(READY)
 	$(BIN)/posh demo
@@ -30,6 +30,12 @@ reproduce: $(READY)
 	$(BIN)/posh reproduce run --all $(if $(FULL),,--quick) --jobs $(JOBS)
 	$(BIN)/posh reproduce report $(if $(FULL),,--quick)
 
+# Collections of handwritten digits and a page to search them; the address is printed. Ctrl-C stops it.
+SAMPLE ?= mnist
+PORT ?= 8765
+serve: $(READY)
+	$(BIN)/posh serve collections $(addprefix --sample ,$(SAMPLE)) --port $(PORT)
+
 # ASan and UBSan on the kernels alone: Python's own memory would drown what they find.
 sanitize: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check cmake ninja
@@ -39,7 +45,7 @@ sanitize: $(READY)
 	build/sanitize/search_driver
 
 clean:
-	rm -rf $(VENV) build demo
+	rm -rf $(VENV) build demo collections
 
 # The stamp is older than any native source that changed since, which rebuilds the extension.
 $(READY): $(NATIVE)

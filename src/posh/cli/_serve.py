@@ -30,6 +30,14 @@ def add(commands: Commands) -> None:
         help=f"what clients must send to be answered. Others can see command lines: rather set {_TOKEN}",
     )
     parser.add_argument(
+        "--sample",
+        action="append",
+        default=[],
+        metavar="DATASET",
+        dest="samples",
+        help="make collections of mnist, digits or glove-100 first, unless they are there; may be repeated",
+    )
+    parser.add_argument(
         "--limit",
         type=_assignment,
         action="append",
@@ -52,6 +60,7 @@ def _serve(args: argparse.Namespace) -> Report:
             f"expected a token to serve others than this machine, got --host {args.host}: set {_TOKEN}"
         )
     limits = _limits(args.limits)
+    _make_samples(args)
     with bind(args.host, args.port) as bound:
         shelf = Shelf(Folder(args.folder), limits, Metrics())
         server = Server(
@@ -66,6 +75,18 @@ def _serve(args: argparse.Namespace) -> Report:
             finally:
                 shelf.close()
     return Report({"address": server.address, "state": "stopped"}, "stopped, all collections are closed")
+
+
+def _make_samples(args: argparse.Namespace) -> None:
+    from posh.serve import sample
+
+    unknown = [name for name in args.samples if name not in sample.SAMPLES]
+    if unknown:
+        raise UsageError(f"expected --sample of one of {', '.join(sample.SAMPLES)}, got {unknown[0]!r}")
+    for name in args.samples:
+        args.folder.mkdir(exist_ok=True)
+        _tell(args, f"sample collections of {name} …")
+        _tell(args, sample.make(args.folder, name))
 
 
 def _tell(args: argparse.Namespace, line: str) -> None:
