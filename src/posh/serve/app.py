@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from posh.serve import answers, models
 from posh.serve.gate import LOOPBACK, Gate
@@ -23,6 +24,8 @@ from posh.serve.shelf import Served, Shelf
 from posh.serve.static import Page
 
 __all__ = ["create_app"]
+
+_COLLECTIONS = ["", "v1", "collections"]
 
 
 class _Route(APIRoute):
@@ -55,11 +58,30 @@ def create_app(shelf: Shelf, *, token: str | None = None, hosts: Collection[str]
     page = Page()
     for path in page.paths:
         add(path, page, "GET", "HEAD")
-    return Gate(app, shelf.metrics, token, hosts)
+    quick = [one._replace(handler=_guarded(one.handler, reader)) for one in table if one.method == "POST"]
+    return Gate(_Shortcut(app, quick), shelf.metrics, token, hosts)
+
+
+class _Shortcut:
+    """Finds what is asked of a collection by POST without the routes, which take a third of the time."""
+
+    def __init__(self, app: ASGIApp, table: Sequence[Operation]) -> None:
+        self._app = app
+        self._by_name = {one.path.removeprefix("/v1/collections/{name}/"): one for one in table}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        parts = scope["path"].split("/") if scope.get("method") == "POST" else []
+        found = self._by_name.get(parts[4]) if len(parts) == 5 and parts[:3] == _COLLECTIONS else None
+        if found is None:
+            await self._app(scope, receive, send)
+            return
+        scope["path_params"], scope["route"] = {"name": parts[3]}, found
+        response = await found.handler(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 def operations(shelf: Shelf, reader: Reader) -> list[Operation]:
-    """Every operation; the busiest is first, because routes are tried in this order."""
+    """Every operation."""
     search, items = SearchOperations(shelf, reader), ItemOperations(shelf, reader)
     hashers, collections = HasherOperations(shelf, reader), CollectionOperations(shelf, reader)
     one, file, on = "/v1/collections/{name}", "application/octet-stream", partial(_with_collection, shelf)
