@@ -189,7 +189,7 @@ def understood(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _meaning(error, path) from error
-    except DamageError as error:
+    except (DamageError, UnicodeDecodeError) as error:  # the latter of names in a damaged schema
         raise _damaged(error, path) from error
 
 
