@@ -127,6 +127,18 @@ def test_databases_of_another_kind_or_time(path):
     (path / opening.DATABASE).write_bytes(b"not a database at all" * 1000)
     with pytest.raises(posh.FormatError, match="the database is damaged"):
         posh.Collection(path)
+    (path / opening.DATABASE).write_bytes(b"")  # not taken for a new one
+    with pytest.raises(posh.FormatError, match="expected a POSH collection"):
+        posh.Collection(path)
+
+
+def test_what_an_interrupted_creation_leaves_behind(tmp_path):
+    (tmp_path / "lock").write_text("17\n")
+    (tmp_path / f"{opening.DATABASE}.new").write_bytes(b"half")
+    (tmp_path / f"{opening.DATABASE}.new-journal").write_bytes(b"a journal")
+    with posh.Collection(tmp_path, SPARSE) as collection:
+        collection.upsert([1], DATA[:1])
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [opening.DATABASE, "lock"]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +204,7 @@ def test_mutated_databases_do_not_crash(path):
                 list(collection.items())
                 collection.upsert([3, 77], DATA[:2], [{"n": 3}, {}])
                 collection.compact()
-        except (posh.FormatError, posh.StorageError):
+        except (ValueError, posh.StorageError):  # FormatError, or no hasher any more
             refused += 1
         for entry in path.iterdir():
             if entry.is_file() and entry.name.startswith(opening.DATABASE):
