@@ -87,15 +87,20 @@ def test_a_snapshot_that_cannot_be_used_is_not(tmp_path, caplog, how):
     assert "the index is built again" in caplog.text
 
 
-def test_numbers_of_items_are_not_used_again(tmp_path, monkeypatch):
+def test_numbers_of_items_are_not_used_again(tmp_path, monkeypatch, caplog):
     """Or an old snapshot would take a new item for one that was deleted."""
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(10), DATA[:10]).compact()
-    monkeypatch.setattr(snapshots, "write", lambda folder, moment: None)
-    collection.delete([8, 9])
-    collection.compact()  # without a snapshot
     old = folders(collection)
+
+    def fail(*args):
+        raise OSError("no room")
+
+    monkeypatch.setattr(snapshots, "write", fail)
+    collection.delete([8, 9])
+    collection.compact()
+    assert "no snapshot of the index (no room): opening will take longer" in caplog.text
     collection = reopened(collection.upsert(["new"], DATA[50:51]))
-    assert folders(collection) == old
+    assert folders(collection) == old != []
     assert answers(collection) == answers(reopened(collection, snapshot=False))
     collection.close()
 
@@ -144,6 +149,17 @@ def test_an_index_built_again_gives_the_same_answers(tmp_path, monkeypatch, kind
     assert answers(collection, 5) == expected
     collection.upsert(["more"], DATA[:1])
     assert answers(collection, 5) == answers(reopened(collection, snapshot=False), 5)
+    collection.close()
+
+
+def test_a_snapshot_of_before_an_index_learned_again_is_not_used(tmp_path):
+    collection = posh.Collection(tmp_path, SPARSE, refine="decoder").upsert(range(10), DATA[:10]).compact()
+    assert len(folders(collection)) == 1
+    collection.upsert(range(10, 50), DATA[10:50])
+    expected = answers(collection)
+    collection = reopened(collection)
+    assert answers(collection) == expected
+    assert folders(collection) == []
     collection.close()
 
 
@@ -349,6 +365,22 @@ def test_writes_while_reindexing(tmp_path, monkeypatch, options):
         assert collection.search(DATA[:9], 40).scores.tolist() == plain.search(DATA[:9], 40).scores.tolist()
     if not options:
         assert answers(collection) == answers(plain)
+    assert answers(collection) == answers(reopened(collection, snapshot=False))
+    collection.close()
+
+
+def test_an_item_that_goes_while_its_new_code_is_made(tmp_path, monkeypatch):
+    collection = posh.Collection(tmp_path, SPARSE).upsert(range(100), DATA[:100])
+    encode = View.encode
+
+    def delete_and_encode(view, X):
+        collection.delete([7])
+        return encode(view, X)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(View, "encode", delete_and_encode)
+        collection.reindex(OTHER)
+    assert collection.count() == 99
     assert answers(collection) == answers(reopened(collection, snapshot=False))
     collection.close()
 
