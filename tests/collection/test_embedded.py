@@ -105,6 +105,15 @@ def test_numbers_of_items_are_not_used_again(tmp_path, monkeypatch, caplog):
     collection.close()
 
 
+def test_a_write_does_not_fail_because_of_a_snapshot(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(snapshots, "WORTH", 5)
+    monkeypatch.setattr(View, "save", lambda *args: 1 // 0)
+    with posh.Collection(tmp_path, SPARSE) as collection:
+        collection.upsert(range(10), DATA[:10])
+        assert collection.count() == 10
+    assert "no snapshot of the index (integer division or modulo by zero)" in caplog.text
+
+
 def test_leftovers_are_removed(tmp_path):
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(10), DATA[:10]).compact()
     kept = folders(collection)

@@ -44,6 +44,18 @@ def test_opened_again_with_the_same_and_with_nothing(path):
             assert collection.metadata == {"a": 1}
 
 
+def test_odd_names_and_a_process_that_goes_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with posh.Collection("a #folder? 100% é", SPARSE) as collection:
+        collection.upsert([1], DATA[:1], [{"a": 1}])
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        iterators = [collection.items() for _ in range(3)]
+        assert [next(items).id for items in iterators] == [1, 1, 1]  # each by a connection of its own
+        collection.compact()
+    assert (tmp_path / "a #folder? 100% é" / opening.DATABASE).exists()
+
+
 def test_what_differs_is_refused_and_changes_nothing(path):
     with pytest.raises(
         ValueError, match="expected the hasher that this collection has, got another FruitFly"
