@@ -281,3 +281,20 @@ def test_a_forgotten_collection_lets_go_of_its_folder(path):
     posh.Collection(path)
     with posh.Collection(path) as collection:
         assert collection.count() == 10
+
+
+def test_a_hasher_of_ones_own(tmp_path):
+    class Own(posh.SparseHasher):
+        def __init__(self, n_bits=16, n_active=2, *, random_state=None):
+            self.n_bits, self.n_active, self.random_state = n_bits, n_active, random_state
+
+        def _learn(self, Z, rng):
+            return rng.standard_normal((self.n_bits, Z.shape[1]), np.float32), []
+
+    with posh.Collection(tmp_path, Own(random_state=0).fit(DATA)) as collection:
+        collection.upsert(range(20), DATA[:20])
+    with posh.Collection(tmp_path) as collection:
+        assert collection.search(DATA[3], 1).scores.tolist() == [[2.0]]
+    del posh.hashers.base._CLASSES["Own"]
+    with pytest.raises(posh.FormatError, match="found Own: import the module that defines it first"):
+        posh.Collection(tmp_path)
