@@ -211,7 +211,7 @@ class Engine:
                 if (now.generation, now.learned_from) == (moment.generation, moment.learned_from):
                     tables.put_meta(connection, "snapshot", name)
             snapshots.remove_unused(self.path, self.database)
-        except OSError as error:
+        except Exception as error:  # a write that is done must not fail because of it
             logger.warning("%s: no snapshot of the index (%s): opening will take longer", self.path, error)
 
     def close(self) -> None:
