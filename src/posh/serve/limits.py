@@ -24,7 +24,11 @@ class Limits:
     bytes_in_work: int = 256 << 20
     """Bytes of all requests that are being received or worked on."""
     body_seconds: float = 60.0
-    """Time in which the bytes of a request must arrive."""
+    """Time in which the lines before a body, and then the body, must arrive."""
+    head_bytes: int = 64 << 10
+    """Bytes of the lines before a body."""
+    connections: int = 1_000
+    """Connections at once."""
     items: int = 10_000
     """Items in one upsert, delete or get."""
     page: int = 100_000
