@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from posh.serve import answers, models
 from posh.serve.gate import LOOPBACK, Gate
-from posh.serve.openapi import Handler, Operation, describe
+from posh.serve.openapi import OPEN, Handler, Operation, describe
 from posh.serve.operations import CollectionOperations, HasherOperations, ItemOperations, SearchOperations
 from posh.serve.problems import ProblemError, problem_of
 from posh.serve.requests import Reader
@@ -59,7 +59,7 @@ def create_app(shelf: Shelf, *, token: str | None = None, hosts: Collection[str]
     for path in page.paths:
         add(path, page, "GET", "HEAD")
     quick = [one._replace(handler=_guarded(one.handler, reader)) for one in table if one.method == "POST"]
-    return Gate(_Shortcut(app, quick), shelf.metrics, token, hosts)
+    return Gate(_Shortcut(app, quick), shelf.metrics, token, [*OPEN, *page.paths], hosts)
 
 
 class _Shortcut:
@@ -95,7 +95,7 @@ def operations(shelf: Shelf, reader: Reader) -> list[Operation]:
         Operation("POST", f"{one}/sample", on(hashers.sample), models.Sample, answers.Sampled),
         Operation("POST", f"{one}/fit", on(hashers.fit), models.Fit, answers.Indexing, 202),
         Operation("GET", f"{one}/hasher", on(hashers.get_hasher), None, file),
-        Operation("PUT", f"{one}/hasher", on(hashers.put_hasher), file, None, 204),
+        Operation("PUT", f"{one}/hasher", on(hashers.put_hasher), file, None, 204, models.IndexOptions),
         Operation("POST", f"{one}/compact", on(collections.compact), None, None, 204),
         Operation("PUT", f"{one}/metadata", on(collections.set_metadata), models.Metadata, None, 204),
         Operation("GET", "/v1/collections", collections.list_collections, None, answers.Collections),

@@ -16,7 +16,7 @@ from posh.serve.problems import ProblemError
 __all__ = ["Reader", "is_gone"]
 
 B = TypeVar("B", bound=Body)
-_NEW_BODY_BYTES = 1 << 20  # below this, values need not be counted
+_SMALL = 1 << 20  # bytes whose values need not be counted
 
 
 class Reader:
@@ -33,7 +33,7 @@ class Reader:
         ].strip().lower() != b"application/json":
             raise _other_type("application/json", request.scope)
         body = await self.read(request)
-        if len(body) > _NEW_BODY_BYTES:
+        if len(body) > _SMALL:
             values = body.count(b",")
             if values > self._limits.body_values:
                 raise _too_large(f"{self._limits.body_values} values in JSON", "pack vectors as base64")

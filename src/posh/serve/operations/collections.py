@@ -43,7 +43,8 @@ class CollectionOperations(Operations):
         served = await self._shelf.work(
             self._shelf.create, request.path_params["name"], body.metadata, options
         )
-        return answer(await self._shelf.work(self._info, served), 201)
+        with served.in_use():
+            return answer(await self._shelf.work(self._info, served), 201)
 
     async def get_collection(self, request: Request, served: Served) -> Response:
         """What a collection is."""
