@@ -91,6 +91,14 @@ def test_just_enough_is_not(ask):
     assert ask("sample", {"n": 40})[1]["shape"] == [40, 8]
 
 
+def test_samples_keep_to_the_bytes_of_an_answer():
+    wide = ReferenceCollection().upsert(list(range(200)), np.zeros((200, 16)))
+    with running(MemoryEngine(wide=wide), limits=dataclasses.replace(SMALL, sample=1000)) as address:
+        sample = httpx.post(f"{address}/v1/collections/wide/sample", json={"n": 150}).json()
+    assert sample["shape"] == [2000 // (6 * 16), 16]
+    assert len(sample["float32"]) < 2000
+
+
 def test_collections_are_counted(http):
     assert http.put("/v1/collections/third", json={}).status_code == 201
     refused = http.put("/v1/collections/fourth", json={})

@@ -17,7 +17,7 @@ class Limits:
 
     body_bytes: int = 64 << 20
     """Bytes of a request."""
-    body_values: int = 4_000_000
+    body_values: int = 1_000_000
     """Values in the JSON of a request; packed vectors count as one."""
     answer_bytes: int = 64 << 20
     """Bytes of payloads, vectors and codes in an answer."""
