@@ -40,17 +40,22 @@ def writer(tmp_path):
         process.stdin.close()
 
 
-def killed(writer: subprocess.Popen, seed: int, seconds: float) -> int:
-    """Start a child, kill it after so many seconds, and return how many operations it has acknowledged."""
+def killed(writer: subprocess.Popen, seed: int, rng: np.random.Generator) -> int:
+    """Start a child, kill it at random, and return how many operations it has acknowledged.
+
+    It is killed soon after it was started, while it opens the collection, or soon after some operations.
+    """
     writer.stdin.write(f"{seed}\n")
     writer.stdin.flush()
     child = int(writer.stdout.readline())
-    time.sleep(seconds)
+    wanted, acknowledged = int(rng.integers(-1, 8)), -1
+    while acknowledged < wanted:
+        acknowledged = int(writer.stdout.readline())
+    time.sleep(rng.uniform(0, 0.05))
     os.kill(child, signal.SIGKILL)
-    acknowledged = 0
     while (line := writer.stdout.readline()) != "gone\n":
         acknowledged = int(line)
-    return acknowledged
+    return max(0, acknowledged)
 
 
 def content(collection: posh.BaseCollection) -> list:
@@ -92,7 +97,7 @@ def test_killed_at_any_moment(tmp_path, writer, monkeypatch):
     posh.Collection(tmp_path / "shop", SPARSE).close()
     total = halfway = 0
     for seed in range(KILLS):
-        acknowledged = killed(writer, seed, float(rng.choice([0.0, 0.02, 0.3])) + rng.uniform(0, 0.1))
+        acknowledged = killed(writer, seed, rng)
         todo = operations(seed)
         for _ in range(acknowledged):
             done(plain, next(todo))

@@ -70,6 +70,7 @@ def small_limits() -> None:
 
 def write_until_killed(folder: Path, seed: int) -> None:
     collection: posh.BaseCollection = posh.Collection(folder)
+    os.write(1, b"0\n")
     for number, operation in enumerate(operations(seed), 1):
         collection = done(collection, operation)
         os.write(1, b"%d\n" % number)
