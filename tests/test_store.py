@@ -82,7 +82,7 @@ def rewritten(content: bytes, header: dict[str, str], arrays: dict[str, np.ndarr
     [
         ({"format": "other"}, "expected a POSH model, found 'other'"),
         ({"version": "2"}, "expected format version 1, found '2': upgrade posh-ann"),
-        ({"class": "Elsewhere"}, "expected a Hasher, found Elsewhere"),
+        ({"class": "Elsewhere"}, "found Elsewhere: import the module that defines it first"),
         ({"class": "LSH"}, "not a readable POSH model"),
         ({"params": "{"}, "not a readable POSH model"),
         ({"params": "[]"}, "not a readable POSH model"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+
 import httpx
+import numpy as np
 import pytest
 
 import posh
@@ -87,3 +90,38 @@ def test_codes_have_the_bits_of_the_index(tmp_path):
         assert result["code"] == OTHER.encode(DATA[:1], n_active=3).active[0].tolist()
         assert result["hits"][0]["code"] == OTHER.encode(DATA[:1], n_active=9).active[0].tolist()
         assert result["hits"][0]["score"] == made.search(DATA[:1], 1).scores[0, 0] == 3
+
+
+def test_writing_and_searching_at_once(tmp_path):
+    """Searches go on while items are written, replaced and deleted, and while the hasher is changed."""
+    posh.Collection(tmp_path / "a", SPARSE).upsert(list(range(200)), DATA[:200]).close()
+    with running(Folder(tmp_path)) as address, Client(address) as client:
+        collection = client.collection("a")
+        stop, errors, n_found = threading.Event(), [], []
+
+        def search() -> None:
+            try:
+                while not stop.is_set():
+                    _, scores = collection.search(
+                        DATA[200:210], 5, filter={"gone": False} if n_found else None
+                    )
+                    n_found.append(int(np.isfinite(scores).sum()))
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=search) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for i in range(20):
+            collection.upsert(
+                [f"new {i}", i], DATA[300 + 2 * i : 302 + 2 * i], [{"gone": False}, {"gone": True}]
+            )
+            collection.delete([100 + i])
+            if i in (5, 15):
+                collection.reindex(OTHER if i == 5 else SPARSE)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert max(n_found) == 50
+        assert collection.count() == 200

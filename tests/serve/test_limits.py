@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import socket
 import threading
@@ -88,6 +89,14 @@ def test_just_enough_is_not(ask):
     assert ask("search", {"ids": list(range(10)), "k": 6, "oversample": 8.0, "include": []})[0] == 200
     assert ask("items", {"limit": None})[1]["next"] is not None
     assert ask("sample", {"n": 40})[1]["shape"] == [40, 8]
+
+
+def test_samples_keep_to_the_bytes_of_an_answer():
+    wide = ReferenceCollection().upsert(list(range(200)), np.zeros((200, 16)))
+    with running(MemoryEngine(wide=wide), limits=dataclasses.replace(SMALL, sample=1000)) as address:
+        sample = httpx.post(f"{address}/v1/collections/wide/sample", json={"n": 150}).json()
+    assert sample["shape"] == [2000 // (6 * 16), 16]
+    assert len(sample["float32"]) < 2000
 
 
 def test_collections_are_counted(http):
@@ -235,6 +244,57 @@ def test_packed_vectors_may_be_large():
         body = {"ids": list(range(2000)), "vectors": packed}
         answer = httpx.post(f"{address}/v1/collections/empty/upsert", json=body)
     assert answer.json() == {"upserted": 2000}
+
+
+def ended(connection: socket.socket) -> bytes:
+    """All that comes until the service closes the connection."""
+    content = b""
+    try:
+        while part := connection.recv(65536):
+            content += part
+    except ConnectionResetError:
+        pass
+    return content
+
+
+@pytest.mark.parametrize("begin", [b"GET /", b"GET / HTTP/1.1\r\nhost: ", b"GET / HTTP/1.1\r\na: b\r\n"])
+def test_a_head_without_end_is_not_kept(address, begin):
+    with raw(address) as connection:
+        connection.sendall(begin)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(20):
+                connection.sendall(b"x" * 10_000 if b"a: b" not in begin else b"a: b\r\n" * 1500)
+        assert b" 200 " not in ended(connection)[:20]
+    assert httpx.get(f"{address}/health").status_code == 200
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET / HTTP/1.1\r\nhost: 127"])
+def test_a_head_that_never_comes_is_not_waited_for(address, begin):
+    with raw(address) as connection:
+        connection.sendall(begin)
+        assert ended(connection) == b""
+
+
+def test_a_second_head_that_never_comes_is_not_waited_for_either(address):
+    with raw(address) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        assert response(connection)[0] == 200
+        connection.sendall(b"GET /health HTTP/1.1\r\nhost: 127")
+        assert ended(connection) == b""
+
+
+def test_connections_are_counted():
+    limits = dataclasses.replace(SMALL, connections=5, body_seconds=60.0)
+    with running(MemoryEngine(), limits=limits) as address, contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(raw(address))
+        assert httpx.get(f"{address}/health").status_code == 503
+        stack.close()
+        for _ in range(1000):
+            if httpx.get(f"{address}/health").status_code == 200:
+                break
+        else:
+            raise AssertionError("connections that are closed still count")
 
 
 # A connection without a client that would set headers right -------------------------------------------

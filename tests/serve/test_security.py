@@ -30,6 +30,9 @@ PROTECTED = [
     ("PUT", "/v1/collections/things/hasher"),
     ("PUT", "/v1/collections/things/metadata"),
     ("GET", "/v1/nothing"),
+    ("GET", "//v1/collections"),
+    ("GET", "/nothing"),
+    ("GET", "/health/"),
     ("GET", "/metrics"),
 ]
 TOKEN = "correct horse"

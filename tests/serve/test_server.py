@@ -35,7 +35,7 @@ def served(folder, *arguments, token=None):
     )
     try:
         line = process.stdout.readline()
-        match = re.fullmatch(r"(\d+) collections at (http://127\.0\.0\.1:\d+)\n", line)
+        match = re.fullmatch(r"serving (.*) at (http://127\.0\.0\.1:\d+)\n", line)
         assert match, (line, process.stderr.read() if process.poll() is not None else "")
         yield process, match[2]
     finally:

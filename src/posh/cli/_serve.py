@@ -67,7 +67,7 @@ def _serve(args: argparse.Namespace) -> Report:
             shelf,
             bound,
             token=token,
-            listening=lambda address: _tell(args, f"{len(shelf)} collections at {address}"),
+            listening=lambda address: _tell(args, f"serving {args.folder} at {address}"),
         )
         with stopped_by_signals(server):
             try:

@@ -60,7 +60,7 @@ class Collection(BaseCollection):
         metadata: Mapping[str, Any] | None = None,
         **index_options: Any,
     ) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # wherever the process goes
         self._engine = Engine(self.path, Given.checked(hasher, metadata, index_options))
         self._metadata = opening.read_metadata(self._engine.database)
 

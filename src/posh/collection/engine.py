@@ -205,13 +205,14 @@ class Engine:
         with self._lock:
             moment, self._changes = self.moment, 0
         try:
-            name = snapshots.write(self.path, moment)
-            with self._lock, self.database.writing() as connection:
-                now = self.moment
-                if (now.generation, now.learned_from) == (moment.generation, moment.learned_from):
-                    tables.put_meta(connection, "snapshot", name)
-            snapshots.remove_unused(self.path, self.database)
-        except OSError as error:
+            with contextlib.ExitStack() as afterwards:
+                afterwards.callback(snapshots.remove_unused, self.path, self.database)
+                name = snapshots.write(self.path, moment)
+                with self._lock, self.database.writing() as connection:
+                    now = self.moment
+                    if (now.generation, now.learned_from) == (moment.generation, moment.learned_from):
+                        tables.put_meta(connection, "snapshot", name)
+        except Exception as error:  # a write that is done must not fail because of it
             logger.warning("%s: no snapshot of the index (%s): opening will take longer", self.path, error)
 
     def close(self) -> None:

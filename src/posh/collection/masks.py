@@ -118,6 +118,7 @@ def _looked_up(leaf: Condition, known: Known | None, directory: Directory, conne
             for row in connection.execute(statement, values)
         ]
     mask[directory.slots_of(np.array(found, np.int64))] = True
+    mask.flags.writeable = False  # it is remembered
     return mask
 
 

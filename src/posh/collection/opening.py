@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from posh.collection import building, snapshots, tables
 from posh.collection.directory import Directory
 from posh.collection.moment import Moment
-from posh.collection.storage import Connection, DamageError, Database
+from posh.collection.storage import NEW, Connection, DamageError, Database, create
 from posh.errors import FormatError, StorageError
 
 __all__ = ["DATABASE", "drop_unused_codes", "open_database", "prepare_folder", "read_metadata"]
@@ -21,6 +20,7 @@ __all__ += ["read_moment", "remove_leftovers"]
 
 DATABASE = "collection.sqlite3"
 _LOCK = "lock"
+_IN_MAKING = f"{DATABASE}{NEW}"
 _ROWS = 10_000  # removed in one transaction: others may write in between
 
 
@@ -35,7 +35,7 @@ def prepare_folder(path: Path) -> None:
         raise StorageError(
             f"{path}: expected a folder that can be made and read, got {error.strerror}: choose another"
         ) from error
-    if DATABASE in names or not names - {_LOCK}:
+    if DATABASE in names or all(name == _LOCK or name.startswith(_IN_MAKING) for name in names):
         return
     if any(name.startswith((DATABASE, snapshots.PREFIX)) for name in names):
         raise FormatError(f"{path}: expected {DATABASE} beside the other files: restore it from a copy")
@@ -46,20 +46,11 @@ def prepare_folder(path: Path) -> None:
 
 def open_database(path: Path, first_meta: Mapping[str, Any]) -> Database:
     """The database in a folder; a new one has ``first_meta`` written down."""
-    database = Database(path / DATABASE, lambda connection: tables.put_all_meta(connection, first_meta))
-    if database.is_new:
-        _sync(path)
-    return database
-
-
-def _sync(path: Path) -> None:
-    """Make sure that the names of new files outlive a power failure."""
-    for folder in (path, path.resolve().parent):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    if not (path / DATABASE).exists():
+        for leftover in path.glob(f"{_IN_MAKING}*"):
+            leftover.unlink()
+        create(path / DATABASE, lambda connection: tables.put_all_meta(connection, first_meta))
+    return Database(path / DATABASE)
 
 
 def read_moment(folder: Path, database: Database, numbering: int = 0) -> tuple[Moment, int]:

@@ -7,6 +7,7 @@ at one moment of the file, and wait for nobody. A commit returns when the disk h
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -14,11 +15,12 @@ from pathlib import Path
 
 from posh.errors import FormatError, StorageError
 
-__all__ = ["CLOSED", "Connection", "DamageError", "Database", "understood"]
+__all__ = ["CLOSED", "NEW", "Connection", "DamageError", "Database", "create", "understood"]
 
 Connection = sqlite3.Connection
 
 VERSION = 1
+NEW = ".new"  # the end of the name of a database in the making
 _APPLICATION = 0x504F5348  # "POSH", in the header of the file
 _IDLE_READERS = 8
 
@@ -26,7 +28,6 @@ _BEFORE = (  # of the first table
     "PRAGMA encoding = 'UTF-8'",
     "PRAGMA page_size = 8192",
     "PRAGMA auto_vacuum = INCREMENTAL",
-    "PRAGMA journal_mode = WAL",
 )
 _ALWAYS = (
     "PRAGMA synchronous = FULL",
@@ -55,34 +56,20 @@ class DamageError(Exception):
 
 
 class Database:
-    """The open file; it is made, in one transaction with ``first``, if it is not there or empty."""
+    """The open file of a collection."""
 
-    def __init__(self, path: Path, first: Callable[[Connection], None]) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._closed = False
         with understood(path):
-            self._writer = _connected(path, "rwc")
+            self._writer = _connected(path, "rw")
             try:
-                self.is_new = self._is_empty()
-                if self.is_new:
-                    self._create(first)
                 self._check()
             except BaseException:
                 self._writer.close()
                 raise
-
-    def _is_empty(self) -> bool:
-        return self._pragma("application_id") == 0 and self._pragma("schema_version") == 0
-
-    def _create(self, first: Callable[[Connection], None]) -> None:
-        for statement in _BEFORE:
-            self._writer.execute(statement)
-        with self.writing() as connection:
-            for statement in _SCHEMA:
-                connection.execute(statement)
-            first(connection)
 
     def _check(self) -> None:
         if self._pragma("application_id") != _APPLICATION:
@@ -169,6 +156,31 @@ class Database:
             connection.close()
 
 
+def create(path: Path, first: Callable[[Connection], None]) -> None:
+    """Make a database with empty tables, and ``first`` done: all of it or none."""
+    new = path.with_name(f"{path.name}{NEW}")
+    with understood(path):
+        connection = _connected(new, "rwc")
+        try:
+            for statement in (*_BEFORE, "BEGIN IMMEDIATE", *_SCHEMA):
+                connection.execute(statement)
+            first(connection)
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+    new.replace(path)
+    for folder in (path.parent, path.parent.resolve().parent):  # or a power failure might take the name
+        _sync(folder)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _connected(path: Path, mode: str, *more: str) -> Connection:
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
@@ -189,7 +201,7 @@ def understood(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _meaning(error, path) from error
-    except DamageError as error:
+    except (DamageError, UnicodeDecodeError) as error:  # the latter of names in a damaged schema
         raise _damaged(error, path) from error
 
 

@@ -118,7 +118,12 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
         """Make a hasher of the content of a model file; ``path`` is for messages."""
         model = store.parse_model(content, path)
         found = _CLASSES.get(model.name)
-        if found is None or not issubclass(found, cls):
+        if found is None:
+            raise store.FormatError(
+                f"{Path(path)}: expected a hasher that is known here, found {model.name}: "
+                "import the module that defines it first"
+            )
+        if not issubclass(found, cls):
             raise store.FormatError(f"{Path(path)}: expected a {cls.__name__}, found {model.name}")
         hasher = store.checked(path, lambda: found(**model.params)._restore(model.arrays))
         if model.columns is not None:

@@ -142,5 +142,5 @@ class SearchResults(BaseModel):
 class Sampled(BaseModel):
     """Vectors as bytes: base64 of little-endian float32, row by row."""
 
-    shape: tuple[int, int]
+    shape: list[int] = Field(min_length=2, max_length=2)
     float32: str

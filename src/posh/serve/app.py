@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,10 +12,11 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from posh.serve import answers, models
 from posh.serve.gate import LOOPBACK, Gate
-from posh.serve.openapi import Handler, Operation, describe
+from posh.serve.openapi import OPEN, Handler, Operation, describe
 from posh.serve.operations import CollectionOperations, HasherOperations, ItemOperations, SearchOperations
 from posh.serve.problems import ProblemError, problem_of
 from posh.serve.requests import Reader
@@ -23,6 +24,8 @@ from posh.serve.shelf import Served, Shelf
 from posh.serve.static import Page
 
 __all__ = ["create_app"]
+
+_COLLECTIONS = ["", "v1", "collections"]
 
 
 class _Route(APIRoute):
@@ -55,11 +58,30 @@ def create_app(shelf: Shelf, *, token: str | None = None, hosts: Collection[str]
     page = Page()
     for path in page.paths:
         add(path, page, "GET", "HEAD")
-    return Gate(app, shelf.metrics, token, hosts)
+    quick = [one._replace(handler=_guarded(one.handler, reader)) for one in table if one.method == "POST"]
+    return Gate(_Shortcut(app, quick), shelf.metrics, token, [*OPEN, *page.paths], hosts)
+
+
+class _Shortcut:
+    """Finds what is asked of a collection by POST without the routes, which take a third of the time."""
+
+    def __init__(self, app: ASGIApp, table: Sequence[Operation]) -> None:
+        self._app = app
+        self._by_name = {one.path.removeprefix("/v1/collections/{name}/"): one for one in table}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        parts = scope["path"].split("/") if scope.get("method") == "POST" else []
+        found = self._by_name.get(parts[4]) if len(parts) == 5 and parts[:3] == _COLLECTIONS else None
+        if found is None:
+            await self._app(scope, receive, send)
+            return
+        scope["path_params"], scope["route"] = {"name": parts[3]}, found
+        response = await found.handler(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 def operations(shelf: Shelf, reader: Reader) -> list[Operation]:
-    """Every operation; the busiest is first, because routes are tried in this order."""
+    """Every operation."""
     search, items = SearchOperations(shelf, reader), ItemOperations(shelf, reader)
     hashers, collections = HasherOperations(shelf, reader), CollectionOperations(shelf, reader)
     one, file, on = "/v1/collections/{name}", "application/octet-stream", partial(_with_collection, shelf)
@@ -73,7 +95,7 @@ def operations(shelf: Shelf, reader: Reader) -> list[Operation]:
         Operation("POST", f"{one}/sample", on(hashers.sample), models.Sample, answers.Sampled),
         Operation("POST", f"{one}/fit", on(hashers.fit), models.Fit, answers.Indexing, 202),
         Operation("GET", f"{one}/hasher", on(hashers.get_hasher), None, file),
-        Operation("PUT", f"{one}/hasher", on(hashers.put_hasher), file, None, 204),
+        Operation("PUT", f"{one}/hasher", on(hashers.put_hasher), file, None, 204, models.IndexOptions),
         Operation("POST", f"{one}/compact", on(collections.compact), None, None, 204),
         Operation("PUT", f"{one}/metadata", on(collections.set_metadata), models.Metadata, None, 204),
         Operation("GET", "/v1/collections", collections.list_collections, None, answers.Collections),

@@ -64,7 +64,7 @@ class Folder(Engine):
         del self._open[name]
         gone = self._path / f"{_DROPPED}{uuid.uuid4().hex}"
         (self._path / name).rename(gone)
-        shutil.rmtree(gone)
+        shutil.rmtree(gone, ignore_errors=True)  # what is left is removed by the next start
 
     def index_options(self, name: str) -> dict[str, Any]:
         """How codes are searched."""

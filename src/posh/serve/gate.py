@@ -21,17 +21,22 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 class Gate:
     """Wraps an application.
 
-    With a token, ``/v1`` and ``/metrics`` need it. Without one only this machine can ask, and the gate keeps
-    web pages of other sites from doing so through a browser: other names that point to this machine, and
-    requests from another origin, are refused.
+    With a token, every path but ``open_paths`` needs it. Without one only this machine can ask, and the gate
+    keeps web pages of other sites from doing so through a browser: other names that point to this machine,
+    and requests from another origin, are refused.
     """
 
     def __init__(
-        self, app: ASGIApp, metrics: Metrics, token: str | None, hosts: Collection[str] = LOOPBACK
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        token: str | None,
+        open_paths: Collection[str],
+        hosts: Collection[str] = LOOPBACK,
     ) -> None:
         self._app, self._metrics = app, metrics
         self._token = None if token is None else token.encode()
-        self._hosts = frozenset(hosts)
+        self._open, self._hosts = frozenset(open_paths), frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -39,7 +44,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         start, status = time.perf_counter(), 0
-        added = _NOT_STORED if _is_protected(scope["path"]) else _HEADERS
+        added = _HEADERS if scope["path"] in self._open else _NOT_STORED
 
         async def observed(message: Message) -> None:
             nonlocal status
@@ -64,7 +69,7 @@ class Gate:
     def _admit(self, scope: Scope) -> None:
         if self._token is None:
             self._refuse_other_sites(scope)
-        elif _is_protected(scope["path"]):
+        elif scope["path"] not in self._open:
             self._require_token(scope, self._token)
 
     def _require_token(self, scope: Scope, token: bytes) -> None:
@@ -93,10 +98,6 @@ class Gate:
             raise ProblemError(
                 403, "forbidden", "expected a request from this service's own page, got another"
             )
-
-
-def _is_protected(path: str) -> bool:
-    return path.startswith("/v1/") or path == "/metrics" or path == "/v1"
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:

@@ -52,6 +52,11 @@ def read_hasher(content: bytes, limits: Limits) -> Hasher[Any]:
 def _within(hasher: Hasher[Any], limits: Limits) -> Hasher[Any]:
     if isinstance(hasher.n_bits, int) and hasher.n_bits > limits.n_bits:
         raise ValueError(f"expected n_bits of at most {limits.n_bits} in this service, got {hasher.n_bits}")
+    columns = getattr(hasher, "n_features_in_", 0)
+    if columns > limits.n_features:
+        raise ValueError(
+            f"expected a hasher of at most {limits.n_features} columns in this service, got {columns}"
+        )
     return hasher
 
 

@@ -17,14 +17,18 @@ class Limits:
 
     body_bytes: int = 64 << 20
     """Bytes of a request."""
-    body_values: int = 4_000_000
+    body_values: int = 1_000_000
     """Values in the JSON of a request; packed vectors count as one."""
     answer_bytes: int = 64 << 20
     """Bytes of payloads, vectors and codes in an answer."""
     bytes_in_work: int = 256 << 20
     """Bytes of all requests that are being received or worked on."""
     body_seconds: float = 60.0
-    """Time in which the bytes of a request must arrive."""
+    """Time in which the lines before a body, and then the body, must arrive."""
+    head_bytes: int = 64 << 10
+    """Bytes of the lines before a body."""
+    connections: int = 1_000
+    """Connections at once."""
     items: int = 10_000
     """Items in one upsert, delete or get."""
     page: int = 100_000

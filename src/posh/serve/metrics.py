@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
@@ -45,8 +47,13 @@ class Metrics:
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count one answer."""
-        self._requests.labels(route, method, status).inc()
-        self._seconds.labels(route, method).observe(seconds)
+        count, time = self._by_labels(route, method, status)
+        count.inc()
+        time.observe(seconds)
+
+    @lru_cache(1024)  # noqa: B019  # finding them takes longer than counting, and a service lasts
+    def _by_labels(self, route: str, method: str, status: int) -> tuple[Counter, Histogram]:
+        return self._requests.labels(route, method, status), self._seconds.labels(route, method)
 
     def forget(self, collection: str) -> None:
         """Leave out a collection that was dropped."""

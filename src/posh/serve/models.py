@@ -61,7 +61,7 @@ class Packed(Body):
     """Vectors as bytes: base64 of little-endian float32, row by row."""
 
     model_config = example({"shape": [1, 2], "float32": "AACAPwAAAEA="})
-    shape: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
+    shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
     float32: str = Field(json_schema_extra={"contentEncoding": "base64"})
 
 

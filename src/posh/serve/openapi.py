@@ -16,13 +16,16 @@ from posh.serve import answers
 from posh.serve.limits import Limits
 from posh.serve.names import PATTERN
 
-__all__ = ["Handler", "Operation", "describe"]
+__all__ = ["OPEN", "Handler", "Operation", "describe"]
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Operation(NamedTuple):
-    """A method at an address; ``body`` and ``answer`` are models, or media types, or None."""
+    """A method at an address; ``body`` and ``answer`` are models, or media types, or None.
+
+    ``options`` is the model of the query parameter ``index``.
+    """
 
     method: str
     path: str
@@ -30,8 +33,10 @@ class Operation(NamedTuple):
     body: type[BaseModel] | str | None
     answer: type[BaseModel] | str | None
     status: int = 200
+    options: type[BaseModel] | None = None
 
 
+OPEN = ("/health", "/openapi.json")  # for everybody, with or without a token
 _REF = "#/components/schemas/{model}"
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
 _WORDS = {
@@ -79,7 +84,7 @@ def describe(table: Sequence[Operation], limits: Limits, *, with_token: bool) ->
 
 def _operation(one: Operation, with_token: bool) -> dict[str, Any]:
     summary, _, rest = (getdoc(one.handler) or "").partition("\n\n")
-    protected = with_token and one.path != "/health"
+    protected = with_token and one.path not in OPEN
     described: dict[str, Any] = {
         "operationId": getattr(one.handler, "__name__", one.path),
         "summary": summary,
@@ -89,6 +94,8 @@ def _operation(one: Operation, with_token: bool) -> dict[str, Any]:
         described["description"] = rest
     if "{name}" in one.path:
         described["parameters"] = [{**_NAME, "name": "name", "in": "path", "required": True}]
+    if one.options is not None:
+        described["parameters"].append({"name": "index", "in": "query", "content": _content(one.options)})
     if one.body is not None:
         described["requestBody"] = {"required": True, "content": _content(one.body)}
     if protected:

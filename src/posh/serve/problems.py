@@ -131,8 +131,8 @@ def _worded(error: Any, where: str) -> str:
             choices = error["ctx"]["expected"].replace(" or ", ", ")
             return f"expected {where} to be one of {choices}, got {error['input']!r:.80}"
         case _:
-            wanted = error["msg"].removeprefix("Input should be ").removeprefix("Input should ")
-            return f"expected {where or 'the body'} to be {wanted}, got {error['input']!r:.80}"
+            _, _, wanted = error["msg"].partition(" should ")
+            return f"expected {where or 'the body'} to {wanted or error['msg']}, got {error['input']!r:.80}"
 
 
 def _where(location: tuple[int | str, ...]) -> str:

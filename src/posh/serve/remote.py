@@ -154,7 +154,7 @@ class RemoteCollection(BaseCollection):
                 return
 
     def _sample(self, n: int) -> Float32:
-        packed = Packed.model_validate_json(orjson.dumps(self._ask("POST", "/sample", {"n": n})))
+        packed = Packed.model_validate(self._ask("POST", "/sample", {"n": n}))
         return np.array(unpack(packed), np.float32)
 
     def _reindex(self, hasher: Hasher[Any], options: Mapping[str, Any]) -> None:

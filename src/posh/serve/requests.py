@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
@@ -16,7 +16,7 @@ from posh.serve.problems import ProblemError
 __all__ = ["Reader", "is_gone"]
 
 B = TypeVar("B", bound=Body)
-_NEW_BODY_BYTES = 1 << 20  # below this, values need not be counted
+_SMALL = 1 << 20  # bytes whose values need not be counted
 
 
 class Reader:
@@ -28,12 +28,9 @@ class Reader:
 
     async def parse(self, request: Request, model: type[B]) -> B:
         """The body of a request as a checked object."""
-        if (header(request.scope, b"content-type") or b"").partition(b";")[
-            0
-        ].strip().lower() != b"application/json":
-            raise _other_type("application/json", request.scope)
+        _require_type(request.scope, b"application/json")
         body = await self.read(request)
-        if len(body) > _NEW_BODY_BYTES:
+        if len(body) > _SMALL:
             values = body.count(b",")
             if values > self._limits.body_values:
                 raise _too_large(f"{self._limits.body_values} values in JSON", "pack vectors as base64")
@@ -43,8 +40,7 @@ class Reader:
 
     async def read_bytes(self, request: Request) -> bytes:
         """The body of a request that is a file."""
-        if header(request.scope, b"content-type") != b"application/octet-stream":
-            raise _other_type("application/octet-stream", request.scope)
+        _require_type(request.scope, b"application/octet-stream")
         return await self.read(request)
 
     async def read(self, request: Request) -> bytes:
@@ -106,16 +102,15 @@ class Reader:
             value = getattr(body, name)
             if value is None or name not in body.model_fields_set:
                 continue
-            most = getattr(self._limits, limit)
-            size = (
-                value.shape[0]
-                if isinstance(value, Packed)
-                else value
-                if isinstance(value, int | float)
-                else len(value)
-            )
+            size, most = _size(value), getattr(self._limits, limit)
             if size > most:
                 raise ValueError(f"expected at most {most:,} for {name}, got {size:,}: ask for less at once")
+
+
+def _size(value: Any) -> float:
+    if isinstance(value, Packed):
+        return value.shape[0]
+    return value if isinstance(value, int | float) else len(value)
 
 
 def _too_large(bound: str, remedy: str) -> ProblemError:
@@ -124,11 +119,14 @@ def _too_large(bound: str, remedy: str) -> ProblemError:
     )
 
 
-def _other_type(expected: str, scope: Scope) -> ProblemError:
-    got = (header(scope, b"content-type") or b"none").decode("latin-1")
-    return ProblemError(
-        415, "unsupported-media-type", f"expected the header 'Content-Type: {expected}', got {got!r:.80}"
-    )
+def _require_type(scope: Scope, expected: bytes) -> None:
+    got = header(scope, b"content-type") or b"none"
+    if got.partition(b";")[0].strip().lower() != expected:
+        raise ProblemError(
+            415,
+            "unsupported-media-type",
+            f"expected the header 'Content-Type: {expected.decode()}', got {got.decode('latin-1')!r:.80}",
+        )
 
 
 def is_gone(receive: Receive) -> bool:

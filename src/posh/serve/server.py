@@ -14,6 +14,8 @@ import uvicorn
 
 from posh.serve.app import create_app
 from posh.serve.gate import LOOPBACK
+from posh.serve.limits import Limits
+from posh.serve.protocol import BoundedProtocol
 from posh.serve.shelf import Shelf
 
 __all__ = ["Server", "bind", "is_loopback", "stopped_by_signals"]
@@ -40,12 +42,14 @@ class Server(uvicorn.Server):
         app = create_app(shelf, token=token, hosts={*LOOPBACK, shown})
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=_protocol(shelf.limits),
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
+            limit_concurrency=shelf.limits.connections,
+            timeout_keep_alive=75,  # longer than clients keep a connection, so that none closes in their face
             timeout_graceful_shutdown=30,
         )
         super().__init__(config)
@@ -69,6 +73,11 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to :func:`stopped_by_signals`, which outlasts the closing of collections."""
         yield
+
+
+def _protocol(limits: Limits) -> type[BoundedProtocol]:
+    bounds = {"head_bytes": limits.head_bytes, "head_seconds": limits.body_seconds}
+    return type("Protocol", (BoundedProtocol,), bounds)
 
 
 @contextmanager

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 
 from posh.collection.base import BaseCollection
 from posh.errors import CollectionExistsError, UnknownCollectionError
@@ -17,13 +17,12 @@ from posh.serve.coalesce import Coalescer
 from posh.serve.indexing import Indexing
 from posh.serve.limits import Limits
 from posh.serve.metrics import Metrics
+from posh.serve.pool import Pool
 from posh.serve.problems import ProblemError
 
 __all__ = ["Engine", "Served", "Shelf", "Sizes"]
 
 _PATIENCE = 10.0  # seconds for a fit that runs when the service stops
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class Sizes(NamedTuple):
@@ -88,13 +87,16 @@ class Served:
 
 
 class Shelf:
-    """All collections of an engine, opened. Searches have threads of their own."""
+    """All collections of an engine, opened.
+
+    Searches, reads and writes have threads of their own: what takes long does not hold up the others.
+    """
 
     def __init__(self, engine: Engine, limits: Limits, metrics: Metrics) -> None:
         self.engine, self.limits, self.metrics = engine, limits, metrics
         self.searchers = ThreadPoolExecutor(2, "posh-search")
-        self._workers = ThreadPoolExecutor(4, "posh-work")
-        self._n_working = 0
+        self.readers = Pool(4, "posh-read", limits.waiting)
+        self.writers = Pool(4, "posh-write", limits.waiting)
         self._changing = threading.Lock()
         self._served: dict[str, Served] = {}
         self._dropping: set[str] = set()
@@ -150,7 +152,10 @@ class Shelf:
             self._dropping.add(name)
             try:
                 await served.unused()
-                await self.work(self._delete, served)
+                await self.writers.run(self._delete, served)
+            except ProblemError:  # too busy: it stays
+                self._served[name] = served
+                raise
             finally:
                 self._dropping.discard(name)
 
@@ -159,25 +164,10 @@ class Shelf:
         self.engine.drop(served.name)
         self.metrics.forget(served.name)
 
-    async def work(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Call something that may take long in a thread."""
-        if self._n_working >= self.limits.waiting:
-            raise ProblemError(
-                503,
-                "busy",
-                f"expected at most {self.limits.waiting} requests at once, got more: try again later",
-                {"retry-after": "1"},
-            )
-        self._n_working += 1
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._workers, lambda: call(*args, **options))
-        finally:
-            self._n_working -= 1
-
     def close(self) -> None:
         """Finish what runs, and close all collections."""
-        self._workers.shutdown()
+        self.writers.close()
+        self.readers.close()
         self.searchers.shutdown()
         for served in self._served.values():
             served.indexing.stop(_PATIENCE)

@@ -14,7 +14,7 @@ __all__ = ["pack", "unpack"]
 
 
 def unpack(vectors: list[list[float]] | Packed) -> Any:
-    """An array (n, d), float32 or float64; NaN is left to the collection, which names it."""
+    """An array (n, d), float32; inf, which is what is too large, and NaN are left to the collection."""
     if isinstance(vectors, Packed):
         return _from_bytes(vectors)
     if not vectors:
@@ -24,7 +24,8 @@ def unpack(vectors: list[list[float]] | Packed) -> Any:
     lengths = {len(row) for row in vectors}
     if len(lengths) > 1:
         raise ValueError(f"expected vectors of equal length, got {min(lengths)} to {max(lengths)} numbers")
-    return np.array(vectors, np.float64)
+    with np.errstate(over="ignore"):
+        return np.array(vectors, np.float32)
 
 
 def pack(array: Float32) -> dict[str, Any]:

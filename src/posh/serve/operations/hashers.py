@@ -33,7 +33,7 @@ class HasherOperations(Operations):
         hasher = served.collection.hasher
         if hasher is None:
             raise ProblemError(404, "no-hasher", NO_HASHER)
-        return Response(await self._shelf.work(hasher.to_bytes), media_type="application/octet-stream")
+        return Response(await self._shelf.readers.run(hasher.to_bytes), media_type="application/octet-stream")
 
     async def put_hasher(self, request: Request, served: Served) -> Response:
         """Search by the codes of this hasher, a model file, from now on; the answer comes when that is so.
@@ -48,11 +48,13 @@ class HasherOperations(Operations):
             with served.indexing.exclusive():
                 served.collection.reindex(hasher, **options.model_dump(exclude_unset=True))
 
-        await self._shelf.work(reindex)
+        await self._shelf.writers.run(reindex)
         return Response(status_code=204)
 
     async def sample(self, request: Request, served: Served) -> Response:
-        """Stored vectors, drawn at random, but alike for the same items."""
+        """Up to n stored vectors, drawn at random, but alike for the same items; fewer if they are large."""
         body = await self._reader.parse(request, models.Sample)
-        vectors = await self._shelf.work(served.collection._sample, body.n)
-        return answer(pack(vectors.reshape(len(vectors), served.collection.n_features or 0)))
+        columns = served.collection.n_features or 0
+        most = self._limits.answer_bytes // (6 * max(1, columns))  # base64 makes 4 bytes into nearly 6
+        vectors = await self._shelf.readers.run(served.collection._sample, min(body.n, most))
+        return answer(pack(vectors.reshape(len(vectors), columns)))

@@ -1,0 +1,52 @@
+"""The service with another search: the same collection and codes, scanned by faiss.IndexBinaryFlat."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import faiss
+import numpy as np
+
+import posh
+from posh.collection.base import Matches, Query
+
+
+class FlatCollection(posh.Collection):
+    """Searches by faiss what it holds when it is opened."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        assert self.hasher is not None
+        self._flat = faiss.IndexBinaryFlat(self.hasher.n_bits)
+        self._names: list[Any] = []
+        vectors = []
+        for item in self.items():
+            self._names.append(item.id)
+            vectors.append(item.vector)
+            if len(vectors) == 10_000:
+                self._flat.add(self._packed(np.array(vectors)))
+                vectors.clear()
+        if vectors:
+            self._flat.add(self._packed(np.array(vectors)))
+        self._ids = np.array(self._names, object)
+
+    def _packed(self, vectors: np.ndarray) -> np.ndarray:
+        assert self.hasher is not None
+        return np.packbits(self.hasher.encode(vectors).to_dense(), axis=1)
+
+    def _search(self, query: Query) -> Matches:
+        faiss.omp_set_num_threads(
+            1 if len(query.vectors) == 1 else 2
+        )  # a second one only slows one query down
+        distances, slots = self._flat.search(self._packed(query.vectors), query.k)
+        assert isinstance(self.hasher, posh.SparseHasher)
+        overlap = self.hasher.n_active - distances / 2  # the paper's eq. 3
+        return Matches(self._ids[slots], overlap.astype(np.float32), "overlap")
+
+
+def main() -> int:
+    from posh.cli import main
+
+    with mock.patch("posh.serve.folder.Collection", FlatCollection):
+        return main()

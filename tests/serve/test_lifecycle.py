@@ -1,0 +1,175 @@
+"""Clients that hang up, collections that are dropped while they are used, services that stop."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+
+import httpx
+import numpy as np
+import pytest
+
+from posh.serve.limits import Limits
+from tests.collection.implementations import DATA, SPARSE
+from tests.collection.reference import ReferenceCollection
+from tests.serve.service import MemoryEngine, running
+
+
+class Held(ReferenceCollection):
+    """Searches when it is told to, and remembers what for."""
+
+    def __init__(self) -> None:
+        super().__init__(SPARSE)
+        self.upsert(list(range(100)), DATA[:100])
+        self.go, self.entered = threading.Event(), threading.Event()
+        self.searched: list[np.ndarray] = []
+
+    def _search(self, query):
+        self.searched.append(query.vectors)
+        self.entered.set()
+        assert self.go.wait(30)
+        return super()._search(query)
+
+
+@pytest.fixture
+def held():
+    collection = Held()
+    yield collection
+    collection.go.set()
+
+
+def send(address: str, vector: np.ndarray) -> socket.socket:
+    host, port = address.removeprefix("http://").split(":")
+    body = json.dumps({"vectors": [vector.tolist()], "k": 1, "include": []}).encode()
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    head = (
+        "POST /v1/collections/held/search HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    )
+    connection.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    return connection
+
+
+def waiting(address: str) -> None:
+    """Return when all that was sent before has arrived."""
+    for _ in range(3):
+        assert httpx.get(f"{address}/health").status_code == 200
+
+
+def test_a_client_that_hangs_up_is_not_searched_for(held):
+    with running(MemoryEngine(held=held)) as address:
+        with send(address, DATA[100]) as first:
+            assert held.entered.wait(30)
+            gone, stays = send(address, DATA[101]), send(address, DATA[102])
+            waiting(address)
+            gone.close()
+            waiting(address)
+            held.go.set()
+            assert first.recv(100).startswith(b"HTTP/1.1 200")
+            assert stays.recv(100).startswith(b"HTTP/1.1 200")
+            stays.close()
+        waiting(address)
+    np.testing.assert_array_equal(np.concatenate(held.searched), DATA[[100, 102]])
+
+
+def test_a_dropped_collection_is_closed_when_nobody_uses_it(held):
+    with running(MemoryEngine(held=held)) as address, send(address, DATA[100]) as first:
+        assert held.entered.wait(30)
+        answers = []
+        url = f"{address}/v1/collections/held"
+        dropping = threading.Thread(target=lambda: answers.append(httpx.delete(url, timeout=30).status_code))
+        dropping.start()
+        for _ in range(3000):
+            if httpx.get(url).status_code == 404:
+                break
+            time.sleep(0.01)
+        assert httpx.post(f"{url}/search", json={"vectors": DATA[:1].tolist()}).status_code == 404
+        assert httpx.put(url, json={}).status_code == 409
+        assert not answers
+        held.go.set()
+        assert first.recv(100).startswith(b"HTTP/1.1 200")
+        dropping.join()
+        assert answers == [204]
+        assert httpx.put(url, json={}).status_code == 201
+    with pytest.raises(ValueError, match="expected an open collection"):
+        held.count()
+
+
+def test_a_search_under_way_is_answered_before_the_service_stops(held):
+    connections = []
+    with running(MemoryEngine(held=held)) as address:
+        connections += [send(address, DATA[100]), send(address, DATA[101])]
+        assert held.entered.wait(30)
+        waiting(address)
+        threading.Timer(0.3, held.go.set).start()
+    for connection in connections:
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        connection.close()
+    with pytest.raises(ValueError, match="expected an open collection"):
+        held.count()
+
+
+def test_a_collection_that_cannot_be_dropped_now_stays():
+    """All threads that write are taken, and so are the places to wait for one."""
+    slow = SlowToWrite(SPARSE)
+    engine = MemoryEngine(slow=slow, other=ReferenceCollection())
+    with running(engine, limits=Limits(waiting=2)) as address:
+        url = f"{address}/v1/collections"
+        body = {"vectors": DATA[:1].tolist()}
+        writers = [
+            threading.Thread(
+                target=httpx.post, args=(f"{url}/slow/upsert",), kwargs={"json": {"ids": [i], **body}}
+            )
+            for i in range(2)
+        ]
+        for writer in writers:
+            writer.start()
+        for _ in writers:
+            assert slow.entered.acquire(timeout=30)
+        assert httpx.delete(f"{url}/other").status_code == 503
+        assert httpx.get(f"{url}/other").status_code == 200
+        slow.go.set()
+        for writer in writers:
+            writer.join()
+        assert httpx.delete(f"{url}/other").status_code == 204
+
+
+class SlowToWrite(ReferenceCollection):
+    """Writes when it is told to."""
+
+    def __init__(self, hasher) -> None:
+        super().__init__(hasher)
+        self.go, self.entered = threading.Event(), threading.Semaphore(0)
+
+    def _upsert(self, ids, vectors, payloads):
+        self.entered.release()
+        assert self.go.wait(30)
+        super()._upsert(ids, vectors, payloads)
+
+
+def test_slow_writes_do_not_hold_up_reads_and_searches():
+    slow = SlowToWrite(SPARSE)
+    slow.go.set()
+    slow.upsert([1, 2], DATA[:2])
+    slow.go.clear()
+    with running(MemoryEngine(slow=slow)) as address:
+        url = f"{address}/v1/collections/slow"
+        writers = [
+            threading.Thread(
+                target=httpx.post,
+                args=(f"{url}/upsert",),
+                kwargs={"json": {"ids": [i], "vectors": DATA[:1].tolist()}, "timeout": 30},
+            )
+            for i in range(10)
+        ]
+        for writer in writers:
+            writer.start()
+        for _ in range(5):
+            assert slow.entered.acquire(timeout=30)
+        assert httpx.post(f"{url}/get", json={"ids": [1]}).json()["items"][0]["id"] == 1
+        assert httpx.post(f"{url}/search", json={"ids": [1]}).status_code == 200
+        slow.go.set()
+        for writer in writers:
+            writer.join()
+        assert httpx.post(f"{url}/count", json={}).json() == {"count": 10}

@@ -1,0 +1,134 @@
+"""The description, and whether the service does what it says."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi import checks
+
+import posh
+from posh.serve.client import Client
+from posh.serve.folder import Folder
+from posh.serve.limits import Limits
+from tests.conftest import CASES
+from tests.serve.service import running
+
+TOKEN = "secret"
+OPERATIONS = [
+    ("get", "/health"),
+    ("get", "/metrics"),
+    ("get", "/v1/collections"),
+    ("put", "/v1/collections/{name}"),
+    ("get", "/v1/collections/{name}"),
+    ("delete", "/v1/collections/{name}"),
+    ("put", "/v1/collections/{name}/metadata"),
+    ("post", "/v1/collections/{name}/compact"),
+    ("post", "/v1/collections/{name}/fit"),
+    ("get", "/v1/collections/{name}/hasher"),
+    ("put", "/v1/collections/{name}/hasher"),
+    ("post", "/v1/collections/{name}/sample"),
+    ("post", "/v1/collections/{name}/upsert"),
+    ("post", "/v1/collections/{name}/delete"),
+    ("post", "/v1/collections/{name}/get"),
+    ("post", "/v1/collections/{name}/items"),
+    ("post", "/v1/collections/{name}/count"),
+    ("post", "/v1/collections/{name}/search"),
+]
+CHECKS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+    checks.allow_header_conformance,
+]
+NARROW = np.random.default_rng(0).normal(size=(40, 1)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Embedded collections of one column, so that vectors at random often fit."""
+    folder = Folder(tmp_path_factory.mktemp("served"))
+    limits = Limits(body_seconds=5.0, n_bits=64, k=50, items=100)
+    with running(folder, limits=limits, token=TOKEN) as address, Client(address, TOKEN) as client:
+        client.create("sparse", posh.FruitFly(16, 2, random_state=0).fit(NARROW)).upsert(
+            list(range(40)), NARROW, [{"label": i % 3} for i in range(40)]
+        )
+        client.create("dense", posh.LSH(8, random_state=0).fit(NARROW)).upsert(["a", "b"], NARROW[:2])
+        client.create("empty")
+        yield address
+
+
+@pytest.fixture(scope="module")
+def api(address):
+    return schemathesis.openapi.from_url(f"{address}/openapi.json")
+
+
+def test_every_operation_is_described(http):
+    document = http.get("/openapi.json").json()
+    assert document["openapi"] == "3.1.0"
+    described = {(method, path) for path, methods in document["paths"].items() for method in methods}
+    assert described == set(OPERATIONS)
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            assert operation["summary"]
+            assert ("security" in operation) == (path != "/health")
+
+
+def test_limits_are_described(http):
+    schemas = http.get("/openapi.json").json()["components"]["schemas"]
+    assert schemas["Search"]["properties"]["k"]["maximum"] == 50
+    assert schemas["Delete"]["properties"]["ids"]["maxItems"] == 100
+    assert {"type": "number", "minimum": 1, "maximum": 100.0} in schemas["Search"]["properties"][
+        "oversample"
+    ]["anyOf"]
+    rows = schemas["Upsert"]["properties"]["vectors"]["anyOf"][0]
+    assert rows["maxItems"] == 100
+    assert "x-limit" not in str(schemas)
+
+
+def test_every_body_has_an_example_that_is_accepted(http):
+    document = http.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    tried = 0
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+            if body is None:
+                continue
+            name = body["schema"]["$ref"].rpartition("/")[2]
+            for example in schemas[name]["examples"]:
+                answer = http.request(
+                    method,
+                    path.format(name="example"),
+                    json=example,
+                    headers={"authorization": f"Bearer {TOKEN}"},
+                )
+                assert answer.status_code in (201, 404)  # the collection is made by one of them
+                tried += 1
+    assert tried == 10
+
+
+RIGHT = [(*operation, GenerationMode.POSITIVE) for operation in OPERATIONS]
+WRONG = [(*operation, GenerationMode.NEGATIVE) for operation in OPERATIONS if operation[1] != "/health"]
+
+
+@pytest.mark.parametrize(("method", "path", "mode"), RIGHT + WRONG)
+def test_nothing_at_random_breaks_it(api, method, path, mode):
+    """No answer is a failure, and all of them are as described."""
+    names = itertools.cycle(["sparse", "dense", "empty", "example"])
+
+    @settings(max_examples=max(5, CASES // 4), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(api[path][method].as_strategy(generation_mode=mode))
+    def requests(case):
+        if case.path_parameters and method != "delete":
+            case.path_parameters["name"] = next(names)
+        case.call_and_validate(headers={"authorization": f"Bearer {TOKEN}"}, checks=CHECKS)
+
+    requests()
