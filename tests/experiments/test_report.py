@@ -16,7 +16,7 @@ from posh.experiments.report import claims_others, claims_trials, paper
 from posh.experiments.report import whole as whole_report
 from posh.experiments.report.estimates import Difference, estimate, gain, mean_of, paired, versus_paper
 from posh.experiments.report.evidence import Evidence
-from posh.experiments.report.judge import CONFIRMED, MISSING, REFUTED, UNDECIDED, always, mostly
+from posh.experiments.report.judge import CONFIRMED, MISSING, MIXED, REFUTED, UNDECIDED, always, mostly
 from posh.experiments.report.paper import Printed
 from posh.experiments.report.sections_trials import agreement
 
@@ -130,6 +130,7 @@ UP, DOWN, OPEN = Difference(2, 1), Difference(-2, 1), Difference(1, 2)
         ([UP, UP, DOWN], REFUTED, CONFIRMED),
         ([DOWN, DOWN, UP], REFUTED, REFUTED),
         ([OPEN, OPEN, UP], UNDECIDED, UNDECIDED),
+        ([OPEN, DOWN, UP], REFUTED, MIXED),
         ([UP, UP, None], UNDECIDED, CONFIRMED),
         ([None, None], MISSING, MISSING),
     ],

@@ -211,7 +211,8 @@ def _large_set(trials: Trials, where: str, measure: str) -> Iterator[Claim]:
     }
     for text, pair in pairs.items():
         leads = [_unpaired(trials, data, pair, size, measure) for data, size in cells]
-        yield mostly(f"{where}: {text}", leads, f"{measure.replace('_', '@')}, intervals over queries")
+        note = f"{pair[0]} − {pair[1]}, {measure.replace('_', '@')}, intervals over queries"
+        yield mostly(f"{where}: {text}", leads, note)
     gains = [_gain_of(trials, data, size, f"cr2_{measure}", measure) for data, size in cells]
     yield mostly(f"{where}: refinement by a factor 2 helps POSH", gains)
     losses = [_gain_of(trials, data, size, measure, f"coarse_{measure}") for data, size in cells]

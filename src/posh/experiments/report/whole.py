@@ -16,7 +16,7 @@ from posh.experiments.report import (
 from posh.experiments.report.claims_trials import DATA
 from posh.experiments.report.document import Block, Heading, Table, Text
 from posh.experiments.report.evidence import Evidence
-from posh.experiments.report.judge import CONFIRMED, MISSING, REFUTED, UNDECIDED, Claim
+from posh.experiments.report.judge import CONFIRMED, MISSING, MIXED, REFUTED, UNDECIDED, Claim
 from posh.experiments.report.paper import NAMES
 
 __all__ = ["blocks_of"]
@@ -64,11 +64,13 @@ def _summary(evidence: Evidence, claims: list[Claim]) -> Iterator[Block]:
     yield from _unfinished(evidence)
     yield Text(_agreement(evidence), is_list=True)
     counts = Counter(claim.verdict for claim in claims)
-    shown = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (CONFIRMED, REFUTED, UNDECIDED, MISSING))
+    verdicts = (CONFIRMED, REFUTED, MIXED, UNDECIDED, MISSING)
+    shown = ", ".join(f"{counts[verdict]} {verdict}" for verdict in verdicts)
     yield Text.of(f"Of {len(claims)} claims, the paper's and a few that go beyond it, judged below: {shown}.")
     for verdict, intro in (
         (CONFIRMED, "What holds:"),
         (REFUTED, "What does not hold here:"),
+        (MIXED, "What holds in some cells and not in others:"),
         (UNDECIDED, "What the measurements leave open:"),
     ):
         chosen = [_in_short(claim) for claim in claims if claim.verdict == verdict]
@@ -128,8 +130,9 @@ def _claims(claims: list[Claim]) -> Iterator[Block]:
     yield Heading(2, "Every claim, with its measurement")
     yield Text.of(
         "A claim about every cell is confirmed if the 95 % interval of each difference is above zero, and",
-        "refuted if one is below. A claim about most cells needs more than half. Differences of methods",
-        "are paired by trial.",
+        "refuted if one is below. A claim about most cells needs more than half; with neither majority it is",
+        "mixed if some cells are clearly ahead and others clearly behind. Differences of methods are paired",
+        "by trial.",
     )
     yield Table(
         ["claim", "verdict", "measurement"], [[c.text, f"**{c.verdict}**", c.evidence] for c in claims]
