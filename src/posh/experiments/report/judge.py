@@ -9,10 +9,12 @@ import numpy as np
 
 from posh.experiments.report.estimates import Difference
 
-__all__ = ["CONFIRMED", "MISSING", "MIXED", "REFUTED", "UNDECIDED", "Claim", "always", "counted", "mostly"]
+__all__ = ["CONFIRMED", "MARKS", "MISSING", "MIXED", "REFUTED", "UNDECIDED"]
+__all__ += ["Claim", "always", "counted", "mostly"]
 
 CONFIRMED, REFUTED, MIXED = "confirmed", "refuted", "mixed"
 UNDECIDED, MISSING = "undecided", "not measured"
+MARKS = {CONFIRMED: "✓", REFUTED: "✗", MIXED: "±", UNDECIDED: "?", MISSING: "–"}
 
 
 @dataclass(frozen=True)
