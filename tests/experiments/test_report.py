@@ -255,9 +255,11 @@ def test_sets_that_cannot_be_had_are_named_and_have_no_numbers(whole, tmp_path):
 def test_the_page_needs_nothing_else(whole, tmp_path):
     report.write(whole, tmp_path / "docs")
     page = (tmp_path / "docs" / "reproduction.html").read_text()
-    sources = re.findall(r'(?:src|href)="([^"]{0,40})', page)
-    assert sources
-    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    pictures, links = (re.findall(rf'{name}="([^"]{{0,80}})', page) for name in ("src", "href"))
+    assert pictures
+    assert all(source.startswith("data:image/png;base64,") for source in pictures)
+    assert links
+    assert all(link[0] == "#" and f'id="{link[1:]}"' in page for link in links)
     assert not re.search(r"url\(|@import|<script|<link|https?://", page)
     assert "prefers-color-scheme: dark" in page
     assert 'name="viewport"' in page
