@@ -74,7 +74,8 @@ def _title(evidence: Evidence) -> Iterator[Block]:
 def _summary(evidence: Evidence, claims: list[Claim]) -> Iterator[Block]:
     yield Heading(2, "Summary")
     yield from _unfinished(evidence)
-    yield Text(_agreement(evidence), is_list=True)
+    if not evidence.quick:
+        yield Text(_agreement(evidence), is_list=True)
     yield from sections_trials.differences(evidence)
     counts = Counter(claim.verdict for claim in claims)
     verdicts = (CONFIRMED, REFUTED, MIXED, UNDECIDED, MISSING)
