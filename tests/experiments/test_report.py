@@ -16,7 +16,7 @@ from posh.experiments.report import claims_others, claims_trials, paper
 from posh.experiments.report import whole as whole_report
 from posh.experiments.report.estimates import Difference, estimate, gain, mean_of, paired, versus_paper
 from posh.experiments.report.evidence import Evidence
-from posh.experiments.report.judge import CONFIRMED, MISSING, REFUTED, UNDECIDED, always, mostly
+from posh.experiments.report.judge import CONFIRMED, MISSING, MIXED, REFUTED, UNDECIDED, always, mostly
 from posh.experiments.report.paper import Printed
 from posh.experiments.report.sections_trials import agreement
 
@@ -130,6 +130,7 @@ UP, DOWN, OPEN = Difference(2, 1), Difference(-2, 1), Difference(1, 2)
         ([UP, UP, DOWN], REFUTED, CONFIRMED),
         ([DOWN, DOWN, UP], REFUTED, REFUTED),
         ([OPEN, OPEN, UP], UNDECIDED, UNDECIDED),
+        ([OPEN, DOWN, UP], REFUTED, MIXED),
         ([UP, UP, None], UNDECIDED, CONFIRMED),
         ([None, None], MISSING, MISSING),
     ],
@@ -254,9 +255,11 @@ def test_sets_that_cannot_be_had_are_named_and_have_no_numbers(whole, tmp_path):
 def test_the_page_needs_nothing_else(whole, tmp_path):
     report.write(whole, tmp_path / "docs")
     page = (tmp_path / "docs" / "reproduction.html").read_text()
-    sources = re.findall(r'(?:src|href)="([^"]{0,40})', page)
-    assert sources
-    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    pictures, links = (re.findall(rf'{name}="([^"]{{0,80}})', page) for name in ("src", "href"))
+    assert pictures
+    assert all(source.startswith("data:image/png;base64,") for source in pictures)
+    assert links
+    assert all(link[0] == "#" and f'id="{link[1:]}"' in page for link in links)
     assert not re.search(r"url\(|@import|<script|<link|https?://", page)
     assert "prefers-color-scheme: dark" in page
     assert 'name="viewport"' in page

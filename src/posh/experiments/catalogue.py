@@ -73,20 +73,20 @@ def _learning(seeds: Iterable[int], **limits: Any) -> tuple[Unit, ...]:
 
 # Hash length: the codes of 1,024 bits are those of figure 3.
 _LENGTH_METHODS = ("FruitFly", "SphericalHash", "POSH")
-_LENGTHS, _LENGTH_SIZES, _LENGTH_SEEDS = (128, 256, 512, 2048), (16, 32, 64), range(2)
+_LENGTHS, _LENGTH_SIZES, _LENGTH_SEEDS = (128, 256, 512, 2048), (16, 32, 64), range(3)
 
 
 def _lengths(
-    shared: tuple[Unit, ...], lengths: Iterable[int], sizes: tuple[int, ...], **limits: Any
+    shared: tuple[Unit, ...], lengths: Iterable[int], sizes: tuple[int, ...], seeds: range, **limits: Any
 ) -> tuple[Unit, ...]:
     new = tuple(
         trial.unit(data, method, size, seed, n_bits=n_bits, extras=(), **limits)
-        for data, method, size, seed, n_bits in product(_DATA, _LENGTH_METHODS, sizes, _LENGTH_SEEDS, lengths)
+        for data, method, size, seed, n_bits in product(_DATA, _LENGTH_METHODS, sizes, seeds, lengths)
     )
     return new + tuple(
         unit
         for unit in shared
-        if unit["method"] in _LENGTH_METHODS and unit["size"] in sizes and unit["seed"] in _LENGTH_SEEDS
+        if unit["method"] in _LENGTH_METHODS and unit["size"] in sizes and unit["seed"] in seeds
     )
 
 
@@ -194,9 +194,9 @@ _SPECS = (
         "hash-length",
         "MAP@1000 of codes of 128 to 2,048 bits",
         "Whatever the length, SphericalHash is generally better at 16 set bits and POSH at 64.",
-        f"{_PROTOCOL} 2 trials.",
-        _lengths(_FULL, _LENGTHS, _LENGTH_SIZES),
-        _lengths(_QUICK, (256,), _QUICK_SIZES, **_SMALL),
+        f"{_PROTOCOL} 3 trials.",
+        _lengths(_FULL, _LENGTHS, _LENGTH_SIZES, _LENGTH_SEEDS),
+        _lengths(_QUICK, (256,), _QUICK_SIZES, _QUICK_SEEDS, **_SMALL),
     ),
     Spec(
         "asymmetric",

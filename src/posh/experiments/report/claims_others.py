@@ -80,18 +80,19 @@ def _objectives(evidence: Evidence) -> Iterator[Claim]:
     ends = {key: [record["epochs"][-1] for record in records] for key, records in groups.items()}
     objective = {key: float(np.mean([end["objective"] for end in found])) for key, found in ends.items()}
     accuracy = {key: 100 * float(np.mean([end["mean"] for end in found])) for key, found in ends.items()}
-    shown = ", ".join(
-        f"{rate}: {objective['BioHash', rate]:.3f}, {accuracy['BioHash', rate]:.2f}" for _, rate in rates
+    shown = "; ".join(
+        f"rate {rate}: objective {objective['BioHash', rate]:.3f}, MAP@1000 {accuracy['BioHash', rate]:.2f}"
+        for _, rate in rates
     )
     yield _ordered(
         "A larger learning rate gives BioHash a better objective",
         [objective[key] for key in rates],
-        f"learning rate: final objective, MAP@1000: {shown}",
+        f"at the end, {shown}",
     )
     yield _ordered(
         "With that better objective, BioHash's accuracy is worse",
         [-accuracy[key] for key in rates],
-        f"learning rate: final objective, MAP@1000: {shown}",
+        f"at the end, {shown}",
     )
     spherical, posh, stream = ("SphericalHash", None), ("POSH", None), ("POSH by mini-batches", None)
     yield _spherical_objective(objective, rates, spherical)
@@ -174,12 +175,13 @@ def _sbiht(evidence: Evidence) -> Iterator[Claim]:
         return
     losses = [[step["loss"] for step in record["iterations"]] for record in records]
     rises = sum(int((np.diff(loss) > 0).sum()) for loss in losses)
-    last = ", ".join(
-        f"{record['unit']['size']} bits: {record['iterations'][-1]['loss']:.4f}" for record in records
-    )
+    ends: dict[int, list[float]] = {}
+    for record in records:
+        ends.setdefault(record["unit"]["size"], []).append(record["iterations"][-1]["loss"])
+    last = ", ".join(f"{np.mean(found):.4f} of {size}" for size, found in sorted(ends.items()))
     verdict = CONFIRMED if rises == 0 and max(loss[-1] for loss in losses) == 0 else UNDECIDED
     steps = sum(len(loss) - 1 for loss in losses)
-    note = f"{rises} of {steps} steps go up; wrong bits per code at the end: {last}"
+    note = f"{rises} of {steps} steps go up; wrong bits per code at the end, on average: {last}"
     yield Claim(falls, verdict if rises < 0.1 * steps else REFUTED, note)
     gains = mean_of([100 * (r["iterations"][-1]["mean"] - r["iterations"][0]["mean"]) for r in records])
     assert gains is not None
@@ -211,7 +213,8 @@ def _large_set(trials: Trials, where: str, measure: str) -> Iterator[Claim]:
     }
     for text, pair in pairs.items():
         leads = [_unpaired(trials, data, pair, size, measure) for data, size in cells]
-        yield mostly(f"{where}: {text}", leads, f"{measure.replace('_', '@')}, intervals over queries")
+        note = f"{pair[0]} − {pair[1]}, {measure.replace('_', '@')}, intervals over queries"
+        yield mostly(f"{where}: {text}", leads, note)
     gains = [_gain_of(trials, data, size, f"cr2_{measure}", measure) for data, size in cells]
     yield mostly(f"{where}: refinement by a factor 2 helps POSH", gains)
     losses = [_gain_of(trials, data, size, measure, f"coarse_{measure}") for data, size in cells]

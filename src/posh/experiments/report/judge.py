@@ -9,9 +9,12 @@ import numpy as np
 
 from posh.experiments.report.estimates import Difference
 
-__all__ = ["CONFIRMED", "MISSING", "REFUTED", "UNDECIDED", "Claim", "always", "counted", "mostly"]
+__all__ = ["CONFIRMED", "MARKS", "MISSING", "MIXED", "REFUTED", "UNDECIDED"]
+__all__ += ["Claim", "always", "counted", "mostly"]
 
-CONFIRMED, REFUTED, UNDECIDED, MISSING = "confirmed", "refuted", "undecided", "not measured"
+CONFIRMED, REFUTED, MIXED = "confirmed", "refuted", "mixed"
+UNDECIDED, MISSING = "undecided", "not measured"
+MARKS = {CONFIRMED: "✓", REFUTED: "✗", MIXED: "±", UNDECIDED: "?", MISSING: "–"}
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,18 @@ def always(text: str, leads: Sequence[Difference | None], note: str = "") -> Cla
 def mostly(text: str, leads: Sequence[Difference | None], note: str = "") -> Claim:
     """A claim about most cells: confirmed if more than half are clearly ahead, refuted if as many are behind.
 
+    With neither majority it is mixed if some are clearly ahead and others behind, and undecided otherwise.
+
     >>> mostly("A is better than B", [Difference(1.0, 0.5), Difference(-2.0, 0.5)]).verdict
-    'undecided'
+    'mixed'
     """
     known = [lead for lead in leads if lead is not None]
     if not known:
         return Claim(text, MISSING, "no trials yet")
     ahead, behind = (sum(lead.verdict == side for lead in known) for side in (1, -1))
     half = len(known) / 2
-    verdict = CONFIRMED if ahead > half else REFUTED if behind > half else UNDECIDED
+    neither = MIXED if ahead and behind else UNDECIDED
+    verdict = CONFIRMED if ahead > half else REFUTED if behind > half else neither
     return Claim(text, verdict, _joined(counted(leads), note))
 
 

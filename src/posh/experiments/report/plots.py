@@ -71,23 +71,30 @@ def panels(
     x_label: str,
     y_label: str,
     *,
-    logarithmic: bool = True,
+    ticks: Sequence[float] | None = None,
+    band: float | None = None,
     columns: int = 3,
 ) -> bytes:
-    """Lines with error bars in panels that share one legend."""
+    """Lines with error bars in panels that share one legend.
+
+    ``ticks`` of x are by default all that occur; ``band`` shades what is this close to zero.
+    """
     rows = -(-len(titles) // columns)
     with drawn(min(columns, len(titles)), rows) as (figure, axes, buffer):
         for axis, title, lines in zip(axes, titles, content, strict=False):
             for number, (name, x, y, half) in enumerate(lines):
-                axis.errorbar(x, y, yerr=np.nan_to_num(half), label=name, capsize=3, **style(name, number))
+                look = style(name, number) | ({} if band is None else {"linestyle": "none"})
+                axis.errorbar(x, y, yerr=np.nan_to_num(half), label=name, capsize=3, **look)
             if not any(len(x) for _, x, _, _ in lines):
                 axis.set(title=f"{title}: not measured yet", xticks=[], yticks=[])
                 continue
             axis.set_title(title)
             axis.set_xlabel(x_label)
             axis.grid(alpha=0.3)
-            if logarithmic:
-                _powers_of_two(axis, sorted({value for _, x, _, _ in lines for value in x}))
+            _powers_of_two(axis, ticks or sorted({value for _, x, _, _ in lines for value in x}))
+            if band is not None:
+                axis.axhspan(-band, band, color="#888888", alpha=0.2, linewidth=0)
+                axis.axhline(0, color="#444444", linewidth=1)
         for axis in axes[len(titles) :]:
             axis.set_visible(False)
         for axis in axes[::columns]:
@@ -113,7 +120,7 @@ def twins(axis: Any) -> tuple[Any, Any]:
     return axis, axis.twinx()
 
 
-def _powers_of_two(axis: Any, ticks: list[float]) -> None:
+def _powers_of_two(axis: Any, ticks: Sequence[float]) -> None:
     axis.set_xscale("log", base=2)
     axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.minorticks_off()

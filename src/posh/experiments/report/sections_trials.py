@@ -8,12 +8,21 @@ from itertools import product
 from posh.experiments.report import paper, plots, shown
 from posh.experiments.report.claims_trials import DATA, DEEP, DENSE, METHODS
 from posh.experiments.report.document import Block, Figure, Heading, Table, Text
-from posh.experiments.report.estimates import estimate, gain, versus_paper
+from posh.experiments.report.estimates import CLOSE, estimate, gain, versus_paper
 from posh.experiments.report.evidence import Evidence, Trials
 from posh.experiments.report.paper import NAMES
 from posh.experiments.report.plots import Series
 
-__all__ = ["agreement", "asymmetric", "figure_3", "hash_length", "precision", "table_1", "table_2"]
+__all__ = [
+    "agreement",
+    "asymmetric",
+    "differences",
+    "figure_3",
+    "hash_length",
+    "precision",
+    "table_1",
+    "table_2",
+]
 
 _TABLE_2_SIZE = 64
 _COLUMNS = {"map_100": "POSH", "map_100_cr2": "CR2", "map_100_cr5": "CR5", "map_100_cr10": "CR10"}
@@ -27,6 +36,40 @@ def agreement(trials: Trials, data: str) -> tuple[int, int]:
         if cell[0] == data
     ]
     return sum(gap.agrees for gap in gaps), len(gaps)
+
+
+def differences(evidence: Evidence) -> Iterator[Block]:
+    """How far every cell of figure 3 is from the paper's."""
+    trials = evidence.trials("figure-3")
+    if evidence.quick or not trials.by_cell:
+        return
+    sizes = sorted({unit["size"] for unit in evidence.units("figure-3")})
+    content: list[list[Series]] = []
+    for data in DATA:
+        lines: list[Series] = []
+        for number, method in enumerate(METHODS):
+            shift = 2 ** (0.08 * (number - (len(METHODS) - 1) / 2))  # so that intervals are side by side
+            found = {size: trials.estimate(data, method, size, "map_1000") for size in sizes}
+            gaps = {
+                size: versus_paper(value, paper.figure_3(data, method, size))
+                for size, value in found.items()
+                if value is not None
+            }
+            x = [shift * size for size in gaps]
+            lines.append(
+                (method, x, [gap.value for gap in gaps.values()], [gap.half for gap in gaps.values()])
+            )
+        content.append(lines)
+    picture = plots.panels(
+        [NAMES[data] for data in DATA],
+        content,
+        "length (dense) or set bits (sparse)",
+        "ours − the paper's, points",
+        ticks=sizes,
+        band=CLOSE,
+    )
+    caption = "MAP@1000, ours minus the paper's, with joint 95 % intervals; shaded: within 1.5 points."
+    yield Figure("differences", picture, caption)
 
 
 def figure_3(evidence: Evidence) -> Iterator[Block]:

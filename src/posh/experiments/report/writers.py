@@ -7,7 +7,7 @@ import html
 import re
 from collections.abc import Iterable
 
-from posh.experiments.report.document import Block, Figure, Heading, Table, Text
+from posh.experiments.report.document import Block, Contents, Figure, Heading, Table, Text, anchor
 
 __all__ = ["to_html", "to_markdown"]
 
@@ -24,6 +24,8 @@ def to_markdown(blocks: Iterable[Block], pictures: str) -> str:
 def _markdown(block: Block, pictures: str) -> str:
     if isinstance(block, Heading):
         return f"{'#' * block.level} {block.text}"
+    if isinstance(block, Contents):
+        return "\n".join(f"- [{text}](#{anchor(text)})" for text in block.headings)
     if isinstance(block, Text):
         return "\n".join(f"- {line}" if block.is_list else line for line in block.lines)
     if isinstance(block, Figure):
@@ -46,6 +48,7 @@ _STYLE = """
 }
 body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
        max-width: 62rem; margin: 0 auto; padding: 1rem; overflow-wrap: break-word; }
+a { color: inherit; } nav ul { columns: 17rem; column-gap: 2rem; padding-left: 1.2rem; }
 h1 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
@@ -60,7 +63,7 @@ code { background: var(--soft); padding: .1rem .3rem; border-radius: 3px; font-s
 def to_html(blocks: Iterable[Block], title: str) -> str:
     """One page with its style and pictures in it: light and dark, narrow and wide.
 
-    >>> "<h2>Title</h2>" in to_html([Heading(2, "Title")], "A page")
+    >>> '<h2 id="title">Title</h2>' in to_html([Heading(2, "Title")], "A page")
     True
     """
     body = "\n".join(_html(block) for block in blocks)
@@ -73,7 +76,10 @@ def to_html(blocks: Iterable[Block], title: str) -> str:
 
 def _html(block: Block) -> str:
     if isinstance(block, Heading):
-        return f"<h{block.level}>{_inline(block.text)}</h{block.level}>"
+        return f'<h{block.level} id="{anchor(block.text)}">{_inline(block.text)}</h{block.level}>'
+    if isinstance(block, Contents):
+        links = "".join(f'<li><a href="#{anchor(t)}">{_inline(t)}</a></li>' for t in block.headings)
+        return f'<nav aria-label="Contents"><ul>{links}</ul></nav>'
     if isinstance(block, Text):
         if block.is_list:
             items = "".join(f"<li>{_inline(line)}</li>" for line in block.lines)
