@@ -17,7 +17,8 @@ from posh.hashers.base import Hasher
 
 __all__ = ["SAMPLES", "make"]
 
-_TRAINING = 5000
+# Accuracy hardly changes after the first epochs, and somebody waits for the page.
+_TRAINING, _EPOCHS = 5000, 10
 _ABOUT: dict[str, dict[str, Any]] = {
     "mnist": {
         "title": "MNIST",
@@ -59,7 +60,7 @@ def make(folder: Path, name: str) -> str:
 
 def _collections(name: str) -> dict[str, Hasher[Any]]:
     return {
-        name: POSH(n_bits=1024, n_active=32, random_state=0),
+        name: POSH(n_bits=1024, n_active=32, n_epochs=_EPOCHS, random_state=0),
         f"{name}-fruitfly": FruitFly(n_bits=1024, n_active=32, random_state=0),
     }
 

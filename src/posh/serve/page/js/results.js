@@ -37,7 +37,7 @@ export function column(collection, found, query, choose) {
       { class: "card", type: "button", title: `Item ${hit.id}: find its neighbours` },
       ...parts,
       element("span", { class: "name" }, name),
-      element("span", { class: "score" }, `${i + 1}. ${shown(hit.score)}`),
+      element("span", { class: "score" }, `${i + 1}. ${scored(hit, found.kind, shared)}`),
     );
     card.addEventListener("click", () => choose(hit));
     return element("li", {}, card);
@@ -75,9 +75,11 @@ function summary(found, query, metadata) {
   return parts.join(" ");
 }
 
-function shown(score) {
-  if (score === null) return "–";
-  return Number.isInteger(score) ? String(score) : score.toPrecision(4);
+/** The score, in shared bits if that is what it is, and else beside them. */
+function scored(hit, kind, shared) {
+  if (kind === "overlap") return `${hit.score} shared bits`;
+  const score = hit.score === null ? "–" : hit.score.toLocaleString("en", { maximumSignificantDigits: 4 });
+  return hit.code ? `${score} (${hit.code.filter((bit) => shared.has(bit)).length} shared bits)` : score;
 }
 
 function milliseconds(seconds) {
