@@ -131,7 +131,7 @@ def test_two_hashers_side_by_side(page):
     page.wait_for_new(lambda: page.choose("#compare", "fly"))
     assert [one.text for one in page.all(".column h3")] == ["Digits", "Fly"]
     assert len(page.names(1)) == len(page.names(2)) == 10
-    assert "are the same in both" in page.text("#status")
+    assert "of them found by both" in page.text("#status")
 
 
 def test_an_item_is_browsed_and_its_neighbours_are_walked(page, engine):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from posh.collection.embedded import Collection
-
 import posh
 from posh import datasets
+from posh.collection.embedded import Collection
 from posh.errors import DataUnavailableError
 from posh.serve import sample
 

@@ -135,8 +135,8 @@ async function run() {
   byId("asked").hidden = false;
   showQuery(byId("asked-picture"), query, found[0].code, collection);
   byId("columns").replaceChildren(...sides.map((side, i) => column(side, found[i], query, (hit) => guarded(() => chosen(hit)))));
-  const both = other ? ` ${common(...found)} of them are the same in both.` : "";
-  byId("status").textContent = `${found[0].hits.length} neighbours.${both}`;
+  const both = other ? `, ${common(...found)} of them found by both` : "";
+  byId("status").textContent = `${found[0].hits.length} neighbours${both}.`;
   if (!drawing()) bringIntoView(byId("results"));
 }
 
