@@ -13,7 +13,13 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 
+class _Bar(tqdm):  # type: ignore[misc]
+    """A bar without the thread that tqdm adds: its lock, if held at a fork, would stop the child for ever."""
+
+    monitor_interval = 0
+
+
 def progress(steps: Iterable[T], title: str, unit: str = "epoch", total: int | None = None) -> Iterable[T]:
     """Iterate over ``steps`` with a bar that disappears when done."""
-    bar: Iterable[T] = tqdm(steps, desc=title, unit=unit, total=total, disable=None, leave=False, delay=1.0)
+    bar: Iterable[T] = _Bar(steps, desc=title, unit=unit, total=total, disable=None, leave=False, delay=1.0)
     return bar
