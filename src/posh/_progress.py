@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -21,5 +23,16 @@ class _Bar(tqdm):  # type: ignore[misc]
 
 def progress(steps: Iterable[T], title: str, unit: str = "epoch", total: int | None = None) -> Iterable[T]:
     """Iterate over ``steps`` with a bar that disappears when done."""
-    bar: Iterable[T] = _Bar(steps, desc=title, unit=unit, total=total, disable=None, leave=False, delay=1.0)
+    if not _shown():
+        return steps
+    bar: Iterable[T] = _Bar(steps, desc=title, unit=unit, total=total, leave=False, delay=1.0)
     return bar
+
+
+def _shown() -> bool:
+    """Whether somebody looks.
+
+    If not, tqdm stays out of it: forked processes share a lock of its, which one that is killed keeps.
+    """
+    silenced = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
+    return not silenced and sys.stderr is not None and sys.stderr.isatty()

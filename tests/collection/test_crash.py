@@ -31,7 +31,8 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.fixture
 def writer(tmp_path):
     command = [sys.executable, "-m", "tests.collection.writer", str(tmp_path / "shop")]
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # its threads do not survive a fork
+    # BLAS's threads do not survive a fork, and a killed child keeps the lock that tqdm's bars share.
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
