@@ -3,6 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SERVING := $(VENV)/.serving
 NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
 
 .PHONY: demo test lint bench reproduce serve sanitize clean
@@ -33,7 +34,7 @@ reproduce: $(READY)
 # Collections of handwritten digits and a page to search them; the address is printed. Ctrl-C stops it.
 SAMPLE ?= mnist
 PORT ?= 8765
-serve: $(READY)
+serve: $(if $(wildcard $(READY)),$(READY),$(SERVING))
 	$(BIN)/posh serve collections $(addprefix --sample ,$(SAMPLE)) --port $(PORT)
 
 # ASan and UBSan on the kernels alone: Python's own memory would drown what they find.
@@ -52,3 +53,9 @@ $(READY): $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $(READY)
+
+# Somebody waits for the page: without what only developers need.
+$(SERVING): $(NATIVE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]'
+	touch $(SERVING)
