@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posh.errors import FormatError
-from posh.store import Arrays, atomic_write
+from posh.store import Arrays, atomic_write, sync_folder
 
 __all__ = ["read_folder", "require_free", "write_folder"]
 
@@ -52,13 +52,13 @@ def write_folder(
             np.save(data / f"{name}.npy", array, allow_pickle=False)
         entries = {file.name: _describe(file) for file in sorted(data.iterdir())}
         manifest = {"format": kind, "version": version, "data": data.name, **description, "files": entries}
-        _sync(data)
+        sync_folder(data)
         with atomic_write(path / MANIFEST) as temporary:
             temporary.write_text(json.dumps(manifest | {"sha256": _digest(manifest)}, indent=1) + "\n")
     except BaseException:
         shutil.rmtree(data, ignore_errors=True)
         raise
-    _sync(path)
+    sync_folder(path)
     for leftover in path.iterdir():
         if leftover.name.startswith("data-") and leftover != data:
             shutil.rmtree(leftover, ignore_errors=True)
@@ -153,11 +153,3 @@ def _describe(file: Path) -> dict[str, Any]:
 
 def _digest(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

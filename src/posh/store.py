@@ -25,6 +25,7 @@ from safetensors.numpy import save as dump_safetensors
 from posh.errors import FormatError
 
 __all__ = ["FormatError", "Model", "atomic_write", "checked", "dump_model", "expect", "parse_model"]
+__all__ += ["sync_folder"]
 
 MODEL_FORMAT = "posh-model"
 MODEL_VERSION = "1"
@@ -121,6 +122,15 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when the disk has the names of a folder's files: or a power failure might take them."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _metadata(content: bytes) -> dict[str, str]:

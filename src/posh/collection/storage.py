@@ -7,13 +7,13 @@ at one moment of the file, and wait for nobody. A commit returns when the disk h
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from posh.errors import FormatError, StorageError
+from posh.store import sync_folder
 
 __all__ = ["CLOSED", "NEW", "Connection", "DamageError", "Database", "create", "understood"]
 
@@ -169,16 +169,8 @@ def create(path: Path, first: Callable[[Connection], None]) -> None:
         finally:
             connection.close()
     new.replace(path)
-    for folder in (path.parent, path.parent.resolve().parent):  # or a power failure might take the name
-        _sync(folder)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    for folder in (path.parent, path.parent.resolve().parent):
+        sync_folder(folder)
 
 
 def _connected(path: Path, mode: str, *more: str) -> Connection:

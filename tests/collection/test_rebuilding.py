@@ -1,0 +1,198 @@
+"""An index that is built again, from a snapshot or from the database, is the same index."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+
+import posh
+from posh.collection import building, opening, snapshots
+from posh.index.view import View
+from tests.collection.implementations import DATA, SPARSE
+from tests.collection.opened import answers, folders, reopened
+from tests.collection.reference import ReferenceCollection
+
+# Snapshots -------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_spares_building_the_index(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(snapshots, "WORTH", 100)
+    collection = posh.Collection(tmp_path, SPARSE).upsert(range(99), DATA[:99])
+    assert folders(collection) == []
+    collection.upsert(range(50, 200), DATA[50:200])
+    assert len(folders(collection)) == 1
+    collection.delete([3, 60])
+    collection.upsert(["new"], DATA[:1])
+    expected = answers(collection)
+    added = []
+    with monkeypatch.context() as patch:
+        with_documents = View.with_documents
+        patch.setattr(
+            View, "with_documents", lambda *args: added.append(len(args[1])) or with_documents(*args)
+        )
+        collection = reopened(collection)
+    assert sum(added) == 1
+    assert answers(collection) == expected
+    assert answers(reopened(collection, snapshot=False)) == expected
+    assert not caplog.records
+    collection.close()
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "emptied", "of another index", "of other items"])
+def test_a_snapshot_that_cannot_be_used_is_not(tmp_path, caplog, how):
+    collection = posh.Collection(tmp_path / "a", SPARSE).upsert(range(100), DATA[:100]).compact()
+    expected = answers(collection)
+    (name,) = folders(collection)
+    collection.close()
+    folder = tmp_path / "a" / name
+    codes = next(folder.glob("data-*/codes.npy"))
+    match how:
+        case "cut":
+            codes.write_bytes(codes.read_bytes()[:-5])
+        case "flipped":
+            codes.write_bytes(codes.read_bytes()[:-1] + b"\xaa")
+        case "emptied":
+            shutil.rmtree(folder)
+            folder.mkdir()
+        case "of another index":
+            posh.Index(SPARSE, refine="vectors").add(DATA[:100], ids=np.arange(1, 101)).save(folder)
+        case "of other items":
+            posh.Index(SPARSE).add(DATA[:99], ids=np.arange(2, 101)).save(folder)
+    with caplog.at_level(logging.WARNING), posh.Collection(tmp_path / "a") as collection:
+        assert answers(collection) == expected
+    assert "cannot be used" in caplog.text
+    assert "the index is built again" in caplog.text
+
+
+def test_numbers_of_items_are_not_used_again(tmp_path, monkeypatch, caplog):
+    """Or an old snapshot would take a new item for one that was deleted."""
+    collection = posh.Collection(tmp_path, SPARSE).upsert(range(10), DATA[:10]).compact()
+    old = folders(collection)
+
+    def fail(*args):
+        raise OSError("no room")
+
+    monkeypatch.setattr(snapshots, "write", fail)
+    collection.delete([8, 9])
+    collection.compact()
+    assert "no snapshot of the index (no room): opening will take longer" in caplog.text
+    collection = reopened(collection.upsert(["new"], DATA[50:51]))
+    assert folders(collection) == old != []
+    assert answers(collection) == answers(reopened(collection, snapshot=False))
+    collection.close()
+
+
+def test_a_write_does_not_fail_because_of_a_snapshot(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(snapshots, "WORTH", 5)
+    monkeypatch.setattr(View, "save", lambda view, path: path.mkdir() or 1 // 0)
+    with posh.Collection(tmp_path, SPARSE) as collection:
+        collection.upsert(range(10), DATA[:10])
+        assert collection.count() == 10
+        assert folders(collection) == []
+    assert "no snapshot of the index (integer division or modulo by zero)" in caplog.text
+
+
+def test_leftovers_are_removed(tmp_path):
+    collection = posh.Collection(tmp_path, SPARSE).upsert(range(10), DATA[:10]).compact()
+    kept = folders(collection)
+    collection.close()
+    (tmp_path / "snapshot-left").mkdir()
+    with sqlite3.connect(tmp_path / opening.DATABASE) as connection:
+        connection.execute("INSERT INTO generations SELECT 7, hasher, NULL FROM generations")
+        connection.execute("INSERT INTO codes SELECT 7, seq, code FROM codes")
+    connection.close()
+    with posh.Collection(tmp_path) as collection:
+        assert folders(collection) == kept
+        with collection._engine.database.reading() as connection:
+            assert connection.execute("SELECT DISTINCT generation FROM codes").fetchall() == [(1,)]
+            assert connection.execute("SELECT number FROM generations").fetchall() == [(1,)]
+
+
+# Learning --------------------------------------------------------------------------------------------
+
+LEARNERS = {
+    "decoder": {"refine": "decoder", "oversample": 3.0},
+    "ivf": {"structure": "ivf", "n_lists": 6, "n_probe": 2},
+    "both": {"structure": "ivf", "n_lists": 4, "n_probe": 2, "refine": "sbiht"},
+    "vectors": {"refine": "cosine", "document_active": 6},
+}
+
+
+@pytest.mark.parametrize("kind", list(LEARNERS))
+def test_an_index_built_again_gives_the_same_answers(tmp_path, monkeypatch, kind):
+    """Whatever it has learned from items that are gone, and in whatever batches they came."""
+    monkeypatch.setattr(building, "BLOCK", 64)
+    collection = posh.Collection(tmp_path, SPARSE, **LEARNERS[kind])
+    for start in range(0, 300, 23):
+        collection.upsert(range(start, start + 23), DATA[start : start + 23])
+        collection.delete(range(start, start + 9))
+    expected = answers(collection, 5)
+    collection = reopened(collection)
+    assert answers(collection, 5) == expected
+    collection = reopened(collection.compact())
+    assert folders(collection)
+    assert answers(collection, 5) == expected
+    collection = reopened(collection, snapshot=False)
+    assert answers(collection, 5) == expected
+    collection.upsert(["more"], DATA[:1])
+    assert answers(collection, 5) == answers(reopened(collection, snapshot=False), 5)
+    collection.close()
+
+
+def test_a_snapshot_of_before_an_index_learned_again_is_not_used(tmp_path):
+    collection = posh.Collection(tmp_path, SPARSE, refine="decoder").upsert(range(10), DATA[:10]).compact()
+    assert len(folders(collection)) == 1
+    collection.upsert(range(10, 50), DATA[10:50])
+    expected = answers(collection)
+    collection = reopened(collection)
+    assert answers(collection) == expected
+    assert folders(collection) == []
+    collection.close()
+
+
+def test_lists_grow_with_the_collection(tmp_path, monkeypatch):
+    collection = posh.Collection(tmp_path, SPARSE, structure="ivf", n_probe=100)
+    collection.upsert([0], DATA[:1])
+    X = np.random.default_rng(0).normal(size=(3000, 8)) + 3
+    for start in range(0, 3000, 500):
+        collection.upsert([f"{start}/{i}" for i in range(500)], X[start : start + 500])
+    assert len(collection._engine.moment.view.state.structure.centroids) == 2
+    assert collection._engine.moment.learned_from == 1501
+    plain = ReferenceCollection(SPARSE).upsert([0], DATA[:1])
+    plain.upsert([f"{start}/{i}" for start in range(0, 3000, 500) for i in range(500)], X)
+    assert collection.search(X[:5], 3).scores.tolist() == plain.search(X[:5], 3).scores.tolist()
+    collection.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "learned_from", "n", "expected"),
+    [
+        ({}, 0, 10, False),
+        ({"refine": "vectors"}, 0, 10, False),
+        ({"refine": "decoder"}, 0, 0, False),
+        ({"refine": "decoder"}, 0, 1, True),
+        ({"refine": "decoder"}, 10, 19, False),
+        ({"refine": "decoder"}, 10, 20, True),
+        ({"refine": "decoder"}, 20_000, 50_000, False),
+        ({"structure": "ivf"}, 20_000, 50_000, True),
+        ({"structure": "ivf", "n_lists": 1000}, 20_000, 50_000, True),
+        ({"structure": "ivf", "n_lists": 1000}, 50_000, 100_000, False),
+    ],
+)
+def test_when_an_index_has_outgrown_what_it_learned(options, learned_from, n, expected):
+    assert building.outgrown(building.empty_view(SPARSE, options), learned_from, n) is expected
+
+
+def test_a_decoder_that_learned_from_one_item_learns_again(tmp_path):
+    collection = posh.Collection(tmp_path, SPARSE, refine="decoder", oversample=30.0)
+    for i in range(300):
+        collection.upsert([i], DATA[i : i + 1])
+    index = posh.Index(SPARSE, refine="decoder", oversample=30.0).add(DATA[:256])
+    ours = np.mean([i in row for i, row in enumerate(collection.search(DATA[:250], 5).ids)])
+    best = np.mean([i in row for i, row in enumerate(index.search(DATA[:250], 5).ids)])
+    assert ours > best - 0.05
+    collection.close()
