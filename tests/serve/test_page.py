@@ -134,6 +134,20 @@ def test_two_hashers_side_by_side(page):
     assert "of them found by both" in page.text("#status")
 
 
+def test_a_hit_of_the_other_collection_is_asked_for_as_what_it_is_there(page, engine):
+    page.draw(*CIRCLE)
+    page.wait_for_new(lambda: page.choose("#compare", "fly"))
+    other = page.one(".column:nth-child(2) .card")
+    number = int(other.get_attribute("title").split()[1][:-1])
+    page.wait_for_new(other.click)
+    assert f"Item {number}" in page.text("#asked")
+    vector = engine.collections["fly"].get([number])[0].vector
+    for column, name in enumerate(("digits", "fly"), 1):
+        expected = [n for n in engine.collections[name].search(vector, k=11).ids[0] if n != number][:10]
+        cards = page.all(f".column:nth-child({column}) .card")
+        assert [int(one.get_attribute("title").split()[1][:-1]) for one in cards] == expected
+
+
 def test_an_item_is_browsed_and_its_neighbours_are_walked(page, engine):
     page.one("#tab-browse").click()
     page.wait_for_new(lambda: page.one("#items button").click())

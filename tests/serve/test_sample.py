@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posh
 from posh import datasets
+from posh.cli import main
 from posh.collection.embedded import Collection
 from posh.errors import DataUnavailableError
 from posh.serve import sample
@@ -37,6 +38,12 @@ def test_an_interrupted_one_is_made_again(tmp_path):
     with Collection(tmp_path / "digits") as collection:
         assert collection.count() == 1597
     assert not half.exists()
+
+
+def test_an_unknown_sample_is_refused(tmp_path, capsys):
+    assert main(["serve", str(tmp_path / "new"), "--sample", "nonsense"]) == 2
+    assert "expected --sample of one of mnist, digits, glove-100, got 'nonsense'" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_digits_stand_in_for_mnist(tmp_path, monkeypatch):

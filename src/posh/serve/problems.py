@@ -13,9 +13,7 @@ from pydantic import ValidationError
 
 from posh.errors import CollectionExistsError, FormatError, UnknownCollectionError
 
-__all__ = ["NO_HASHER", "TITLES", "ProblemError", "internal", "problem_of"]
-
-NO_HASHER = "expected a collection with a hasher, got none: call fit or reindex first"
+__all__ = ["TITLES", "ProblemError", "internal", "problem_of"]
 
 TITLES = {
     "not-json": "The body is not JSON",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from posh.collection.base import NO_HASHER
 from posh.serve import models
 from posh.serve.indexing import make_hasher, read_hasher
 from posh.serve.operations.base import Operations, answer
-from posh.serve.problems import NO_HASHER, ProblemError
+from posh.serve.problems import ProblemError
 from posh.serve.shelf import Served
 from posh.serve.vectors import pack
 

@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posh.collection import _arguments
-from posh.collection.base import Id, Matches
+from posh.collection.base import NO_HASHER, Id, Matches
 from posh.preprocess import Float32
 from posh.serve import models
 from posh.serve.coalesce import Options
 from posh.serve.items import set_bits
 from posh.serve.operations.base import Operations, answer
-from posh.serve.problems import NO_HASHER, ProblemError
+from posh.serve.problems import ProblemError
 from posh.serve.requests import is_gone
 from posh.serve.shelf import Served
 

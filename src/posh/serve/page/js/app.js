@@ -83,16 +83,17 @@ function card(item) {
   const picture = image(item.vector, metadata, `Item ${item.id}`);
   const name = element("span", { class: "name" }, nameOf(item, metadata));
   const button = element("button", { class: "card", type: "button" }, ...(picture ? [picture, name] : [name]));
-  button.addEventListener("click", () => guarded(() => chosen(item)));
+  button.addEventListener("click", () => guarded(() => chosen(item, state.collection)));
   return element("li", {}, button);
 }
 
-async function chosen(item) {
-  const { collection } = state;
+/** Ask for the neighbours of an item of a collection, which may be the one that is compared with. */
+async function chosen(item, collection) {
   const whole = item.vector ? item : await stored(collection, [item.id]);
   const { metadata } = collection;
   const name = `Item ${whole.id}${nameOf(whole, metadata) === String(whole.id) ? "" : `: ${nameOf(whole, metadata)}`}`;
-  await ask({ id: whole.id, vector: whole.vector, name, label: whole.payload?.[metadata.label?.field] });
+  const label = whole.payload?.[metadata.label?.field];
+  await ask({ id: whole.id, home: collection.name, vector: whole.vector, name, label });
 }
 
 async function stored(collection, ids) {
@@ -106,7 +107,7 @@ async function named() {
   const text = byId("name").value.trim();
   const number = /^-?\d+$/.test(text) ? Number(text) : NaN;
   const ids = Number.isSafeInteger(number) ? [number, text] : [text];
-  await chosen(await stored(state.collection, ids));
+  await chosen(await stored(state.collection, ids), state.collection);
 }
 
 function pasted() {
@@ -134,7 +135,8 @@ async function run() {
   if (running !== state.running) return;
   byId("asked").hidden = false;
   showQuery(byId("asked-picture"), query, found[0].code, collection);
-  byId("columns").replaceChildren(...sides.map((side, i) => column(side, found[i], query, (hit) => guarded(() => chosen(hit)))));
+  const columns = sides.map((side, i) => column(side, found[i], query, (hit) => guarded(() => chosen(hit, side))));
+  byId("columns").replaceChildren(...columns);
   const both = other ? `, ${common(...found)} of them found by both` : "";
   byId("status").textContent = `${found[0].hits.length} neighbours${both}.`;
   if (!drawing()) bringIntoView(byId("results"));
@@ -151,18 +153,25 @@ function bringIntoView(place) {
 async function search(side, query, signal) {
   const options = controls.chosen(side);
   const filter = controls.filter(side.metadata.label ? side : state.collection);
-  const home = side === state.collection && query.id !== undefined;
-  const what = home ? { ids: [query.id] } : { vectors: [query.vector], k: options.k + (query.id === undefined ? 0 : 1) };
+  const what =
+    side.name === query.home
+      ? { ids: [query.id] }
+      : { vectors: [query.vector], k: options.k + (query.id === undefined ? 0 : 1) };
   const began = performance.now();
   const answer = await api.search(side.name, { ...options, filter, ...what }, signal);
   const [{ hits, code }] = answer.results;
   return {
-    hits: hits.filter((hit) => hit.id !== query.id).slice(0, options.k),
+    hits: hits.filter((hit) => !isSame(hit, query)).slice(0, options.k),
     code,
     kind: answer.kind,
     seconds: answer.seconds,
     roundTrip: (performance.now() - began) / 1000,
   };
+}
+
+/** Whether a hit is the item that was asked for: another collection may give its id to something else. */
+function isSame(hit, query) {
+  return hit.id === query.id && hit.vector.every((value, i) => value === query.vector[i]);
 }
 
 function submitted(event, action) {
