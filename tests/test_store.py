@@ -179,3 +179,11 @@ def test_a_random_state_object_does_not_prevent_saving(tmp_path):
     loaded = posh.LSH.load(tmp_path / "model")
     assert loaded.random_state is None
     assert loaded.n_bits == 8
+
+
+def test_new_folders_are_synced_in_their_parents(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(store, "sync_folder", synced.append)
+    store.make_folder(tmp_path / "a" / "b")
+    store.make_folder(tmp_path / "a" / "b")
+    assert synced == [tmp_path, tmp_path / "a"]

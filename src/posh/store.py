@@ -25,7 +25,7 @@ from safetensors.numpy import save as dump_safetensors
 from posh.errors import FormatError
 
 __all__ = ["FormatError", "Model", "atomic_write", "checked", "dump_model", "expect", "parse_model"]
-__all__ += ["sync_folder"]
+__all__ += ["make_folder", "sync_folder"]
 
 MODEL_FORMAT = "posh-model"
 MODEL_VERSION = "1"
@@ -131,6 +131,17 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, and return when the disk has their names.
+
+    A folder that is there already is left alone.
+    """
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(exist_ok=True)  # another process may create it at the same time
+        sync_folder(place.parent)
 
 
 def _metadata(content: bytes) -> dict[str, str]:
