@@ -4,7 +4,7 @@
 hasher             the model file of the hasher
 codes, ids, kept   rows by slot: codes uint16 or uint8, ids int64, what the refiner keeps float32
 removed            slots of removed documents, int64
-next_id            above every id that was ever used, int64
+next_id            above every id that was ever used, int64; 2^63 - 1 if no automatic ids are left
 planes, parts      all planes one after the other, uint64; (offset, stride, n_docs, list) of each segment
 centroids          of the lists, float32, and ``assignment``, the list of each slot, int32
 decoder_…          what the refiner learned
@@ -50,7 +50,7 @@ def save(
             "ids": state.ids.rows,
             "kept": state.kept.rows,
             "removed": removed,
-            "next_id": np.array(state.next_id),
+            "next_id": np.array(state.next_id, np.int64),
         }
         arrays |= _structure_arrays(state.structure) | (refiner.state() if refiner else {})
     write_folder(path, FORMAT, VERSION, {"params": params}, arrays, {_HASHER: hasher.to_bytes()})

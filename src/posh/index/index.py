@@ -18,6 +18,7 @@ from posh.index import files
 from posh.index.hits import Hits
 from posh.index.ids import IdTable
 from posh.index.options import Options
+from posh.index.state import LAST_ID
 from posh.index.view import View
 
 __all__ = ["Index"]
@@ -229,8 +230,16 @@ class Index:
     def _new_ids(self, ids: npt.ArrayLike | None, n: int) -> npt.NDArray[np.int64]:
         state = self._view.state
         if ids is None:
-            start = 0 if state is None else state.next_id
-            return np.arange(start, start + n)
+            return _automatic_ids(0 if state is None else state.next_id, n)
         numbers = _validate.ids(ids, n)
         self._table.require_absent(numbers, state)
         return numbers
+
+
+def _automatic_ids(start: int, n: int) -> npt.NDArray[np.int64]:
+    if start + n > LAST_ID:
+        raise ValueError(
+            f"expected room for {n} more automatic ids below {LAST_ID}, got {start} as the next one: "
+            "give ids yourself"
+        )
+    return np.arange(start, start + n, dtype=np.int64)

@@ -14,7 +14,10 @@ from posh.index.ivf import Lists
 from posh.index.segments import Segments
 from posh.preprocess import Float32
 
-__all__ = ["State"]
+__all__ = ["LAST_ID", "State"]
+
+LAST_ID = 2**63 - 1
+"""The largest id, an int64. It must be given: automatic ids stop before it."""
 
 Rows = npt.NDArray[Any]
 
@@ -26,7 +29,8 @@ class State:
     ``structure`` is what a search scans: segments, lists, or None for dense codes, which are scanned as
     they are. ``codes`` are the rows of :class:`~posh.codes.Codes` or :class:`~posh.codes.PackedCodes`,
     ``kept`` what a refiner keeps, ``live`` a mask. ``numbered`` tells that every id is its slot, which
-    spares a search to look them up. ``next_id`` is above every id that was ever used.
+    spares a search to look them up. ``next_id`` is above every id that was ever used; at ``LAST_ID`` no
+    automatic ids are left.
     """
 
     structure: Segments | Lists | None
@@ -137,4 +141,4 @@ def _are_slots(ids: Rows, first_slot: int) -> bool:
 
 
 def _above(ids: Rows) -> int:
-    return int(ids.max()) + 1 if len(ids) else 0
+    return min(int(ids.max()) + 1, LAST_ID) if len(ids) else 0
