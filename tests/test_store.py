@@ -187,3 +187,11 @@ def test_new_folders_are_synced_in_their_parents(tmp_path, monkeypatch):
     store.make_folder(tmp_path / "a" / "b")
     store.make_folder(tmp_path / "a" / "b")
     assert synced == [tmp_path, tmp_path / "a"]
+
+
+def test_the_folder_of_a_model_is_synced_after_the_rename(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    there = []
+    monkeypatch.setattr(store, "sync_folder", lambda folder: there.append((folder, path.exists())))
+    posh.LSH(8, random_state=0).fit(clusters(20, 4)).save(path)
+    assert there == [(tmp_path, True)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -25,7 +26,7 @@ from safetensors.numpy import save as dump_safetensors
 from posh.errors import FormatError
 
 __all__ = ["FormatError", "Model", "atomic_write", "checked", "dump_model", "expect", "parse_model"]
-__all__ += ["make_folder", "sync_folder"]
+__all__ += ["locked", "make_folder", "sync_folder"]
 
 MODEL_FORMAT = "posh-model"
 MODEL_VERSION = "1"
@@ -110,7 +111,11 @@ def expect(
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary file beside ``path``; on success it is synced and renamed to ``path``."""
+    """Give a temporary file beside ``path``; on success it is synced and renamed to ``path``.
+
+    An error after the rename, of syncing the folder, means that ``path`` is new, but may be old again after
+    a power failure.
+    """
     path = Path(path).resolve()  # through a link, its target is replaced and not the link
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "no such folder, create it first", str(path.parent))
@@ -120,8 +125,49 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+        sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+_held: set[int] = set()  # descriptors of lock files
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait until nobody else, thread or process, holds the lock file ``path``; hold it meanwhile.
+
+    The file is made if it is missing, and stays. The lock ends with the process.
+    """
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        _held.add(file)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_still(path, file):
+                yield
+                return
+        finally:
+            _held.discard(file)
+            fcntl.flock(file, fcntl.LOCK_UN)
+            os.close(file)
+
+
+def _is_still(path: Path, file: int) -> bool:
+    """Whether an open file has not been removed or replaced: then others would lock another one."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def _let_go() -> None:
+    """Close the lock files that a forked child has inherited: it would hold the locks of a dead parent."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def sync_folder(folder: Path) -> None:
