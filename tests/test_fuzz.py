@@ -71,7 +71,7 @@ def test_index_folders(tmp_path, options):
     expected = index.search(DATA[:5], 4).ids.tolist()
     rng = np.random.default_rng(1)
     shutil.copytree(original, copy)
-    files = sorted(path for path in original.rglob("*") if path.is_file())
+    files = sorted(path for path in original.rglob("*") if path.is_file() and path.name != ".posh-lock")
     for _ in range(N):
         file = files[int(rng.integers(len(files)))]
         target = copy / file.relative_to(original)

@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "posh"
 LAYERS = [
     ["errors", "_native", "_progress"],
     ["kernels"],
-    ["_validate", "store"],
+    ["_arrays", "_validate", "store"],
     ["_threads", "_bitsliced", "_folder"],
     ["datasets"],
     ["codes", "metrics", "preprocess"],

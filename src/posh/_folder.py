@@ -1,35 +1,48 @@
 """Folders of arrays: a manifest that says everything, beside a sub-folder of ``.npy`` files.
 
-``manifest.json`` is the commit point. Saving writes the arrays into a new sub-folder, syncs them, and then
-replaces the manifest in one rename: whenever the power fails, the old or the new content is there. What an
-interrupted save left behind is removed by the next one.
+====================  ==================================================================================
+``manifest.json``     format, version, the caller's description, size and SHA-256 of every file, and last
+                      a SHA-256 of the manifest itself
+``posh-data-<hex>/``  the files of one save; in older folders ``data-<hex>``
+``.posh-lock``        locked by whoever writes to the folder; readers take no lock
+====================  ==================================================================================
 
-The manifest holds the format, the version, the caller's description, and the size and SHA-256 of every
-file, and ends with a SHA-256 of itself.
+The manifest is the commit point. Saving writes a new sub-folder, syncs it, and then replaces the manifest in
+one rename: whenever the power fails, the old or the new content is there. What an interrupted save left
+behind is removed by the next one. Files of others are never touched.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
+import re
 import shutil
 import uuid
 from collections.abc import Mapping
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
+from posh._arrays import MappedFile, check_file, read_array, write_file
 from posh.errors import FormatError
-from posh.store import Arrays, atomic_write, sync_folder
+from posh.store import Arrays, atomic_write, locked, make_folder, sync_folder
 
-__all__ = ["read_folder", "require_free", "write_folder"]
+__all__ = ["Content", "read_folder", "require_free", "write_folder"]
 
 MANIFEST = "manifest.json"
-_BLOCK = 1 << 22
+LOCK = ".posh-lock"
+_HEX = "[0-9a-f]{32}"
+_DATA = re.compile(f"posh-data-{_HEX}")
+_OLD_DATA = re.compile(f"data-{_HEX}")  # others may use such names, too: removed only if our manifest has it
+_TEMPORARY = re.compile(rf"\.{re.escape(MANIFEST)}\.{_HEX}")
+_SUFFIXES = {".npy", ".safetensors"}  # all that a sub-folder of ours holds
 _SMALL = 1 << 24  # bytes that are read and compared in no time
+_TRIES = 100  # to open files; each but the first follows a save that was completed during the last
+
+
+# Writing -------------------------------------------------------------------------------------------
 
 
 def write_folder(
@@ -40,62 +53,153 @@ def write_folder(
     arrays: Arrays,
     files: Mapping[str, bytes],
 ) -> None:
-    """Write arrays and small files under ``path``, replacing what is there in one step."""
-    require_free(path)
-    path.mkdir(parents=True, exist_ok=True)
-    data = path / f"data-{uuid.uuid4().hex}"
-    data.mkdir()
-    try:
-        for name, content in files.items():
-            (data / name).write_bytes(content)
-        for name, array in arrays.items():
-            np.save(data / f"{name}.npy", array, allow_pickle=False)
-        entries = {file.name: _describe(file) for file in sorted(data.iterdir())}
-        manifest = {"format": kind, "version": version, "data": data.name, **description, "files": entries}
-        sync_folder(data)
-        with atomic_write(path / MANIFEST) as temporary:
-            temporary.write_text(json.dumps(manifest | {"sha256": _digest(manifest)}, indent=1) + "\n")
-    except BaseException:
-        shutil.rmtree(data, ignore_errors=True)
-        raise
-    sync_folder(path)
-    for leftover in path.iterdir():
-        if leftover.name.startswith("data-") and leftover != data:
-            shutil.rmtree(leftover, ignore_errors=True)
-        elif leftover.name.startswith(f".{MANIFEST}."):
-            leftover.unlink(missing_ok=True)
+    """Write arrays and small files under ``path``, replacing what is there in one step.
+
+    Others who write there at the same time wait for one another. After an error the folder has the old
+    content; only if the last sync failed it may have the new.
+    """
+    require_free(path, kind)  # before the lock file is made
+    make_folder(path)
+    with locked(path / LOCK):
+        replaced = require_free(path, kind)
+        data = path / f"posh-data-{uuid.uuid4().hex}"
+        try:
+            entries = _write_data(data, arrays, files)
+            sync_folder(path)  # the manifest must not be there before the name of the folder that it names
+            manifest = {
+                "format": kind,
+                "version": version,
+                "data": data.name,
+                **description,
+                "files": entries,
+            }
+            with atomic_write(path / MANIFEST) as temporary:
+                temporary.write_text(json.dumps(manifest | {"sha256": _digest(manifest)}, indent=1) + "\n")
+        except BaseException:
+            with contextlib.suppress(OSError):
+                if require_free(path, kind) != data.name:  # the manifest is still the old one
+                    shutil.rmtree(data)
+            raise
+        _remove_leftovers(path, data.name, replaced)
 
 
-def require_free(path: Path) -> None:
-    """Raise if ``path`` holds anything but what :func:`write_folder` may replace."""
-    if not path.exists() or (path / MANIFEST).exists():
-        return
-    ours = (f".{MANIFEST}.", "data-")
+def require_free(path: Path, kind: str) -> str | None:
+    """Raise if ``path`` holds anything but what :func:`write_folder` may replace.
+
+    Returns the name of the sub-folder that is in use, if any. Beside a manifest of ours, files of others may
+    lie: they stay.
+    """
+    if not path.exists():
+        return None
     if not path.is_dir():
         raise NotADirectoryError(f"{path}: expected a folder to write, got a file: choose another name")
-    if not all(entry.name.startswith(ours) for entry in path.iterdir()):
-        raise FileExistsError(f"{path}: expected an empty folder or a saved index, found other files")
+    if (path / MANIFEST).exists():
+        return _data_in_use(path / MANIFEST, kind)
+    for entry in path.iterdir():
+        own = entry.name in (LOCK, MANIFEST)  # a manifest: another process has just saved here
+        if not (own or _is_data(entry.name) or _TEMPORARY.fullmatch(entry.name)):
+            raise FileExistsError(
+                f"{path}: expected an empty folder or a saved index, found other files ({entry.name}): "
+                "choose another folder"
+            )
+    return None
 
 
-def read_folder(
-    path: Path, kind: str, version: int, *, mmap: bool, verify: bool
-) -> tuple[dict[str, Any], Arrays, dict[str, bytes]]:
-    """Return the description, the arrays and the small files of a folder; anything wrong is a FormatError.
+def _data_in_use(file: Path, kind: str) -> str | None:
+    try:
+        manifest = json.loads(file.read_bytes())
+    except (ValueError, RecursionError):
+        manifest = None
+    if not isinstance(manifest, dict) or manifest.get("format") != kind:
+        raise FileExistsError(
+            f"{file}: expected a manifest of the format {kind!r} to replace, found another file: "
+            "choose another folder"
+        )
+    name = str(manifest.get("data"))
+    return name if _is_data(name) else None
+
+
+def _write_data(data: Path, arrays: Arrays, files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Write and sync a new folder; return the sizes and checksums of its files."""
+    data.mkdir()
+    entries = {name: write_file(data / name, content) for name, content in files.items()}
+    for name, array in arrays.items():
+        entries[f"{name}.npy"] = write_file(data / f"{name}.npy", array)
+    sync_folder(data)
+    return entries
+
+
+def _remove_leftovers(path: Path, data: str, replaced: str | None) -> None:
+    """Remove what saves have left that were interrupted, and the sub-folder that was replaced."""
+    for entry in path.iterdir():
+        with contextlib.suppress(OSError):  # the new content is there: what cannot be removed stays
+            if _TEMPORARY.fullmatch(entry.name):
+                entry.unlink()
+            elif entry.name != data and (entry.name == replaced or _DATA.fullmatch(entry.name)):
+                _remove_data(entry)
+
+
+def _remove_data(folder: Path) -> None:
+    """Remove a sub-folder unless somebody has put other files into it."""
+    if all(file.suffix in _SUFFIXES for file in folder.iterdir()):
+        shutil.rmtree(folder)
+
+
+# Reading -------------------------------------------------------------------------------------------
+
+
+class Content(NamedTuple):
+    """What is in a folder: the manifest, arrays, small files, and the files that arrays are mapped from."""
+
+    manifest: dict[str, Any]
+    arrays: Arrays
+    files: dict[str, bytes]
+    mapped: tuple[MappedFile, ...]
+
+
+def read_folder(path: Path, kind: str, version: int, *, mmap: bool, verify: bool) -> Content:
+    """Return the content of a folder; anything wrong is a FormatError.
 
     With ``mmap`` arrays stay on disk until touched. ``verify`` compares the checksums of all files, which
     reads them; those of small files, all sizes and the manifest are checked in any case.
     """
-    manifest = _read_manifest(path, kind, version)
+    manifest, opened, stack = _open_folder(path, kind, version)
     arrays: Arrays = {}
     files: dict[str, bytes] = {}
-    for name, entry in manifest["files"].items():
-        file = path / manifest["data"] / name
-        _check_file(file, entry, verify or entry["bytes"] <= _SMALL)
-        if name.endswith(".npy"):
-            arrays[name.removesuffix(".npy")] = _read_array(file, mmap)
-        else:
-            files[name] = file.read_bytes()
-    return manifest, arrays, files
+    mapped: list[MappedFile] = []
+    with stack:
+        for name, file in opened.items():
+            place, entry = path / manifest["data"] / name, manifest["files"][name]
+            check_file(place, file, entry, verify=verify or entry["bytes"] <= _SMALL)
+            if not name.endswith(".npy"):
+                files[name] = file.read()
+                continue
+            array = arrays[name.removesuffix(".npy")] = read_array(place, file, mmap=mmap)
+            if mmap:
+                mapped.append(MappedFile.of(array, place, entry["bytes"]))
+    return Content(manifest, arrays, files, tuple(mapped))
+
+
+def _open_folder(
+    path: Path, kind: str, version: int
+) -> tuple[dict[str, Any], dict[str, BufferedReader], contextlib.ExitStack]:
+    """The manifest, its files, all of them open, and what closes them.
+
+    A save removes the names of the files before, but what is open can be read to the end.
+    """
+    manifest = _read_manifest(path, kind, version)
+    for _ in range(_TRIES):
+        try:
+            with contextlib.ExitStack() as stack:
+                folder = path / manifest["data"]
+                opened = {name: stack.enter_context((folder / name).open("rb")) for name in manifest["files"]}
+                return manifest, opened, stack.pop_all()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            newer = _read_manifest(path, kind, version)
+            if newer == manifest:
+                raise FormatError(f"{error.filename}: listed in the manifest, but missing") from error
+            manifest = newer
+    raise FormatError(f"{path}: expected files that stay, but {_TRIES} saves have replaced them: try again")
 
 
 def _read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
@@ -115,40 +219,13 @@ def _read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
         )
     if digest != _digest(manifest):
         raise FormatError(f"{path / MANIFEST}: the checksum does not match: the file is damaged")
-    names = [manifest["data"], *manifest["files"]]
-    if any(Path(name).name != name for name in names):
+    if not _is_data(manifest["data"]) or any(Path(name).name != name for name in manifest["files"]):
         raise FormatError(f"{path / MANIFEST}: names a file outside of its folder")
     return dict(manifest)
 
 
-def _check_file(file: Path, entry: Mapping[str, Any], verify: bool) -> None:
-    try:
-        size = file.stat().st_size
-    except OSError as error:
-        raise FormatError(f"{file}: listed in the manifest, but missing") from error
-    if size != entry["bytes"]:
-        raise FormatError(f"{file}: expected {entry['bytes']} bytes, found {size}")
-    if verify and _describe(file) != entry:
-        raise FormatError(f"{file}: the checksum does not match: the file is damaged")
-
-
-def _read_array(file: Path, mmap: bool) -> npt.NDArray[Any]:
-    try:
-        array: npt.NDArray[Any] = np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)
-    except (
-        Exception
-    ) as error:  # NumPy evaluates the header: a damaged one raises what Python's tokenizer does
-        raise FormatError(f"{file}: not a readable array ({error})") from error
-    return array
-
-
-def _describe(file: Path) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    with file.open("rb") as content:
-        while block := content.read(_BLOCK):
-            digest.update(block)
-        os.fsync(content.fileno())
-    return {"bytes": file.stat().st_size, "sha256": digest.hexdigest()}
+def _is_data(name: str) -> bool:
+    return bool(_DATA.fullmatch(name) or _OLD_DATA.fullmatch(name))
 
 
 def _digest(manifest: Mapping[str, Any]) -> str:

@@ -49,7 +49,7 @@ def test_a_snapshot_that_cannot_be_used_is_not(tmp_path, caplog, how):
     (name,) = folders(collection)
     collection.close()
     folder = tmp_path / "a" / name
-    codes = next(folder.glob("data-*/codes.npy"))
+    codes = next(folder.glob("posh-data-*/codes.npy"))
     match how:
         case "cut":
             codes.write_bytes(codes.read_bytes()[:-5])

@@ -23,6 +23,7 @@ from posh.cli._command import (
     shown_size,
 )
 from posh.cli._index import disk_bytes
+from posh.index.files import FORMAT
 from posh.index.options import SCORINGS, STRUCTURES
 from posh.index.refine import REFINERS
 
@@ -78,7 +79,7 @@ def _add_options(parser: Parser) -> None:
 
 
 def _build(args: argparse.Namespace) -> Report:
-    require_free(args.output)
+    require_free(args.output, FORMAT)
     index = _empty_index(args)
     vectors = read_source(args)
     index.add(vectors[:0])  # refuses vectors of another width before anything is announced

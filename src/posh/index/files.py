@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from posh._arrays import MappedFile
 from posh._bitsliced import MAX_DOCS, Segment
 from posh._folder import read_folder, write_folder
 from posh.errors import FormatError
@@ -63,6 +64,7 @@ class Opened:
     hasher: Hasher[Any]
     params: dict[str, Any]
     arrays: Arrays
+    mapped: tuple[MappedFile, ...]
     verify: bool
 
     def restore(self, refiner: Refiner | None) -> State | None:
@@ -88,7 +90,7 @@ class Opened:
         next_id = 0  # as in files of before it was kept
         if "next_id" in arrays:
             next_id = int(expect(arrays, "next_id", np.int64, (), low=0))
-        return State.of(structure, codes, ids, kept, live, next_id=next_id)
+        return State.of(structure, codes, ids, kept, live, next_id=next_id, mapped=self.mapped)
 
     def _codes(self, n: int) -> Any:
         if isinstance(self.hasher, SparseHasher):
@@ -126,9 +128,9 @@ class Opened:
 
 def load(path: Path, *, mmap: bool, verify: bool) -> Opened:
     """Open an index folder; anything wrong with it is a :class:`~posh.errors.FormatError`."""
-    manifest, arrays, files = read_folder(path, FORMAT, VERSION, mmap=mmap, verify=verify)
-    hasher = checked(path, lambda: Hasher.from_bytes(files[_HASHER], path / _HASHER))
-    return Opened(hasher, manifest["params"], arrays, verify)
+    content = read_folder(path, FORMAT, VERSION, mmap=mmap, verify=verify)
+    hasher = checked(path, lambda: Hasher.from_bytes(content.files[_HASHER], path / _HASHER))
+    return Opened(hasher, content.manifest["params"], content.arrays, content.mapped, verify)
 
 
 def checked(path: str | os.PathLike[str], read: Callable[[], T]) -> T:

@@ -206,7 +206,12 @@ class Index:
     # Files -----------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to a folder, replacing a saved index there in one step."""
+        """Write the index to a folder, replacing a saved index there in one step.
+
+        Saves to one folder by several threads or processes wait for one another; each leaves a complete
+        index, the last one stays. Files of others are not touched: a folder that holds any and no saved index
+        is refused with a ``FileExistsError``.
+        """
         self._view.save(Path(path))
 
     @classmethod
@@ -215,6 +220,12 @@ class Index:
 
         With ``mmap`` the arrays stay on disk until touched and are shared by processes. ``verify`` compares
         the checksums of large files too, which reads them: by default done unless ``mmap`` is set.
+
+        The index may be saved again meanwhile: what was opened stays readable, mapped or not. It must not be
+        written to in place: if another program shortens a mapped file, the operating system kills a process
+        that touches what is missing (SIGBUS). The sizes of mapped files are compared before each search, and
+        a changed one is a ``FormatError``; a file that is shortened during a search, or before ``add`` or
+        ``remove``, and bytes that change without the size are not noticed.
         """
         verify = not mmap if verify is None else verify
         opened = files.load(Path(path), mmap=mmap, verify=verify)

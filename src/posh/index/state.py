@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from posh._arrays import MappedFile
 from posh.codes import Codes, PackedCodes
 from posh.index.growing import Growing
 from posh.index.ivf import Lists
@@ -30,7 +31,7 @@ class State:
     they are. ``codes`` are the rows of :class:`~posh.codes.Codes` or :class:`~posh.codes.PackedCodes`,
     ``kept`` what a refiner keeps, ``live`` a mask. ``numbered`` tells that every id is its slot, which
     spares a search to look them up. ``next_id`` is above every id that was ever used; at ``LAST_ID`` no
-    automatic ids are left.
+    automatic ids are left. ``mapped`` are the files whose memory arrays may be.
     """
 
     structure: Segments | Lists | None
@@ -41,6 +42,7 @@ class State:
     n_live: int
     numbered: bool
     next_id: int
+    mapped: tuple[MappedFile, ...] = ()
 
     @classmethod
     def empty(cls, structure: Segments | Lists | None, code_width: int, n_kept: int) -> State:
@@ -67,6 +69,7 @@ class State:
         live: Rows,
         *,
         next_id: int = 0,
+        mapped: tuple[MappedFile, ...] = (),
     ) -> State:
         """Take over complete arrays; ids and ``next_id`` decide what the next id is."""
         parts = [Growing.of(rows) for rows in (codes, ids, kept, live)]
@@ -79,6 +82,7 @@ class State:
             int(live.sum()),
             _are_slots(ids, 0),
             max(next_id, _above(ids)),
+            mapped,
         )
 
     def with_documents(
@@ -104,6 +108,7 @@ class State:
             self.n_live + len(ids),
             self.numbered and _are_slots(ids, self.ids.n),
             max(self.next_id, _above(ids)),
+            self.mapped,
         )
 
     def without(self, slots: npt.NDArray[np.int64]) -> State:
@@ -119,6 +124,11 @@ class State:
             return slots
         return np.where(slots < 0, -1, self.ids.rows[np.maximum(slots, 0)])
 
+    def require_files(self) -> None:
+        """Raise a FormatError if somebody has changed the size of a mapped file."""
+        for file in self.mapped:
+            file.check()
+
     def compacted(self) -> State:
         """The same documents without the slots of removed ones."""
         alive = np.flatnonzero(self.live.rows)
@@ -133,6 +143,7 @@ class State:
             structure,
             *(part.rows[alive] for part in (self.codes, self.ids, self.kept, self.live)),
             next_id=self.next_id,
+            mapped=self.mapped,
         )
 
 

@@ -111,6 +111,7 @@ class View:
         if self.state is None:
             slots = np.full((len(X), plan.k), -1)
             return Nearest(slots, np.full(slots.shape, -np.inf, np.float32), kind)
+        self.state.require_files()
         return Nearest(*run(plan, self.state, self.hasher, self.refiner, X, allowed), kind)
 
     def checked(self, X: Any) -> npt.NDArray[Any]:

@@ -1,0 +1,98 @@
+"""Arrays in files: written with their checksum, checked, and read or mapped."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap as memory
+import os
+import weakref
+from collections.abc import Mapping
+from io import BufferedReader, BufferedWriter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from posh.errors import FormatError
+
+__all__ = ["MappedFile", "check_file", "read_array", "write_file"]
+
+
+class _Hashed:
+    """Hashes and counts what is written to a file, so that it need not be read again."""
+
+    def __init__(self, file: BufferedWriter) -> None:
+        self.file, self.digest, self.size = file, hashlib.sha256(), 0
+
+    def write(self, block: bytes) -> None:
+        self.file.write(block)
+        self.digest.update(block)
+        self.size += len(block)
+
+
+def write_file(path: Path, content: bytes | npt.NDArray[Any]) -> dict[str, Any]:
+    """Write a new file, an array as ``.npy``, and sync it; return its size and its SHA-256."""
+    with path.open("xb") as file:
+        hashed = _Hashed(file)
+        if isinstance(content, bytes):
+            hashed.write(content)
+        else:
+            np.save(hashed, content, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    return {"bytes": hashed.size, "sha256": hashed.digest.hexdigest()}
+
+
+def check_file(path: Path, file: BufferedReader, entry: Mapping[str, Any], *, verify: bool) -> None:
+    """Compare an open file with what :func:`write_file` returned: the size, and with ``verify`` all of it."""
+    _check_size(path, entry["bytes"], os.fstat(file.fileno()).st_size)
+    if verify:
+        if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
+            raise FormatError(f"{path}: the checksum does not match: the file is damaged")
+        file.seek(0)
+
+
+def read_array(path: Path, file: BufferedReader, *, mmap: bool) -> npt.NDArray[Any]:
+    """The array of an open ``.npy`` file; with ``mmap`` its memory is the file. ``path`` is for messages."""
+    try:
+        return _mapped(file) if mmap else np.lib.format.read_array(file, allow_pickle=False)
+    except (
+        Exception
+    ) as error:  # NumPy evaluates the header: a damaged one raises whatever Python's parser does
+        raise FormatError(f"{path}: not a readable array ({error})") from error
+
+
+class MappedFile(NamedTuple):
+    """A file that is mapped into memory: if others cut it short, reading the memory kills the process."""
+
+    path: Path
+    size: int
+    mapping: weakref.ref[memory.mmap]
+
+    @classmethod
+    def of(cls, array: npt.NDArray[Any], path: Path, size: int) -> MappedFile:
+        """The file of an array that :func:`read_array` has mapped."""
+        assert isinstance(array.base, memory.mmap)
+        return cls(path, size, weakref.ref(array.base))
+
+    def check(self) -> None:
+        """Raise if the file has another size now. A mapping that nobody uses any more does not matter."""
+        mapping = self.mapping()
+        if mapping is not None:
+            _check_size(self.path, self.size, mapping.size())
+
+
+def _mapped(file: BufferedReader) -> npt.NDArray[Any]:
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("expected version 1.0 of the array format")
+    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype.hasobject:
+        raise ValueError(f"expected numbers, found {dtype}")
+    mapping = memory.mmap(file.fileno(), 0, access=memory.ACCESS_READ)
+    return np.ndarray(shape, dtype, mapping, file.tell(), order="F" if is_fortran else "C")
+
+
+def _check_size(path: Path, expected: int, found: int) -> None:
+    if found != expected:
+        raise FormatError(f"{path}: expected {expected} bytes, found {found}: somebody has changed the file")
