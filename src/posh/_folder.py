@@ -113,7 +113,7 @@ def _data_in_use(file: Path, kind: str) -> str | None:
     if not isinstance(manifest, dict) or manifest.get("format") != kind:
         raise FileExistsError(
             f"{file}: expected a manifest of the format {kind!r} to replace, found another file: "
-            "choose another folder"
+            "choose another folder, or remove this one if it is a damaged index"
         )
     name = str(manifest.get("data"))
     return name if _is_data(name) else None
@@ -219,7 +219,7 @@ def _read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
         )
     if digest != _digest(manifest):
         raise FormatError(f"{path / MANIFEST}: the checksum does not match: the file is damaged")
-    if not _is_data(manifest["data"]) or any(Path(name).name != name for name in manifest["files"]):
+    if not _is_data(str(manifest["data"])) or any(Path(name).name != name for name in manifest["files"]):
         raise FormatError(f"{path / MANIFEST}: names a file outside of its folder")
     return dict(manifest)
 

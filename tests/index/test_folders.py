@@ -140,6 +140,21 @@ def test_a_reader_whose_files_are_removed_reads_the_new_ones(tmp_path, monkeypat
     assert len(posh.Index.load(tmp_path, mmap=mmap)) == len(last)
 
 
+def test_a_reader_that_is_always_overtaken_gives_up(tmp_path, monkeypatch):
+    INDEXES[0].save(tmp_path)
+    read = _folder._read_manifest
+
+    def overtaken(*args):
+        manifest = read(*args)
+        INDEXES[0].save(tmp_path)
+        return manifest
+
+    monkeypatch.setattr(_folder, "_read_manifest", overtaken)
+    monkeypatch.setattr(_folder, "_TRIES", 3)
+    with pytest.raises(posh.FormatError, match="3 saves have replaced them: try again"):
+        posh.Index.load(tmp_path)
+
+
 def test_a_missing_file_is_named(tmp_path):
     INDEXES[0].save(tmp_path)
     next(tmp_path.glob("*/ids.npy")).unlink()
