@@ -357,7 +357,7 @@ ERRORS = {
         ["search", "lists", "digits", "--oversample", "3"],
         "--oversample is for candid",
     ),
-    "too few candidates": (1, [*SEARCH, "--oversample", "0.5"], "expected oversample in [1, inf], got 0.5"),
+    "too few candidates": (1, [*SEARCH, "--oversample", "0.5"], "expected oversample in [1, inf), got 0.5"),
     "no results": (2, [*SEARCH, "-k", "0"], "expected a whole number of at least 1, got '0'"),
     "some of the base": (
         2,

@@ -125,13 +125,13 @@ def code_length(n_bits: Any, low: int = 2) -> int:
 
 
 def real(name: str, value: Any, low: float, high: float = np.inf, *, open_low: bool = False) -> float:
-    """Return ``value`` as a float within [low, high], or (low, high] with ``open_low``."""
+    """Return ``value`` as a finite float within [low, high], or (low, high] with ``open_low``."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise TypeError(f"expected {name} to be a number, got {value!r} of type {type(value).__name__}")
     number = float(value)
-    if not (low < number if open_low else low <= number) or not number <= high:
-        bracket = "(" if open_low else "["
-        raise ValueError(f"expected {name} in {bracket}{low:g}, {high:g}], got {number:g}")
+    if not (low < number if open_low else low <= number) or not number <= high or number == np.inf:
+        begin, end = "(" if open_low else "[", ")" if high == np.inf else "]"
+        raise ValueError(f"expected {name} in {begin}{low:g}, {high:g}{end}, got {number:g}")
     return number
 
 

@@ -255,7 +255,7 @@ def test_a_failed_addition_changes_nothing():
         (
             lambda i: i.search(DATA[:2], oversample=0.5),
             ValueError,
-            r"expected oversample in \[1, inf\], got 0.5",
+            r"expected oversample in \[1, inf\), got 0.5",
         ),
         (lambda i: i.search(DATA[:2], n_probe=0), ValueError, "expected n_probe at least 1"),
         (lambda i: i.add(DATA[:2], ids=[1]), ValueError, r"expected as many ids as vectors \(2\), got 1"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from posh.index.segments import Mask, Slots, bitmap
 from posh.index.state import State
 from posh.preprocess import Float32
 
-__all__ = ["Found", "Plan", "allowed_slots", "run", "scan_kind"]
+__all__ = ["Found", "Plan", "allowed_slots", "padded", "run", "scan_kind"]
 
 _QUERIES = 4096  # with tables at once: bounds their memory
 _VALUES = 1 << 24  # numbers gathered at once by a refiner
@@ -46,8 +46,14 @@ def run(
     X: npt.NDArray[Any],
     allowed: Mask | None,
 ) -> Found:
-    """Slots and scores (m, k) of the best documents for X (m, d); ``allowed`` is a mask over slots."""
-    step = _at_once(plan, refiner, len(X))
+    """Slots and scores of the best documents for X (m, d); ``allowed`` is a mask over slots.
+
+    Both are (m, k), or (m, n) if there are only n documents: see :func:`padded`.
+    """
+    plan = replace(plan, k=min(plan.k, state.n_live))
+    if plan.k == 0:
+        return np.empty((len(X), 0), np.int64), np.empty((len(X), 0), np.float32)
+    step = _at_once(plan, state, refiner, len(X))
     if len(X) <= step:
         return _search(plan, state, hasher, refiner, X, allowed)
     slots, scores = np.empty((len(X), plan.k), np.int64), np.empty((len(X), plan.k), np.float32)
@@ -57,10 +63,25 @@ def run(
     return slots, scores
 
 
-def _at_once(plan: Plan, refiner: Refiner | None, n_queries: int) -> int:
+def padded(slots: Slots, scores: Float32, k: int) -> Found:
+    """Slots or ids and scores with k columns: -1 and -inf where none are left."""
+    missing = k - slots.shape[1]
+    if missing == 0:
+        return slots, scores
+    all_slots, all_scores = np.full((len(slots), k), -1), np.full((len(slots), k), -np.inf, np.float32)
+    all_slots[:, :-missing], all_scores[:, :-missing] = slots, scores
+    return all_slots, all_scores
+
+
+def _oversampled(k: int, plan: Plan, state: State) -> int:
+    """Number of candidates for k results."""
+    return math.ceil(min(k * plan.oversample, state.n_live))
+
+
+def _at_once(plan: Plan, state: State, refiner: Refiner | None, n_queries: int) -> int:
     """Number of queries whose intermediate results are small enough."""
     if refiner:
-        candidates = math.ceil(plan.k * plan.oversample)
+        candidates = _oversampled(plan.k, plan, state)
         return max(1, min(_QUERIES, _VALUES // (candidates * max(1, refiner.n_kept()))))
     return _QUERIES if plan.scoring == "asymmetric" else max(1, n_queries)
 
@@ -80,7 +101,7 @@ def _search(
     X: npt.NDArray[Any],
     allowed: Mask | None,
 ) -> Found:
-    n_candidates = math.ceil(plan.k * plan.oversample) if refiner else plan.k
+    n_candidates = _oversampled(plan.k, plan, state) if refiner else plan.k
     slots, scores = _scan(plan, state, hasher, X, n_candidates, allowed)
     if refiner:
         candidates = Candidates(slots, state.codes.rows, state.kept.rows)
@@ -97,7 +118,7 @@ def _scan(
     if structure is None:
         queries = hasher.encode(X, n_threads=threads)
         passing = _passing(state, allowed)
-        return _padded(
+        return _as_floats(
             *kernels.hamming_topk(
                 state.codes.rows, queries.bits, hasher.n_bits, k, passing=passing, n_threads=threads
             )
@@ -111,7 +132,7 @@ def _scan(
         passing = _passing(state, allowed)
         return kernels.table_topk(state.codes.rows, tables, k, passing=passing, n_threads=threads)
     queries = Codes(kernels.winners(tables, plan.query_active or 1), hasher.n_bits)
-    slots, _ = _overlap(plan, structure, hasher, queries, X, math.ceil(k * plan.oversample), allowed)
+    slots, _ = _overlap(plan, structure, hasher, queries, X, _oversampled(k, plan, state), allowed)
     scores = kernels.table_scores(state.codes.rows, tables, slots, n_threads=threads)
     return kernels.best_candidates(slots, scores, k, n_threads=threads)
 
@@ -127,15 +148,15 @@ def _overlap(
 ) -> Found:
     if isinstance(structure, Lists):
         probes = structure.probe(X, hasher.preprocess_, plan.n_probe, n_threads=plan.n_threads)
-        return _padded(*structure.search(queries, k, probes, n_threads=plan.n_threads, allowed=allowed))
-    return _padded(*structure.search(queries, k, n_threads=plan.n_threads, allowed=allowed))
+        return _as_floats(*structure.search(queries, k, probes, n_threads=plan.n_threads, allowed=allowed))
+    return _as_floats(*structure.search(queries, k, n_threads=plan.n_threads, allowed=allowed))
 
 
-def _padded(slots: Slots, scores: npt.NDArray[np.int32]) -> Found:
-    padded = scores.astype(np.float32)
+def _as_floats(slots: Slots, scores: npt.NDArray[np.int32]) -> Found:
+    floats = scores.astype(np.float32)
     if slots.size and slots[:, -1].min() < 0:  # what is missing is at the end
-        padded[slots < 0] = -np.inf
-    return slots, padded
+        floats[slots < 0] = -np.inf
+    return slots, floats
 
 
 def _passing(state: State, allowed: Mask | None) -> npt.NDArray[np.uint64] | None:
@@ -155,9 +176,14 @@ def allowed_slots(wanted: npt.ArrayLike, state: State) -> Mask:
         )
     if array.dtype.kind != "b":
         return np.isin(ids, array)
-    if len(ids) and len(array) <= ids.max():
+    if len(array) > ids.max(initial=-1):
+        return np.asarray(array[ids])
+    largest = ids[state.live.rows].max(initial=-1)
+    if len(array) <= largest:
         raise ValueError(
-            f"expected a mask longer than the largest id ({ids.max()}), got length {len(array)}: "
+            f"expected a mask longer than the largest id ({largest}), got length {len(array)}: "
             "give one entry per id, or an array of ids"
         )
-    return np.asarray(array[ids])
+    return np.append(array, False)[
+        np.minimum(ids, len(array))
+    ]  # ids beyond the mask are of removed documents

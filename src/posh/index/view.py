@@ -19,7 +19,7 @@ from posh.index.hits import Hits
 from posh.index.ivf import Lists, train_centroids
 from posh.index.options import Options, scoring_for
 from posh.index.refine import REFINERS, Refiner
-from posh.index.search import Plan, allowed_slots, run, scan_kind
+from posh.index.search import Found, Plan, allowed_slots, padded, run, scan_kind
 from posh.index.segments import Mask, Segments, Slots
 from posh.index.state import State
 from posh.preprocess import Float32
@@ -81,8 +81,9 @@ class View:
         plan = self.plan(k, scoring, oversample, n_probe, n_threads)
         state = self.state
         allowed = None if filter is None or state is None else allowed_slots(filter, state)
-        slots, scores, kind = self.nearest(array, plan, allowed)
-        return Hits(slots if state is None else state.ids_of(slots), scores, kind)
+        slots, scores = self._found(array, plan, allowed)
+        ids = slots if state is None else state.ids_of(slots)
+        return Hits(*padded(ids, scores, plan.k), self._kind(plan))
 
     def plan(
         self,
@@ -107,12 +108,7 @@ class View:
 
     def nearest(self, X: npt.NDArray[Any], plan: Plan, allowed: Mask | None = None) -> Nearest:
         """The nearest documents of checked vectors (m, d) by slot; ``allowed`` is a mask over slots."""
-        kind = scan_kind(plan, self.hasher) if self._refines is None else self._refines.kind
-        if self.state is None:
-            slots = np.full((len(X), plan.k), -1)
-            return Nearest(slots, np.full(slots.shape, -np.inf, np.float32), kind)
-        self.state.require_files()
-        return Nearest(*run(plan, self.state, self.hasher, self.refiner, X, allowed), kind)
+        return Nearest(*padded(*self._found(X, plan, allowed), plan.k), self._kind(plan))
 
     def checked(self, X: Any) -> npt.NDArray[Any]:
         """Vectors (n, d) if they fit the hasher."""
@@ -230,6 +226,15 @@ class View:
         return self if state is None else replace(self, refiner=refiner, state=state)
 
     # How it is done ------------------------------------------------------------------------------------
+
+    def _found(self, X: npt.NDArray[Any], plan: Plan, allowed: Mask | None) -> Found:
+        if self.state is None:
+            return np.empty((len(X), 0), np.int64), np.empty((len(X), 0), np.float32)
+        self.state.require_files()
+        return run(plan, self.state, self.hasher, self.refiner, X, allowed)
+
+    def _kind(self, plan: Plan) -> str:
+        return scan_kind(plan, self.hasher) if self._refines is None else self._refines.kind
 
     @property
     def _refines(self) -> type[Refiner] | None:
