@@ -15,7 +15,8 @@ __all__ = ["Growing"]
 class Growing:
     """The first ``n`` rows of a buffer. Rows are added behind them, where no earlier reader looks.
 
-    Only the newest of a family of these may be grown: the index does so under its lock.
+    Only the newest of a family of these may be grown: the index does so under its lock. A family of its own
+    begins with :meth:`detached`.
 
     >>> import numpy as np
     >>> Growing.of(np.array([1, 2])).with_rows(np.array([3])).rows
@@ -29,6 +30,10 @@ class Growing:
     def of(cls, rows: npt.NDArray[Any]) -> Growing:
         """Take over an array as it is; the first addition copies it."""
         return cls(rows, len(rows))
+
+    def detached(self) -> Growing:
+        """The same rows without the room behind them: the first addition copies them."""
+        return Growing.of(self.rows)
 
     @property
     def rows(self) -> npt.NDArray[Any]:

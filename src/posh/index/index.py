@@ -43,6 +43,7 @@ class Index:
     random_state : int, for the centroids of the lists.
 
     Searches may run in any number of threads, also while another adds or removes: each sees one moment.
+    ``copy.copy`` is cheap, the copy shares documents and hasher; what is added to one is not in the other.
 
     Examples
     --------
@@ -234,6 +235,16 @@ class Index:
         return index
 
     # How it is done ------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What ``copy``, ``deepcopy`` and ``pickle`` take along."""
+        own = {name: value for name, value in vars(self).items() if name not in ("_lock", "_table")}
+        return own | {"_view": self._view.detached()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock = threading.Lock()
+        self._table = IdTable()
 
     def _n_slots(self) -> int:
         return 0 if self._view.state is None else self._view.state.ids.n

@@ -19,7 +19,7 @@ from posh._threads import cores
 from posh.codes import Codes
 from posh.hashers._tiles import Projection, for_each_tile
 from posh.hashers._units import nearest_units, unit_rows
-from posh.index.segments import Segments, slice_of
+from posh.index.segments import Segments, fields_of, slice_of
 from posh.preprocess import Float32, Preprocess
 
 __all__ = ["Lists", "train_centroids"]
@@ -136,6 +136,9 @@ class Lists:
     @cached_property
     def _unfiltered(self) -> _native.Segments:
         return self._handed_over(None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return fields_of(self)
 
     def _handed_over(self, allowed: npt.NDArray[np.bool_] | None) -> _native.Segments:
         parts: list[Segment] = []

@@ -184,6 +184,5 @@ def allowed_slots(wanted: npt.ArrayLike, state: State) -> Mask:
             f"expected a mask longer than the largest id ({largest}), got length {len(array)}: "
             "give one entry per id, or an array of ids"
         )
-    return np.append(array, False)[
-        np.minimum(ids, len(array))
-    ]  # ids beyond the mask are of removed documents
+    covering = np.append(array, False)  # ids beyond the mask are of removed documents
+    return np.asarray(covering[np.minimum(ids, len(array))])

@@ -6,8 +6,9 @@ at 1,024 bits), removing copies a bitmap. Whoever still searches the old one is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +85,14 @@ class Segments:
     @cached_property
     def _unfiltered(self) -> _native.Segments:
         return handed_over(self.parts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return fields_of(self)
+
+
+def fields_of(structure: Any) -> dict[str, Any]:
+    """What a pickle holds: without what is cached, of which native objects cannot be pickled."""
+    return {field.name: getattr(structure, field.name) for field in fields(structure)}
 
 
 def slice_of(part: Segment) -> slice:

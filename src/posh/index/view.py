@@ -44,7 +44,8 @@ class View:
     """One moment of an :class:`~posh.index.index.Index`: what ``Index.view()`` gives.
 
     It can be searched for as long as one likes, whatever happens to the index. Changes make another view,
-    which shares what did not change; of views made from one another only the newest may be changed again.
+    which shares what did not change; of views made from one another only the newest may be changed again,
+    or one that is :meth:`detached`.
 
     ``state`` is None until the index has learned what it must from its first documents.
 
@@ -206,6 +207,16 @@ class View:
         if self.state is None or self.state.n_live == self.state.ids.n:
             return self
         return replace(self, state=self.state.compacted())
+
+    def detached(self) -> View:
+        """The same documents, to which one may add what this view and those made from it never see."""
+        state = self.state
+        if state is None:
+            return self
+        codes, ids, kept, live = (
+            part.detached() for part in (state.codes, state.ids, state.kept, state.live)
+        )
+        return replace(self, state=replace(state, codes=codes, ids=ids, kept=kept, live=live))
 
     def encode(self, X: Any) -> Any:
         """Codes of documents (n, d)."""
