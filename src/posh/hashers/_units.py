@@ -11,9 +11,14 @@ from posh.preprocess import Float32
 _ROWS = 1024
 
 
-def unit_rows(A: Float32) -> Float32:
-    """Rows divided by their length; zero rows stay zero."""
-    length = np.linalg.norm(A, axis=1, keepdims=True)
+def lengths(A: Float32) -> Float32:
+    """The length of each row, (n, 1)."""
+    return np.asarray(np.linalg.norm(A, axis=1, keepdims=True))
+
+
+def unit_rows(A: Float32, length: Float32 | None = None) -> Float32:
+    """Rows divided by their length, see :func:`lengths`; zero rows stay zero."""
+    length = lengths(A) if length is None else length
     return np.asarray(np.divide(A, length, out=np.zeros_like(A), where=length > 0))
 
 

@@ -31,6 +31,9 @@ class Hits(_Pair):
     cosine        cosine of the vectors
     ============  ==============================================================================
 
+    Where a squared distance does not fit into float32, the score is the nearest number that does: the order
+    is right nevertheless.
+
     >>> hits = Hits(np.array([[3]]), np.array([[7.0]]), "overlap")
     >>> ids, scores = hits
     >>> hits.kind

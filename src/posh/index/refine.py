@@ -6,6 +6,7 @@ Higher is better.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ from posh import kernels
 from posh.codes import Codes
 from posh.decode import SBIHT, LinearDecoder
 from posh.hashers._tiles import Projection, for_each_tile
-from posh.hashers._units import unit_rows
+from posh.hashers._units import lengths, unit_rows
 from posh.hashers.base import Hasher
 from posh.preprocess import Float32, Preprocess
 from posh.store import Arrays, expect
@@ -25,6 +26,8 @@ from posh.store import Arrays, expect
 __all__ = ["REFINERS", "Candidates", "Refiner"]
 
 _TRAINING = 20_000  # documents that the decoder learns from: bounds the time of the first addition
+_ORDINARY = 2.0**16  # scales from its inverse on have squares that suit float32
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Candidates:
@@ -35,7 +38,12 @@ class Candidates:
 
 
 class Refiner(ABC):
-    """What an index asks of a refiner."""
+    """What an index asks of a refiner.
+
+    Squares of very large or small vectors do not fit into float32. So distances are measured in a ``unit``, a
+    power of two near the scale of the data, which makes the division by it exact; :meth:`given_back` are the
+    scores in the unit of the data.
+    """
 
     kind: ClassVar[str]
     sparse_only: ClassVar[bool] = True
@@ -44,6 +52,7 @@ class Refiner(ABC):
 
     def __init__(self, hasher: Hasher[Any]) -> None:
         self.hasher = hasher
+        self.unit = _unit_for(hasher.preprocess_.scale)
 
     @abstractmethod
     def n_kept(self) -> int:
@@ -55,7 +64,18 @@ class Refiner(ABC):
 
     @abstractmethod
     def scores(self, X: npt.NDArray[Any], candidates: Candidates, n_threads: int) -> Float32:
-        """Scores (m, c) for queries X (m, d); -inf where the slot is -1."""
+        """Scores (m, c) for queries X (m, d), in squares of the unit; -inf where the slot is -1."""
+
+    def given_back(self, slots: npt.NDArray[np.int64], scores: Float32) -> Float32:
+        """Scores in the unit of the data, the nearest that float32 has; -inf where the slot is -1."""
+        if self.unit == 1.0:
+            return scores
+        finite = np.clip(scores.astype(np.float64) * self.unit**2, -_LARGEST, _LARGEST)
+        return np.where(slots < 0, -np.inf, finite).astype(np.float32)
+
+    def measured(self, A: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Vectors in the unit."""
+        return A if self.unit == 1.0 else A / self.unit
 
     def fit(self, codes: Any, X: npt.NDArray[Any]) -> None:  # noqa: B027  # nothing to learn is the default
         """Learn from the first documents."""
@@ -79,7 +99,7 @@ class DecoderRefiner(Refiner):
     learns = True
 
     def n_kept(self) -> int:
-        """One number: ‖D h‖²."""
+        """One number: ‖D h‖², in squares of the unit."""
         return 1
 
     def fit(self, codes: Codes, X: npt.NDArray[Any]) -> None:
@@ -88,13 +108,14 @@ class DecoderRefiner(Refiner):
 
     def keep(self, codes: Codes, X: npt.NDArray[Any] | None) -> Float32:
         """‖D h‖² of each document."""
-        decoded = codes.to_csr() @ self.decoder.weights_
+        decoded = codes.to_csr() @ self.measured(self.decoder.weights_)
         return np.asarray(np.einsum("ij,ij->i", decoded, decoded)[:, None], np.float32)
 
     def scores(self, X: npt.NDArray[Any], candidates: Candidates, n_threads: int) -> Float32:
         """Minus squared distances, by table look-up."""
         preprocess = Preprocess(self.decoder.mean_, self.hasher.preprocess_.scale)
-        weights = 2.0 * preprocess.scale * self.decoder.weights_
+        scale = preprocess.scale / self.unit
+        weights = np.asarray(2.0 * scale * self.measured(self.decoder.weights_), np.float32)
         out = np.empty(candidates.slots.shape, np.float32)
 
         def look_up(tables: Float32, rows: slice) -> None:
@@ -103,19 +124,28 @@ class DecoderRefiner(Refiner):
 
         for_each_tile(X, partial(Projection, preprocess, weights), look_up, n_threads)
         centred = preprocess.centre(X, np.empty(X.shape, np.float32))
-        out -= preprocess.scale**2 * np.einsum("ij,ij->i", centred, centred)[:, None]
+        out -= scale**2 * np.einsum("ij,ij->i", centred, centred)[:, None]
         return out
 
     def state(self) -> Arrays:
-        """Weights and mean of the decoder."""
-        return {"decoder_weights": self.decoder.weights_, "decoder_mean": self.decoder.mean_}
+        """Weights and mean of the decoder, and the unit of what is kept."""
+        return {
+            "decoder_weights": self.decoder.weights_,
+            "decoder_mean": self.decoder.mean_,
+            "decoder_unit": np.array(self.unit),
+        }
 
     def restore(self, arrays: Arrays) -> None:
-        """Take over weights and mean."""
+        """Take over weights, mean and unit."""
         self.decoder = LinearDecoder()
         d = self.hasher.n_features_in_
         self.decoder.weights_ = expect(arrays, "decoder_weights", np.float32, (self.hasher.n_bits, d))
         self.decoder.mean_ = expect(arrays, "decoder_mean", np.float64, (d,))
+        self.unit = 1.0  # as in files of before it was kept
+        if "decoder_unit" in arrays:
+            self.unit = float(expect(arrays, "decoder_unit", np.float64, ()))
+        if not 0.0 < self.unit < np.inf:
+            raise ValueError(f"expected a positive unit, found {self.unit}")
 
 
 class SBIHTRefiner(DecoderRefiner):
@@ -128,7 +158,8 @@ class SBIHTRefiner(DecoderRefiner):
         wanted, place = np.unique(candidates.slots, return_inverse=True)
         codes = Codes(candidates.active[np.maximum(wanted, 0)], self.hasher.n_bits)
         decoded = SBIHT(self.hasher, self.decoder).decode(codes)
-        return _distances(X, decoded[place.reshape(candidates.slots.shape)], candidates.slots)
+        decoded = self.measured(decoded)[place.reshape(candidates.slots.shape)]
+        return _distances(self.measured(X), decoded, candidates.slots)
 
 
 class VectorRefiner(Refiner):
@@ -144,28 +175,59 @@ class VectorRefiner(Refiner):
 
     def keep(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
         """The vectors as float32."""
-        return np.asarray(X, np.float32)
+        try:
+            with np.errstate(over="raise"):
+                return np.asarray(X, np.float32)
+        except FloatingPointError:
+            largest = np.abs(np.asarray(X)).max()
+            raise ValueError(
+                f"expected vectors within float32's range (±{_LARGEST:.2g}), got {largest:.3g}: rescale them"
+            ) from None
 
     def scores(self, X: npt.NDArray[Any], candidates: Candidates, n_threads: int) -> Float32:
         """Minus squared distances."""
-        kept = candidates.kept[np.maximum(candidates.slots, 0)]
-        return _distances(np.asarray(X, np.float32), kept, candidates.slots)
+        kept = self.measured(candidates.kept[np.maximum(candidates.slots, 0)])
+        return _distances(np.asarray(self.measured(X), np.float32), kept, candidates.slots)
 
 
 class CosineRefiner(VectorRefiner):
-    """Cosine of the vectors, which are kept with unit length."""
+    """Cosine of the vectors, which are kept with unit length; 0 for a zero vector."""
 
     kind = "cosine"
 
+    def __init__(self, hasher: Hasher[Any]) -> None:
+        super().__init__(hasher)
+        self.unit = 1.0  # a cosine has none
+
     def keep(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
         """The vectors as float32 of unit length."""
-        return unit_rows(np.asarray(X, np.float32))
+        return _directions(np.asarray(X))
 
     def scores(self, X: npt.NDArray[Any], candidates: Candidates, n_threads: int) -> Float32:
         """Products of unit vectors."""
         kept = candidates.kept[np.maximum(candidates.slots, 0)]
-        products = np.einsum("mcd,md->mc", kept, unit_rows(np.asarray(X, np.float32)))
+        products = np.einsum("mcd,md->mc", kept, _directions(X))
         return np.where(candidates.slots < 0, np.float32(-np.inf), products)
+
+
+def _unit_for(scale: float) -> float:
+    """The unit for data of this scale: 1 if it is ordinary, which spares the division."""
+    return 1.0 if 1.0 / _ORDINARY <= scale <= _ORDINARY else 2.0 ** round(math.log2(scale))
+
+
+def _directions(X: npt.NDArray[Any]) -> Float32:
+    """Rows of unit length, whatever their length was; zero rows stay zero."""
+    with np.errstate(over="ignore"):
+        rows = np.asarray(X, np.float32)
+        length = lengths(rows)
+    odd = ~((length >= 1e-15) & (length <= 1e15))[:, 0]  # their squares may not fit into float32
+    if odd.any():
+        some = np.asarray(X[odd], np.result_type(X.dtype, np.float32))
+        _, exponents = np.frexp(np.abs(some).max(axis=1, keepdims=True))
+        rows = rows.copy()
+        rows[odd] = np.ldexp(some, -exponents)
+        length[odd] = lengths(rows[odd])
+    return unit_rows(rows, length)
 
 
 def _distances(X: npt.NDArray[Any], candidates: Float32, slots: npt.NDArray[np.int64]) -> Float32:

@@ -106,7 +106,8 @@ def _search(
     if refiner:
         candidates = Candidates(slots, state.codes.rows, state.kept.rows)
         scores = refiner.scores(X, candidates, plan.n_threads)
-        return kernels.best_candidates(slots, scores, plan.k, n_threads=plan.n_threads)
+        slots, scores = kernels.best_candidates(slots, scores, plan.k, n_threads=plan.n_threads)
+        return slots, refiner.given_back(slots, scores)
     return slots, scores
 
 
