@@ -1,7 +1,7 @@
 // The pool: calls leave tickets, a sleeping worker that takes one helps with the tasks of that call.
 #include "threads.h"
 
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -80,17 +80,20 @@ class Pool {
   std::size_t n_workers_ = 0;
 };
 
-// Never destroyed: its detached workers may outlive main, and a forked child needs a new one.
+// Never destroyed: its detached workers may outlive main.
+std::atomic<Pool*> instance{nullptr};
+
+// A forked child has none of the workers, and the mutex may be held by one of them: it forgets the pool.
+[[maybe_unused]] const int forgotten_after_fork = pthread_atfork(nullptr, nullptr, [] { instance = nullptr; });
+
+// Made without a lock, which a fork could copy while it is held.
 Pool& pool() {
-  static std::mutex mutex;
-  static Pool* instance = nullptr;
-  static pid_t owner = 0;
-  std::lock_guard<std::mutex> lock(mutex);
-  if (owner != getpid()) {
-    instance = new Pool;
-    owner = getpid();
-  }
-  return *instance;
+  Pool* present = instance;
+  if (present) return *present;
+  Pool* fresh = new Pool;
+  if (instance.compare_exchange_strong(present, fresh)) return *fresh;
+  delete fresh;
+  return *present;
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posh._progress import progress
-from posh._threads import one_blas_thread
+from posh._threads import no_fork, one_blas_thread
 from posh.preprocess import Float32, Preprocess
 
 __all__ = ["TILE", "Projection", "for_each_tile"]
@@ -40,8 +40,9 @@ class Projection:
         centred = self._centred[:padded]
         self._preprocess.centre(X, centred[:n])
         centred[n:] = centred[n - 1 : n]
-        Z = self._preprocess.reduce(centred)
-        return np.matmul(Z, self._weights.T, out=self._scores[:padded])[:n]
+        with no_fork:
+            Z = self._preprocess.reduce(centred)
+            return np.matmul(Z, self._weights.T, out=self._scores[:padded])[:n]
 
 
 def for_each_tile(

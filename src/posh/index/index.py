@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from pathlib import Path
 from typing import Any, Self
 
@@ -87,9 +88,8 @@ class Index:
         )
         self.hasher = hasher
         self.options = options.for_hasher(hasher)
-        self._lock = threading.Lock()
         self._view = View(hasher, self.options)
-        self._table = IdTable()
+        self._begin()
 
     # Changing --------------------------------------------------------------------------------------
 
@@ -243,8 +243,13 @@ class Index:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
+        self._begin()
+
+    def _begin(self) -> None:
+        """With a free lock; the table of ids is made again when it is needed."""
         self._lock = threading.Lock()
         self._table = IdTable()
+        _indexes.add(self)
 
     def _n_slots(self) -> int:
         return 0 if self._view.state is None else self._view.state.ids.n
@@ -265,3 +270,15 @@ def _automatic_ids(start: int, n: int) -> npt.NDArray[np.int64]:
             "give ids yourself"
         )
     return np.arange(start, start + n, dtype=np.int64)
+
+
+_indexes: weakref.WeakSet[Index] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """Another thread may have held the lock and been about to change the table; a view is always complete."""
+    for index in list(_indexes):
+        index._begin()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -6,7 +6,7 @@ The paper's "Performance". Lists have the bit-sliced layout of :mod:`posh.index.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from posh._threads import cores
 from posh.codes import Codes
 from posh.hashers._tiles import Projection, for_each_tile
 from posh.hashers._units import nearest_units, unit_rows
-from posh.index.segments import Segments, fields_of, slice_of
+from posh.index.segments import Segments, cached, fields_of, slice_of
 from posh.preprocess import Float32, Preprocess
 
 __all__ = ["Lists", "train_centroids"]
@@ -128,12 +128,12 @@ class Lists:
         offsets, visits = self._visits(probes)
         return overlap_lists(segments, queries.active, offsets, visits, k, n_threads)
 
-    @cached_property
+    @cached
     def _first_part(self) -> npt.NDArray[np.int64]:
         """Number of the first segment of each list, and the number of all segments at the end."""
         return np.cumsum([0, *(len(part.parts) for part in self.lists)])
 
-    @cached_property
+    @cached
     def _unfiltered(self) -> _native.Segments:
         return self._handed_over(None)
 

@@ -6,9 +6,9 @@ at 1,024 bits), removing copies a bitmap. Whoever still searches the old one is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,26 @@ from posh.codes import Codes
 
 __all__ = ["Segments"]
 
+T = TypeVar("T")
+
 Slots = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+
+class cached(Generic[T]):  # noqa: N801  # used like a property
+    """A property that is computed once, like ``functools.cached_property``, but without a lock.
+
+    A fork may happen while another thread holds that lock, and the child would wait for it for ever.
+    """
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make, self._name = make, make.__name__
+
+    def __get__(self, instance: Any, owner: type[Any]) -> T:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        value = vars(instance)[self._name] = self._make(instance)
+        return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +100,7 @@ class Segments:
         """The segments with a filter, a mask over slots."""
         return [part._replace(filter=bitmap(allowed[slice_of(part)])) for part in self.parts]
 
-    @cached_property
+    @cached
     def _unfiltered(self) -> _native.Segments:
         return handed_over(self.parts)
 
