@@ -71,7 +71,7 @@ def test_decoder_refuses_bad_input(fitted):
     assert decoder.decode(codes).shape == X.shape  # what failed has changed nothing
     with pytest.raises(NotFittedError):
         posh.SBIHT(posh.POSH(64, 8), decoder).decode(codes)
-    with pytest.raises(ValueError, match=r"expected ridge in \(0, inf\], got 0"):
+    with pytest.raises(ValueError, match=r"expected ridge in \(0, inf\), got 0"):
         posh.LinearDecoder(0.0).fit(codes, X)
 
 
@@ -114,5 +114,5 @@ def test_sbiht_parameters(fitted):
     np.testing.assert_allclose(
         posh.SBIHT(hasher, linear, n_iter=0).decode(codes), linear.decode(codes), atol=1e-3
     )
-    with pytest.raises(ValueError, match=r"expected step in \(0, inf\], got -1"):
+    with pytest.raises(ValueError, match=r"expected step in \(0, inf\), got -1"):
         posh.SBIHT(hasher, linear, step=-1.0).decode(codes)

@@ -4,10 +4,14 @@ The paper (appendix, "Preprocessing") subtracts a stored mean, and reduces by PC
 more dimensions than the code has bits; it takes both from the whole base, a hasher here from the vectors
 that it is fitted on. The division by one global scale is ours: codes do not depend on the scale of the
 data, so learning must not either.
+
+So is :func:`training_rows`: one vector a million times as long as the others would decide the mean, the
+principal directions and the sums that hashers learn from.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +24,14 @@ from posh.store import Arrays, expect
 
 _ROWS = 4096
 _FAR = 1e15  # beyond it float32 scores would overflow
+_EXTREME = 1000.0  # times as far out as others, or as much deviation: more than clusters and units explain
+_SUSPECT = 8.0  # times as far from the mean, which extreme vectors pull: then the median is worth its time
+_SAMPLE = 4096  # rows that the median is taken of
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 
-__all__ = ["Preprocess"]
+__all__ = ["Preprocess", "moved_in", "training_rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,3 +132,85 @@ def root_mean_square(X: npt.NDArray[Any], mean: Float64) -> float:
     ):  # in chunks, and relative to the peak: neither memory nor range overflows
         total += float(np.square((X[start : start + _ROWS] - mean) / peak).sum())
     return peak * float(np.sqrt(total / X.size))
+
+
+def training_rows(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Vectors (n, d) to learn from: X itself, or what :func:`moved_in` makes of it; warns of bad scaling."""
+    rows = moved_in(X)
+    _warn_of_one_column(rows)
+    return rows
+
+
+def moved_in(X: npt.NDArray[Any], centre: Float64 | None = None, typical: float = 0.0) -> npt.NDArray[Any]:
+    """Vectors (n, d) with those that are extremely far out moved in, which warns; X itself if there are none.
+
+    They are moved towards the ``centre`` until they are as far out as the farthest of the others. ``typical``
+    is the usual distance from the centre; both are by default medians of X.
+
+    >>> import numpy as np
+    >>> moved_in(np.array([[1.0], [2.0], [3.0], [1e9]]), np.array([2.0]), 1.0)[3]
+    array([3.])
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if centre is None:
+            about_mean = _distances(X, X.mean(axis=0, dtype=np.float64))
+            if not about_mean.max() > _SUSPECT * _median(about_mean):
+                return X
+            centre = np.median(_sample(X), axis=0).astype(np.float64)
+        distance = _distances(X, centre)
+        far = distance > _EXTREME * (typical or _median(distance))
+        if not far.any():
+            return X
+        shrunk = distance[~far].max(initial=typical) / distance[far]
+        moved = X.astype(np.result_type(X.dtype, np.float32))
+        moved[far] = centre + (X[far] - centre) * shrunk[:, None]
+        energy = np.square(distance / distance.max())
+        share = energy[far].sum() / energy.sum()
+    warnings.warn(
+        f"{far.sum()} of {len(X)} training vectors are over {_EXTREME:.0f} times as far out as usual and "
+        f"hold {share:.1%} of the energy: they were moved in, or nothing would be learned from the others. "
+        "Leave them out if they are errors, else scale the vectors first, e.g. to unit length",
+        UserWarning,
+        stacklevel=5,
+    )
+    return moved
+
+
+def _warn_of_one_column(X: npt.NDArray[Any]) -> None:
+    rows = _sample(X)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centred = rows - rows.mean(axis=0, dtype=np.float64)
+        energy = np.square(centred / (np.abs(centred).max() or 1.0)).sum(axis=0)
+        energy[rows.min(axis=0) == rows.max(axis=0)] = 0.0  # constant: what is left of it is rounding
+        column, total = int(energy.argmax()), energy.sum()
+        rest = np.delete(energy, column).sum()
+    if not 0.0 < rest * _EXTREME**2 < energy[column]:
+        return
+    warnings.warn(
+        f"column {column} of the training vectors holds nearly all of the energy, all others together only "
+        f"{rest / total:.1g} of it: codes will tell of little else. Scale the columns first, e.g. by "
+        "sklearn.preprocessing.StandardScaler, unless this is meant",
+        UserWarning,
+        stacklevel=5,
+    )
+
+
+def _sample(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return X[:: -(-len(X) // _SAMPLE)]
+
+
+def _distances(X: npt.NDArray[Any], centre: Float64) -> Float64:
+    """Distance of each row from a centre: in chunks, and relative to the peak as above."""
+    out = np.empty(len(X))
+    for start in range(0, len(X), _ROWS):
+        centred = X[start : start + _ROWS] - centre
+        peak = np.abs(centred).max() or 1.0
+        centred /= peak
+        out[start : start + _ROWS] = peak * np.sqrt(np.einsum("ij,ij->i", centred, centred))
+    return out
+
+
+def _median(distance: Float64) -> float:
+    """Median of those that are not zero: most vectors of some data are equal."""
+    positive = distance[distance > 0.0]
+    return float(np.median(positive)) if len(positive) else 0.0

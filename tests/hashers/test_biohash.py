@@ -71,10 +71,10 @@ def test_the_rank_matters_when_delta_does(X):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"learning_rate": 0.0}, r"expected learning_rate in \(0, inf\], got 0"),
+        ({"learning_rate": 0.0}, r"expected learning_rate in \(0, inf\), got 0"),
         ({"schedule": "cosine"}, "expected schedule to be one of 'linear', 'constant', got 'cosine'"),
-        ({"p": 1.0}, r"expected p in \(1, inf\], got 1"),
-        ({"delta": -1.0}, r"expected delta in \[0, inf\], got -1"),
+        ({"p": 1.0}, r"expected p in \(1, inf\), got 1"),
+        ({"delta": -1.0}, r"expected delta in \[0, inf\), got -1"),
         ({"rank": 65}, r"expected rank between 2 and 64 \(n_bits\), got 65"),
     ],
     ids=str,

@@ -165,14 +165,14 @@ def test_osl_parameters_matter(X, change):
 @pytest.mark.parametrize(
     ("hasher", "message"),
     [
-        (posh.BOSL(64, 6, ridge=0.0), r"expected ridge in \(0, inf\], got 0"),
+        (posh.BOSL(64, 6, ridge=0.0), r"expected ridge in \(0, inf\), got 0"),
         (posh.BOSL(64, 6, n_steps=0), "expected n_steps at least 1"),
         (posh.OSL(64, 6, p=0.0), r"expected p in \(0, 1\], got 0"),
         (
             posh.OSL(64, 6, n_inputs=25),
             r"expected n_inputs between 1 and 24 \(the number of features\), got 25",
         ),
-        (posh.OSL(64, 6, gamma=-1.0), r"expected gamma in \[0, inf\], got -1"),
+        (posh.OSL(64, 6, gamma=-1.0), r"expected gamma in \[0, inf\), got -1"),
     ],
 )
 def test_bad_parameters_are_named(X, hasher, message):

@@ -25,7 +25,7 @@ from posh import _validate, kernels, store
 from posh._threads import cores
 from posh.codes import Codes, PackedCodes
 from posh.hashers._tiles import Projection, for_each_tile
-from posh.preprocess import Float32, Preprocess
+from posh.preprocess import Float32, Preprocess, training_rows
 
 __all__ = ["DenseHasher", "Hasher", "SparseHasher"]
 
@@ -136,7 +136,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, A
     def _prepared(self, X: npt.ArrayLike) -> tuple[Preprocess, Float32]:
         """Check parameters and vectors (n, d); return what happens to them first, and its result (n, d')."""
         self._check_params()
-        array = _validate.vectors(X, min_rows=2)
+        array = training_rows(_validate.vectors(X, min_rows=2))
         n_components = self._n_components() if array.shape[1] > self.n_bits else None
         preprocess = Preprocess.fit(array, n_components)
         return preprocess, preprocess(array)

@@ -15,7 +15,7 @@ from posh._progress import progress
 from posh.codes import Codes
 from posh.hashers._orthogonal import procrustes, random_orthogonal
 from posh.hashers.epochs import EpochHasher
-from posh.preprocess import Float32, Preprocess
+from posh.preprocess import Float32, Preprocess, moved_in, training_rows
 from posh.store import Arrays, expect
 
 __all__ = ["POSH"]
@@ -90,6 +90,7 @@ class POSH(EpochHasher):
                 f"expected at most n_bits={self.n_bits} columns for partial_fit, got {array.shape[1]}: "
                 "reduce them first (sklearn.decomposition.IncrementalPCA) or use fit"
             )
+        array = training_rows(array) if first else self._moved_in(array)
         if first:
             preprocess = Preprocess.fit(array)
             moments = _Moments.start(self.n_bits, array.shape[1], self._rng())
@@ -130,6 +131,12 @@ class POSH(EpochHasher):
         moment = self.moment_ - np.outer(self.counts_, shift / old.scale).astype(np.float32)
         moments = _Moments(self.weights_, moment, self.counts_.copy(), n, self._n_at_refresh)
         return Preprocess(old.mean + shift, old.scale), moments
+
+    def _moved_in(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """X with the vectors moved in that are extreme beside what was seen before."""
+        known = self.preprocess_
+        known.centre(X, np.empty(X.shape, np.float32))  # refuses what encoding refuses, too
+        return moved_in(X, known.mean, known.scale * np.sqrt(len(known.mean)))
 
     def _state(self) -> Arrays:
         seen = np.array([self.n_seen_, self._n_at_refresh])
