@@ -6,7 +6,7 @@ import hashlib
 import mmap as memory
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,7 +68,7 @@ class MappedFile(NamedTuple):
 
     path: Path
     size: int
-    mapping: weakref.ref[memory.mmap]
+    mapping: Callable[[], memory.mmap | None]  # a weak reference
 
     @classmethod
     def of(cls, array: npt.NDArray[Any], path: Path, size: int) -> MappedFile:
@@ -76,11 +76,18 @@ class MappedFile(NamedTuple):
         assert isinstance(array.base, memory.mmap)
         return cls(path, size, weakref.ref(array.base))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedFile, (self.path, self.size, _nothing)  # copies of mapped arrays are in memory
+
     def check(self) -> None:
         """Raise if the file has another size now. A mapping that nobody uses any more does not matter."""
         mapping = self.mapping()
         if mapping is not None:
             _check_size(self.path, self.size, mapping.size())
+
+
+def _nothing() -> None:
+    """Stand for the mapping of a copy."""
 
 
 def _mapped(file: BufferedReader) -> npt.NDArray[Any]:
