@@ -10,11 +10,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from posh.serve.metrics import Metrics
 from posh.serve.problems import ProblemError, internal
+from posh.serve.protocol import BoundedProtocol
 
 __all__ = ["Gate", "header", "send_problem"]
 
 _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
 _NOT_STORED = [*_HEADERS, (b"cache-control", b"no-store")]
+_CLOSE = [(b"connection", b"close")]
+_PIECE = 64 << 10  # bytes of an answer that are in memory twice; small answers are of one piece
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -43,28 +46,22 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, status = time.perf_counter(), 0
+        start = time.perf_counter()
         added = _HEADERS if scope["path"] in self._open else _NOT_STORED
-
-        async def observed(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message["headers"], *added]
-            await send(message)
-
+        answer = _Answer(scope.pop("posh.connection"), send, added)
         try:
             self._admit(scope)
-            await self._app(scope, receive, observed)
+            await self._app(scope, receive, answer)
         except ProblemError as problem:
-            await send_problem(problem, observed)
+            await send_problem(problem, answer)
         except Exception as error:
-            if status:
+            if answer.status:
                 raise
-            await send_problem(internal(error), observed)
+            await send_problem(internal(error), answer)
         finally:
+            answer.release()
             route = getattr(scope.get("route"), "path", "other")
-            self._metrics.observe(route, scope["method"], status, time.perf_counter() - start)
+            self._metrics.observe(route, scope["method"], answer.status, time.perf_counter() - start)
 
     def _admit(self, scope: Scope) -> None:
         if self._token is None:
@@ -98,6 +95,53 @@ class Gate:
             raise ProblemError(
                 403, "forbidden", "expected a request from this service's own page, got another"
             )
+
+
+class _Answer:
+    """Sends an answer: with headers that all have, large ones counted and piece by piece.
+
+    The transport would take all of a body at once, and keep it for as long as the client does not read it.
+    """
+
+    def __init__(self, connection: BoundedProtocol, send: Send, added: list[tuple[bytes, bytes]]) -> None:
+        self.status = 0  # of what was sent
+        self._connection, self._send, self._added = connection, send, added
+        self._start: Message | None = None  # waits for the body, whose size decides whether it is sent
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        body = message.get("body", b"")
+        if self._start is not None:
+            if len(body) > _PIECE:
+                try:
+                    self._connection.table.hold(self._connection, len(body))
+                except ProblemError as problem:
+                    await send_problem(problem, self)
+                    return
+            await self._begin(self._start)
+        if len(body) <= _PIECE:
+            await self._send(message)
+        else:
+            await self._send_in_pieces(body)
+
+    async def _begin(self, start: Message) -> None:
+        self._start, self.status = None, start["status"]
+        is_early = self._connection.is_early
+        start["headers"] = [*start["headers"], *self._added, *(_CLOSE if is_early else ())]
+        await self._send(start)
+        if is_early:
+            self._connection.close_after_answer()
+
+    async def _send_in_pieces(self, body: bytes) -> None:
+        for first in range(0, len(body), _PIECE):
+            piece, is_more = body[first : first + _PIECE], first + _PIECE < len(body)
+            await self._send({"type": "http.response.body", "body": piece, "more_body": is_more})
+
+    def release(self) -> None:
+        """The answer is sent, or will never be."""
+        self._connection.table.release(self._connection)
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:

@@ -23,12 +23,18 @@ class Limits:
     """Bytes of payloads, vectors and codes in an answer."""
     bytes_in_work: int = 256 << 20
     """Bytes of all requests that are being received or worked on."""
+    answers_in_work: int = 256 << 20
+    """Bytes of all answers that are being sent, those of at most 64 KB left out."""
     body_seconds: float = 60.0
     """Time in which the lines before a body, and then the body, must arrive."""
+    answer_seconds: float = 30.0
+    """Time in which a client must take the next part of an answer, of 64 KB and what the system buffers."""
     head_bytes: int = 64 << 10
-    """Bytes of the lines before a body."""
+    """Bytes of the lines before a body, of those around its chunks, and of requests that wait."""
+    headers: int = 100
+    """Lines before a body."""
     connections: int = 1_000
-    """Connections at once."""
+    """Connections at once; for a new one, that which was silent for longest is closed."""
     items: int = 10_000
     """Items in one upsert, delete or get."""
     page: int = 100_000

@@ -1,72 +1,238 @@
-"""HTTP connections whose heads are bounded, in bytes and in time: uvicorn bounds neither."""
+"""HTTP connections that are bounded in bytes and in time: uvicorn bounds neither."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import sys
+from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from posh.serve.connections import Connections, Stage
+from posh.serve.problems import ProblemError
+
 __all__ = ["BoundedProtocol"]
+
+_LINGER_BYTES = 1 << 20  # that are read after an answer which came before the end of its request
+_CHUNK_BYTES = 32  # of a chunk's own line that do not count
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Closes a connection whose next head, the lines before a body, is too long or takes too long.
+    """A connection that reads one request at a time and is dropped when its client takes too long.
 
-    This also ends connections over which nothing is ever asked.
+    The parser gets the bytes of one request only, up to the end of its head and of its body. So heads are
+    counted exactly, however they are spread over packets, and requests that come early wait as bytes.
     """
 
-    head_bytes = 64 << 10
-    head_seconds = 60.0
+    table: Connections
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._head: int | None = 0  # bytes of an unfinished head; None within a body
-        self._n_new = 0  # bytes that came last
-        self._timer: asyncio.TimerHandle | None = None
+        self.deadline = math.inf
+        self._stage = self._waits_for = Stage.IDLE
+        self._tail = b""  # of an unfinished head, in which its end may begin
+        self._overhead = 0  # bytes of the head, or of the body those that are no content
+        self._left: int | None = None  # bytes of the body that are to come, once known
+        self._early = b""  # bytes of the next requests
+        self._is_last = False  # the answer under way was announced to be the last
+        self._n_discarded = 0
+
+    # What the transport calls ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
         super().connection_made(transport)
-        self._wait()
+        transport.set_write_buffer_limits(high=0)  # pause_writing tells of any byte that is not taken
+        self._stage = Stage.HEAD
+        has_room = self.table.admit(self)
+        self._settle()
+        if not has_room:
+            most = self.table.limits.connections
+            detail = f"expected at most {most} connections in work, got more: try again later"
+            self._refuse(ProblemError(503, "busy", detail, {"retry-after": "1"}))
 
     def data_received(self, data: bytes) -> None:
         """Take some bytes."""
-        self._n_new = len(data)
-        super().data_received(data)
-        if self._head is None or self.transport.is_closing():
-            return
-        self._head += self._n_new
-        if self._head > self.head_bytes:
-            self.send_400_response(f"Expected at most {self.head_bytes} bytes before the body, got more.")
-        elif self._head and self._timer is None:
-            self._wait()
+        while data and not self.transport.is_closing():
+            if self._stage in (Stage.WORK, Stage.END):
+                self._put_aside(data)
+                return
+            if self._stage == Stage.IDLE:
+                self._stage = Stage.HEAD
+            n = self._n_body(data) if self._stage == Stage.BODY else self._n_head(data)
+            self._overhead += n
+            if self._stage == Stage.HEAD and self._is_too_long():
+                return
+            super().data_received(data[:n])
+            data = data[n:]
+            if self._stage == Stage.BODY:
+                self._overhead = max(self._overhead, 0)
+                if self._is_too_long():
+                    return
+        self._settle()
 
-    def on_headers_complete(self) -> None:
-        """The head is over."""
-        self._head = None
-        self._stop_waiting()
-        super().on_headers_complete()
+    def pause_writing(self) -> None:
+        """The client has not taken all bytes of an answer."""
+        super().pause_writing()
+        self._settle()
 
-    def on_message_complete(self) -> None:
-        """The body is over: a head may follow, for whose first byte uvicorn waits."""
-        self._head = -self._n_new  # these bytes were those of the body
-        super().on_message_complete()
+    def resume_writing(self) -> None:
+        """It has."""
+        super().resume_writing()
+        self._settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The end."""
-        self._stop_waiting()
+        self.table.forget(self)
         super().connection_lost(exc)
 
-    def _wait(self) -> None:
-        self._timer = self.loop.call_later(self.head_seconds, self._give_up)
+    # What the parser calls ---------------------------------------------------------------------------
 
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def on_message_begin(self) -> None:
+        """A request follows."""
+        if self._stage == Stage.WORK:
+            raise ValueError("expected the end of the bytes after a request in chunks, got another request")
+        super().on_message_begin()
+        self.scope["posh.connection"] = self  # type: ignore[typeddict-unknown-key]
 
-    def _give_up(self) -> None:
-        self._timer = None
-        if not self.transport.is_closing():
-            self.transport.close()
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A line of the head, or one after a body in chunks, which nobody asks for."""
+        if self._stage == Stage.BODY:
+            return
+        if len(self.headers) >= self.table.limits.headers:
+            raise ValueError("expected fewer lines")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is over."""
+        super().on_headers_complete()
+        self._stage = Stage.BODY
+        self._tail, self._overhead, self._left = b"", 0, None
+
+    def on_chunk_header(self) -> None:
+        """A chunk begins."""
+        self._overhead -= _CHUNK_BYTES
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._overhead -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        super().on_message_complete()
+        self._stage = Stage.WORK
+
+    # What the gate and uvicorn call ------------------------------------------------------------------
+
+    @property
+    def is_early(self) -> bool:
+        """Whether an answer would come before the end of its request."""
+        return self._stage == Stage.BODY
+
+    def close_after_answer(self) -> None:
+        """Close when the answer is read, which was announced: uvicorn must not do so at once."""
+        self._is_last = self.cycle.keep_alive = True
+
+    def on_response_complete(self) -> None:
+        """All of an answer was handed to the transport."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        if self._is_last:
+            self._linger()
+            return
+        self._stage, self._overhead = Stage.IDLE, 0
+        early, self._early = self._early, b""
+        self.data_received(early)
+
+    def send_400_response(self, msg: str) -> None:
+        """The parser does not understand the bytes."""
+        most = self.table.limits.headers
+        detail = f"expected HTTP/1.1 with at most {most} header lines, got another request"
+        self._refuse(ProblemError(400, "not-http", detail))
+
+    def drop(self) -> None:
+        """Close the connection at once, whatever is unsent."""
+        self.transport.abort()
+
+    # How it does so ----------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Note what the connection waits for: a deadline begins when that changes, not with every byte."""
+        is_paused = self.flow.write_paused and self._stage != Stage.END
+        waits_for = Stage.UNSENT if is_paused else self._stage
+        self.table.heard(self, waits_for)
+        if waits_for is not self._waits_for:
+            self._waits_for = waits_for
+            self.deadline = self.table.now + self.table.seconds[waits_for]
+
+    def _n_head(self, data: bytes) -> int:
+        """How many of these bytes belong to the head."""
+        n_before = len(self._tail)
+        joined = self._tail + data
+        end = joined.find(b"\r\n\r\n")
+        if end < 0:
+            self._tail = joined[-3:]
+            return len(data)
+        self._tail = b""
+        return end + 4 - n_before
+
+    def _n_body(self, data: bytes) -> int:
+        """How many of these bytes may belong to the body."""
+        if self._left is None:
+            lengths = (int(value) for name, value in self.headers if name == b"content-length")
+            self._left = next(lengths, sys.maxsize)  # a body in chunks tells its end by itself
+        n = min(self._left, len(data))
+        self._left -= n
+        return n
+
+    def _is_too_long(self) -> bool:
+        most = self.table.limits.head_bytes
+        if self._overhead <= most:
+            return False
+        part = "before the body" if self._stage == Stage.HEAD else "around the chunks of a body"
+        detail = f"expected at most {most} bytes {part}, got more: send fewer or shorter headers"
+        self._refuse(ProblemError(431, "too-large", detail))
+        return True
+
+    def _put_aside(self, data: bytes) -> None:
+        """Keep bytes that come before an answer to earlier ones; forget bytes after the last answer."""
+        if self._stage == Stage.END:
+            self._n_discarded += len(data)
+            if self._n_discarded > _LINGER_BYTES:
+                self.drop()
+            return
+        self._early += data
+        self.flow.pause_reading()
+        if len(self._early) > self.table.limits.head_bytes:
+            self.drop()
+
+    def _refuse(self, problem: ProblemError) -> None:
+        """Answer in place of the application, and close."""
+        if self._stage == Stage.WORK or (self._stage == Stage.BODY and self.cycle.response_started):
+            self.drop()
+            return
+        if self._stage == Stage.BODY:
+            self.cycle.disconnected = True  # for the application, which must not answer too
+            self.cycle.message_event.set()
+        body = problem.body()
+        headers = problem.headers | {"content-length": str(len(body)), "connection": "close"}
+        lines = [f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        self.transport.write("\r\n".join([*lines, "", ""]).encode() + body)
+        self._linger()
+
+    def _linger(self) -> None:
+        """Send the end, and read what the client is still sending.
+
+        If bytes were left unread when the connection is closed, the client's system could discard the answer.
+        """
+        if self.transport.is_closing():
+            return
+        self._stage, self._early = Stage.END, b""
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._settle()

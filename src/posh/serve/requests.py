@@ -61,7 +61,6 @@ class Reader:
                 408,
                 "too-slow",
                 f"expected the body within {self._limits.body_seconds:g} s, got a part of it",
-                {"connection": "close"},
             ) from None
 
     async def _rest(self, message: Message, request: Request) -> bytes:
@@ -87,7 +86,7 @@ class Reader:
                 "busy",
                 f"expected at most {self._limits.bytes_in_work} bytes of requests at once, got more: "
                 "try again later",
-                {"retry-after": "1", "connection": "close"},
+                {"retry-after": "1"},
             )
 
     def release(self, scope: Scope) -> None:
@@ -114,9 +113,7 @@ def _size(value: Any) -> float:
 
 
 def _too_large(bound: str, remedy: str) -> ProblemError:
-    return ProblemError(
-        413, "too-large", f"expected a body of at most {bound}, got more: {remedy}", {"connection": "close"}
-    )
+    return ProblemError(413, "too-large", f"expected a body of at most {bound}, got more: {remedy}")
 
 
 def _require_type(scope: Scope, expected: bytes) -> None:

@@ -7,20 +7,24 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import uvicorn
 
 from posh.serve.app import create_app
+from posh.serve.connections import Connections
 from posh.serve.gate import LOOPBACK
-from posh.serve.limits import Limits
 from posh.serve.protocol import BoundedProtocol
 from posh.serve.shelf import Shelf
 
 __all__ = ["Server", "bind", "is_loopback", "stopped_by_signals"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Bytes of each connection that the system buffers. By default Linux takes up to 4 MB of an answer that nobody
+# reads, and tells of a client that reads on only when a third of that is free.
+_SEND_BUFFER = 256 << 10
+_OTHER_FILES = 4096  # that a service opens beside its connections: databases, mainly
 
 
 class Server(uvicorn.Server):
@@ -40,30 +44,36 @@ class Server(uvicorn.Server):
         host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         app = create_app(shelf, token=token, hosts={*LOOPBACK, shown})
+        connections = Connections(shelf.limits)
         config = uvicorn.Config(
             app,
-            http=_protocol(shelf.limits),
+            http=type("Protocol", (BoundedProtocol,), {"table": connections}),
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
-            limit_concurrency=shelf.limits.connections,
             timeout_keep_alive=75,  # longer than clients keep a connection, so that none closes in their face
             timeout_graceful_shutdown=30,
         )
         super().__init__(config)
-        self._bound, self._listening = bound, listening
+        self._bound, self._listening, self._connections = bound, listening, connections
         self.address = f"http://{shown}:{port}"
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer requests until somebody stops it."""
+        _allow_files(self._connections.limits.connections + _OTHER_FILES)
         super().run(sockets or [self._bound])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
         await super().startup(sockets)
         self._listening(self.address)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look after the deadlines of connections; uvicorn calls this ten times a second."""
+        self._connections.sweep()
+        return await super().on_tick(counter)
 
     def stop(self, *_: Any) -> None:
         """Finish what runs, then return from :meth:`run`; may be called again, and as a signal's handler."""
@@ -75,9 +85,14 @@ class Server(uvicorn.Server):
         yield
 
 
-def _protocol(limits: Limits) -> type[BoundedProtocol]:
-    bounds = {"head_bytes": limits.head_bytes, "head_seconds": limits.body_seconds}
-    return type("Protocol", (BoundedProtocol,), bounds)
+def _allow_files(n_files: int) -> None:
+    """Let this process open so many files, if the system lets us; the usual 1,024 are too few."""
+    with suppress(ImportError, OSError, ValueError):
+        from resource import RLIMIT_NOFILE, getrlimit, setrlimit  # Windows has none, and no such limit
+
+        now, most = getrlimit(RLIMIT_NOFILE)
+        if now < n_files:
+            setrlimit(RLIMIT_NOFILE, (n_files if most < 0 else min(n_files, most), most))
 
 
 @contextmanager
@@ -101,6 +116,7 @@ def bind(host: str, port: int) -> socket.socket:
             family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             bound = undo.enter_context(socket.socket(family, kind, protocol))
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
             bound.bind(address)
         except OSError as error:
             raise OSError(

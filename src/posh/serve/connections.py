@@ -1,0 +1,122 @@
+"""All connections of a service: how many there are, how long each may take, what their answers hold."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Protocol
+
+from posh.serve.limits import Limits
+from posh.serve.problems import ProblemError
+
+__all__ = ["Connection", "Connections", "Stage"]
+
+LINGER_SECONDS = 2.0  # for the client to read an answer that came before the end of its request
+_LONGEST_TICK = 1.0
+
+
+class Stage:
+    """What a connection waits for."""
+
+    IDLE = "the first byte of another request"
+    HEAD = "the rest of the lines before a body"
+    BODY = "the rest of a body"
+    WORK = "the service"
+    UNSENT = "the client to take the bytes of an answer"
+    END = "the client to close"
+
+
+class Connection(Protocol):
+    """What is known of a connection here; it is dropped when the clock of its table passes ``deadline``."""
+
+    deadline: float
+
+    def drop(self) -> None:
+        """Close the connection at once, whatever is unsent."""
+
+
+class Connections:
+    """The connections of one service.
+
+    A client that sends or takes nothing costs nothing but memory, so each stage but ``WORK`` has a deadline.
+    ``IDLE`` has uvicorn's. One sweep looks after all deadlines: a timer for each request would cost more.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.seconds = {
+            Stage.IDLE: math.inf,
+            Stage.HEAD: limits.body_seconds,
+            Stage.BODY: limits.body_seconds
+            + LINGER_SECONDS,  # who reads the body gives up first, and says so
+            Stage.WORK: math.inf,
+            Stage.UNSENT: limits.answer_seconds,
+            Stage.END: LINGER_SECONDS,
+        }
+        self.now, self._swept = 0.0, time.monotonic()
+        self._all: set[Connection] = set()
+        self._silent: dict[Connection, None] = {}  # those that may be dropped, the longest silent first
+        self._answers: dict[Connection, tuple[int, float]] = {}  # bytes, and since when; the oldest first
+        self._in_work = 0
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a new connection; if there are too many, drop the one that was silent for longest.
+
+        False means that all others are in work: the new one is one too many.
+        """
+        has_room = len(self._all) < self.limits.connections
+        if not has_room and self._silent:
+            longest = next(iter(self._silent))
+            self.forget(longest)
+            longest.drop()
+            has_room = True
+        self._all.add(connection)
+        self._silent[connection] = None
+        return has_room
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._all.discard(connection)
+        self._silent.pop(connection, None)
+
+    def heard(self, connection: Connection, stage: str) -> None:
+        """A connection sent something, took something, or has its answer; a request in work keeps it."""
+        self._silent.pop(connection, None)
+        if stage != Stage.WORK and connection in self._all:
+            self._silent[connection] = None
+
+    def sweep(self) -> None:
+        """Drop the connections whose time is over. Call this several times a second."""
+        before, self._swept = self._swept, time.monotonic()
+        # When the service itself was held up, its clients are not to blame: the clock counts less.
+        self.now += min(self._swept - before, _LONGEST_TICK)
+        for connection in [one for one in self._all if one.deadline <= self.now]:
+            connection.drop()
+
+    def hold(self, connection: Connection, n_bytes: int) -> None:
+        """Count the bytes of an answer until :meth:`release`.
+
+        Answers that take longer than ``answer_seconds`` in all make room for others, the oldest first.
+        """
+        most = self.limits.answers_in_work
+        for slow in [one for one, (_, since) in self._answers.items() if self._is_old(since)]:
+            if self._in_work + n_bytes <= most:
+                break
+            self.release(slow)
+            slow.drop()
+        if self._answers and self._in_work + n_bytes > most:
+            raise ProblemError(
+                503,
+                "busy",
+                f"expected at most {most} bytes of answers at once, got more: try again later",
+                {"retry-after": "1"},
+            )
+        self._answers[connection] = n_bytes, self.now
+        self._in_work += n_bytes
+
+    def release(self, connection: Connection) -> None:
+        """Forget the answer of a connection, if there is one."""
+        self._in_work -= self._answers.pop(connection, (0, 0.0))[0]
+
+    def _is_old(self, since: float) -> bool:
+        return self.now - since > self.limits.answer_seconds

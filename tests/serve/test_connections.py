@@ -1,0 +1,374 @@
+"""Connections whose clients send too much, too slowly, or do not take their answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import socket
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+
+import httpx
+import pytest
+
+from posh.serve.limits import Limits
+from tests.collection.implementations import DATA, SPARSE
+from tests.collection.reference import ReferenceCollection
+from tests.serve.conftest import filled
+from tests.serve.service import MemoryEngine, running
+from tests.serve.test_limits import Slow, ended, head, raw, response
+from tests.serve.test_server import served
+
+TOKEN = "correct horse"
+HEALTH = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+CHUNKED = b"transfer-encoding: chunked"
+
+
+@pytest.fixture(scope="module")
+def locked():
+    """A service that needs a token, at its own limits."""
+    with running(MemoryEngine(things=filled()), token=TOKEN) as address:
+        yield address
+
+
+def answers(connection: socket.socket, n: int) -> list[tuple[bytes, bytes]]:
+    """The next n answers, each as its head and its body."""
+    found, content = [], b""
+    while len(found) < n:
+        top, end, rest = content.partition(b"\r\n\r\n")
+        length = int(top.lower().partition(b"content-length: ")[2].split()[0]) if end else 0
+        if end and len(rest) >= length:
+            found.append((top, rest[:length]))
+            content = rest[length:]
+            continue
+        part = connection.recv(1 << 20)
+        assert part, f"expected {n} answers, got {len(found)} and {content[:200]!r}"
+        content += part
+    assert content == b""
+    return found
+
+
+def is_refused(connection: socket.socket, part: bytes, most: int) -> bool:
+    """Whether the service stops taking this part, again and again, before it took so many bytes."""
+    try:
+        for _ in range(most // len(part)):
+            connection.sendall(part)
+    except ConnectionError:
+        return True
+    return False
+
+
+# Early answers close the connection ----------------------------------------------------------------------
+
+UNFINISHED = {
+    "one chunk after the 401": head(CHUNKED) + b"1\r\nx\r\n",
+    "a byte of a hundred after the 401": head(b"content-length: 100") + b"x",
+    "nothing after the 401": head(b"content-length: 100"),
+    "a byte of a hundred for health": HEALTH + b"content-length: 100\r\n\r\nx",
+    "a body that waits to be asked for": head(b"content-length: 100", b"expect: 100-continue"),
+}
+
+
+@pytest.mark.parametrize("request_", UNFINISHED.values(), ids=UNFINISHED)
+def test_an_answer_before_the_end_of_its_request_closes_the_connection(locked, request_):
+    with raw(locked) as connection:
+        connection.sendall(request_)
+        ((top, body),) = answers(connection, 1)
+        assert top.startswith((b"HTTP/1.1 401", b"HTTP/1.1 200"))
+        assert b"\r\nconnection: close" in top
+        assert body.endswith(b"}")
+        assert ended(connection) == b""
+
+
+def test_an_answer_is_not_lost_when_the_client_is_still_sending(locked):
+    with raw(locked) as connection:
+        connection.sendall(head(b"content-length: 900000"))
+        time.sleep(0.2)
+        for _ in range(9):
+            connection.sendall(b"x" * 100_000)
+            time.sleep(0.01)
+        ((top, _),) = answers(connection, 1)
+        assert top.startswith(b"HTTP/1.1 401")
+        assert connection.recv(1) == b""  # the end, and no reset
+
+
+def test_after_an_early_answer_a_client_cannot_send_for_ever(locked):
+    with raw(locked) as connection:
+        connection.sendall(head(b"content-length: 60000000"))
+        assert is_refused(connection, b"x" * 100_000, 60_000_000)
+
+
+def test_a_complete_request_keeps_the_connection(locked):
+    body = b'{"ids": [1]}'
+    with raw(locked) as connection:
+        for _ in range(3):
+            connection.sendall(head(b"content-length: %d" % len(body)) + body)
+            ((top, _),) = answers(connection, 1)
+            assert top.startswith(b"HTTP/1.1 401")
+            assert b"connection: close" not in top
+
+
+class SlowToCompact(ReferenceCollection):
+    """Compacts when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def compact(self):
+        self.go.wait(30)
+        return self
+
+
+def test_a_body_that_nobody_reads_is_not_waited_for():
+    slow = SlowToCompact()
+    with running(MemoryEngine(slow=slow), limits=Limits(body_seconds=0.2)) as address:
+        with raw(address) as connection:
+            start = b"POST /v1/collections/slow/compact HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+            connection.sendall(start + b"content-length: 9\r\n\r\nx")
+            assert ended(connection) == b""
+        slow.go.set()
+
+
+# Bytes that are no body are counted ----------------------------------------------------------------------
+
+ENDLESS = {
+    "trailers": (b"0\r\n", b"a: b\r\n" * 5000),
+    "one trailer": (b"0\r\na: ", b"b" * 30_000),
+    "a chunk extension": (b"1;a=", b"b" * 30_000),
+    "chunk extensions": (b"", b"1;a=" + b"b" * 30_000 + b"\r\nx\r\n"),
+}
+
+
+@pytest.mark.parametrize(("begin", "part"), ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize("token", [b"wrong", TOKEN.encode()], ids=["after the 401", "with the token"])
+def test_what_is_around_a_body_has_an_end(locked, begin, part, token):
+    with raw(locked) as connection:
+        connection.sendall(head(CHUNKED, b"authorization: Bearer " + token) + begin)
+        assert is_refused(connection, part, 20_000_000)
+    assert httpx.get(f"{locked}/health").status_code == 200
+
+
+def test_what_is_around_a_body_is_refused_with_words(locked):
+    with raw(locked) as connection:
+        connection.sendall(head(CHUNKED, b"authorization: Bearer " + TOKEN.encode()))
+        connection.sendall(b"1;a=" + b"b" * 70_000)
+        ((top, body),) = answers(connection, 1)
+        assert top.startswith(b"HTTP/1.1 431")
+        assert b"expected at most 65536 bytes around the chunks of a body, got more" in body
+
+
+def test_many_small_chunks_and_a_trailer_are_fine(locked):
+    body = b'{"ids": [1]}' + b" " * 20_000
+    chunks = b"".join(b"1;a\r\n%c\r\n" % byte for byte in body)
+    with raw(locked) as connection:
+        for _ in range(2):
+            connection.sendall(head(CHUNKED, b"authorization: Bearer " + TOKEN.encode()))
+            connection.sendall(chunks + b"0\r\nauthorization: none\r\n\r\n")
+            ((top, found),) = answers(connection, 1)
+            assert top.startswith(b"HTTP/1.1 200")
+            assert b'"id":1' in found
+
+
+def test_a_trailer_is_no_header(locked):
+    with raw(locked) as connection:
+        connection.sendall(
+            head(CHUNKED) + b'c\r\n{"ids": [1]}\r\n0\r\nauthorization: Bearer ' + TOKEN.encode() + b"\r\n\r\n"
+        )
+        assert answers(connection, 1)[0][0].startswith(b"HTTP/1.1 401")
+
+
+@pytest.mark.parametrize("size", [65_536, 65_537, 70_000, 200_000])
+@pytest.mark.parametrize("before", [b"", HEALTH + b"\r\n"], ids=["alone", "after another"])
+def test_heads_are_counted_to_the_byte(locked, size, before):
+    """In one packet, alone or after another request."""
+    start = HEALTH + b"a: "
+    request = start + b"b" * (size - len(start) - 4) + b"\r\n\r\n"
+    with raw(locked) as connection:
+        connection.sendall(before + request)
+        if size <= 65_536:
+            assert all(top.startswith(b"HTTP/1.1 200") for top, _ in answers(connection, 2 if before else 1))
+        elif before:
+            assert ended(connection).count(b"HTTP/1.1 200") <= 1
+        else:
+            assert answers(connection, 1)[0][0].startswith(b"HTTP/1.1 431")
+
+
+def test_header_lines_are_counted(locked):
+    with raw(locked) as connection:
+        connection.sendall(HEALTH + b"a: b\r\n" * 99 + b"\r\n")
+        assert answers(connection, 1)[0][0].startswith(b"HTTP/1.1 200")
+        connection.sendall(HEALTH + b"a: b\r\n" * 100 + b"\r\n")
+        ((top, body),) = answers(connection, 1)
+        assert top.startswith(b"HTTP/1.1 400")
+        assert b"expected HTTP/1.1 with at most 100 header lines" in body
+
+
+def test_a_head_may_be_cut_anywhere(locked):
+    body = b'{"ids": [1]}'
+    token = b"authorization: Bearer " + TOKEN.encode()
+    request = head(token, b"content-length: %d" % len(body)) + body
+    end = request.index(b"\r\n\r\n")
+    with raw(locked) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for cut in (1, end - 1, end, end + 1, end + 2, end + 3, end + 4, end + 5, len(request) - 1):
+            connection.sendall(request[:cut])
+            time.sleep(0.02)
+            connection.sendall(request[cut:] + HEALTH + b"\r\n")
+            (first, _), (second, status) = answers(connection, 2)
+            assert first.startswith(b"HTTP/1.1 200")
+            assert second.startswith(b"HTTP/1.1 200")
+            assert b'"ok"' in status
+
+
+def test_requests_that_do_not_wait_for_answers_are_answered_in_order(locked):
+    body = b'{"ids": [1]}'
+    post = head(b"authorization: Bearer " + TOKEN.encode(), b"content-length: %d" % len(body)) + body
+    with raw(locked) as connection:
+        connection.sendall((HEALTH + b"\r\n" + post) * 100)
+        found = answers(connection, 200)
+    assert all(top.startswith(b"HTTP/1.1 200") for top, _ in found)
+    assert all(b'"ok"' in body for _, body in found[::2])
+    assert all(b'"items"' in body for _, body in found[1::2])
+
+
+def test_requests_that_wait_for_answers_to_others_are_bounded():
+    slow = Slow()
+    with running(MemoryEngine(slow=slow)) as address:
+        with raw(address) as connection:
+            start = b"POST /v1/collections/slow/count HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+            connection.sendall(start + b"content-type: application/json\r\ncontent-length: 2\r\n\r\n{}")
+            assert slow.entered.acquire(timeout=30)
+            assert is_refused(connection, (HEALTH + b"\r\n") * 100, 50_000_000)
+        slow.go.set()
+
+
+# Too many connections ------------------------------------------------------------------------------------
+
+
+def test_a_new_connection_replaces_that_which_was_silent_for_longest():
+    limits = Limits(connections=4)
+    with running(MemoryEngine(), limits=limits) as address, ExitStack() as stack:
+        kept = stack.enter_context(raw(address))
+        silent = []
+        for begin in (b"", b"GET /", HEALTH + b"content-length: 9\r\n\r\n"):
+            silent.append(stack.enter_context(raw(address)))
+            silent[-1].sendall(begin)
+            time.sleep(0.05)
+        kept.sendall(HEALTH + b"\r\n")
+        assert len(answers(kept, 1)) == 1
+        assert httpx.get(f"{address}/health").status_code == 200
+        assert ended(silent[0]) == b""
+        kept.sendall(HEALTH + b"\r\n")
+        assert len(answers(kept, 1)) == 1
+
+
+def test_requests_in_work_are_not_closed_for_others():
+    slow = Slow()
+    with running(MemoryEngine(slow=slow), limits=Limits(connections=3)) as address, ExitStack() as stack:
+        start = b"POST /v1/collections/slow/count HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+        busy = [stack.enter_context(raw(address)) for _ in range(3)]
+        for connection in busy:
+            connection.sendall(start + b"content-type: application/json\r\ncontent-length: 2\r\n\r\n{}")
+            assert slow.entered.acquire(timeout=30)
+        refused = httpx.get(f"{address}/health")
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"] == "1"
+        assert "expected at most 3 connections in work" in refused.json()["detail"]
+        slow.go.set()
+        assert [response(connection)[0] for connection in busy] == [200] * 3
+        assert httpx.get(f"{address}/health").status_code == 200
+
+
+def test_a_service_with_a_low_limit_of_open_files_raises_it(tmp_path):
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, most[1]))
+        try:
+            _, address = stack.enter_context(served(tmp_path))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, most)
+        for _ in range(200):
+            stack.enter_context(raw(address))
+        assert httpx.get(f"{address}/health").status_code == 200
+
+
+# Answers that are not taken ------------------------------------------------------------------------------
+
+MANY = {"ids": list(range(12))}  # of 1 MB each: more than the system buffers
+N_BYTES = 12_000_000
+
+
+@contextmanager
+def heavy(**limits):
+    things = ReferenceCollection(SPARSE).upsert(list(range(12)), DATA[:12], [{"text": "x" * 1_000_000}] * 12)
+    with running(MemoryEngine(things=things), limits=dataclasses.replace(Limits(), **limits)) as address:
+        yield address
+
+
+def ask_much(address: str) -> socket.socket:
+    """Ask for a large answer, over a connection that buffers little."""
+    host, port = address.removeprefix("http://").split(":")
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    connection.settimeout(20)
+    connection.connect((host, int(port)))
+    body = b'{"ids": [0,1,2,3,4,5,6,7,8,9,10,11]}'
+    connection.sendall(head(b"content-length: %d" % len(body)) + body)
+    assert connection.recv(12) == b"HTTP/1.1 200"
+    return connection
+
+
+def test_an_answer_that_is_not_taken_costs_the_connection():
+    with heavy(answer_seconds=0.3) as address, ask_much(address) as connection:
+        time.sleep(2)
+        assert len(ended(connection)) < N_BYTES
+
+
+def test_who_takes_an_answer_slowly_gets_all_of_it():
+    with heavy(answer_seconds=1.0) as address, ask_much(address) as connection:
+        n_bytes, start = 0, time.monotonic()
+        while n_bytes < N_BYTES:
+            part = connection.recv(1 << 18)
+            assert part, f"the connection was closed after {n_bytes} bytes"
+            n_bytes += len(part)
+            if time.monotonic() < start + 3:
+                time.sleep(0.01)
+        assert time.monotonic() > start + 3
+
+
+def test_all_answers_together_are_bounded():
+    """Small ones are still answered, and those that take too long make room."""
+    with heavy(answers_in_work=20_000_000, answer_seconds=2.0) as address, ask_much(address):
+        url = f"{address}/v1/collections/things/get"
+        refused = httpx.post(url, json=MANY)
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"] == "1"
+        assert "expected at most 20000000 bytes of answers at once" in refused.json()["detail"]
+        assert httpx.get(f"{address}/health").status_code == 200
+        for _ in range(100):
+            answer = httpx.post(url, json=MANY)
+            if answer.status_code == 200:
+                break
+            time.sleep(0.1)
+        assert len(answer.content) > N_BYTES
+
+
+def test_a_slow_client_makes_room_when_others_need_it():
+    with heavy(answers_in_work=20_000_000, answer_seconds=0.5) as address, ask_much(address) as slow:
+        n_bytes, start = 0, time.monotonic()
+        while time.monotonic() < start + 1.5:
+            part = slow.recv(1 << 16)
+            assert part
+            n_bytes += len(part)
+            time.sleep(0.01)
+        assert len(httpx.post(f"{address}/v1/collections/things/get", json=MANY).content) > N_BYTES
+        assert n_bytes + len(ended(slow)) < N_BYTES
+
+
+def test_an_answer_larger_than_all_may_be_is_sent_when_it_is_alone():
+    with heavy(answers_in_work=1_000_000) as address:
+        for _ in range(2):
+            answer = httpx.post(f"{address}/v1/collections/things/get", json=MANY)
+            assert (answer.status_code, len(answer.content) > N_BYTES) == (200, True)
