@@ -11,6 +11,7 @@ from posh.serve.problems import ProblemError
 
 __all__ = ["Connection", "Connections", "Stage"]
 
+KEEP_ALIVE_SECONDS = 75.0  # longer than clients keep a connection, so that none closes in their face
 LINGER_SECONDS = 2.0  # for the client to read an answer that came before the end of its request
 _LONGEST_TICK = 1.0
 
@@ -39,13 +40,13 @@ class Connections:
     """The connections of one service.
 
     A client that sends or takes nothing costs nothing but memory, so each stage but ``WORK`` has a deadline.
-    ``IDLE`` has uvicorn's. One sweep looks after all deadlines: a timer for each request would cost more.
+    One sweep looks after all of them: a timer for each request would cost more.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.seconds = {
-            Stage.IDLE: math.inf,
+            Stage.IDLE: KEEP_ALIVE_SECONDS,
             Stage.HEAD: limits.body_seconds,
             Stage.BODY: limits.body_seconds
             + LINGER_SECONDS,  # who reads the body gives up first, and says so

@@ -59,7 +59,8 @@ class Gate:
                 raise
             await send_problem(internal(error), answer)
         finally:
-            answer.release()
+            if answer.is_counted:
+                answer.release()
             route = getattr(scope.get("route"), "path", "other")
             self._metrics.observe(route, scope["method"], answer.status, time.perf_counter() - start)
 
@@ -104,7 +105,7 @@ class _Answer:
     """
 
     def __init__(self, connection: BoundedProtocol, send: Send, added: list[tuple[bytes, bytes]]) -> None:
-        self.status = 0  # of what was sent
+        self.status, self.is_counted = 0, False  # of what was sent
         self._connection, self._send, self._added = connection, send, added
         self._start: Message | None = None  # waits for the body, whose size decides whether it is sent
 
@@ -117,22 +118,20 @@ class _Answer:
             if len(body) > _PIECE:
                 try:
                     self._connection.table.hold(self._connection, len(body))
+                    self.is_counted = True
                 except ProblemError as problem:
                     await send_problem(problem, self)
                     return
-            await self._begin(self._start)
+            start, self._start = self._start, None
+            self.status, is_early = start["status"], self._connection.is_early
+            start["headers"] = [*start["headers"], *self._added, *(_CLOSE if is_early else ())]
+            await self._send(start)
+            if is_early:
+                self._connection.close_after_answer()
         if len(body) <= _PIECE:
             await self._send(message)
         else:
             await self._send_in_pieces(body)
-
-    async def _begin(self, start: Message) -> None:
-        self._start, self.status = None, start["status"]
-        is_early = self._connection.is_early
-        start["headers"] = [*start["headers"], *self._added, *(_CLOSE if is_early else ())]
-        await self._send(start)
-        if is_early:
-            self._connection.close_after_answer()
 
     async def _send_in_pieces(self, body: bytes) -> None:
         for first in range(0, len(body), _PIECE):

@@ -8,6 +8,7 @@ import sys
 from http import HTTPStatus
 from typing import Any
 
+from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from posh.serve.connections import Connections, Stage
@@ -56,21 +57,20 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Take some bytes."""
         while data and not self.transport.is_closing():
-            if self._stage in (Stage.WORK, Stage.END):
+            if self._stage is Stage.WORK or self._stage is Stage.END:
                 self._put_aside(data)
                 return
-            if self._stage == Stage.IDLE:
-                self._stage = Stage.HEAD
-            n = self._n_body(data) if self._stage == Stage.BODY else self._n_head(data)
+            if self._stage is Stage.BODY:
+                n = self._n_body(data)
+            else:
+                self._stage, n = Stage.HEAD, self._n_head(data)
             self._overhead += n
-            if self._stage == Stage.HEAD and self._is_too_long():
+            if self._overhead <= self.table.limits.head_bytes or self._stage is Stage.BODY:
+                self._parse(data[:n])
+                data = data[n:]
+            if self._overhead > self.table.limits.head_bytes:
+                self._refuse_length()
                 return
-            super().data_received(data[:n])
-            data = data[n:]
-            if self._stage == Stage.BODY:
-                self._overhead = max(self._overhead, 0)
-                if self._is_too_long():
-                    return
         self._settle()
 
     def pause_writing(self) -> None:
@@ -90,24 +90,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     # What the parser calls ---------------------------------------------------------------------------
 
-    def on_message_begin(self) -> None:
-        """A request follows."""
-        if self._stage == Stage.WORK:
-            raise ValueError("expected the end of the bytes after a request in chunks, got another request")
-        super().on_message_begin()
-        self.scope["posh.connection"] = self  # type: ignore[typeddict-unknown-key]
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A line of the head, or one after a body in chunks, which nobody asks for."""
-        if self._stage == Stage.BODY:
-            return
-        if len(self.headers) >= self.table.limits.headers:
-            raise ValueError("expected fewer lines")
-        super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         """The head is over."""
+        if self._stage is Stage.WORK or len(self.headers) > self.table.limits.headers:
+            raise ValueError("another request after one in chunks, in the same packet, or too many lines")
+        self.scope["posh.connection"] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
+        self.headers = []  # for the lines after a body in chunks: they are no headers
         self._stage = Stage.BODY
         self._tail, self._overhead, self._left = b"", 0, None
 
@@ -130,7 +119,7 @@ class BoundedProtocol(HttpToolsProtocol):
     @property
     def is_early(self) -> bool:
         """Whether an answer would come before the end of its request."""
-        return self._stage == Stage.BODY
+        return self._stage is Stage.BODY
 
     def close_after_answer(self) -> None:
         """Close when the answer is read, which was announced: uvicorn must not do so at once."""
@@ -138,21 +127,19 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """All of an answer was handed to the transport."""
-        super().on_response_complete()
+        self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
+        self.flow.resume_reading()
         if self._is_last:
             self._linger()
             return
         self._stage, self._overhead = Stage.IDLE, 0
         early, self._early = self._early, b""
-        self.data_received(early)
-
-    def send_400_response(self, msg: str) -> None:
-        """The parser does not understand the bytes."""
-        most = self.table.limits.headers
-        detail = f"expected HTTP/1.1 with at most {most} header lines, got another request"
-        self._refuse(ProblemError(400, "not-http", detail))
+        if early:
+            self.data_received(early)
+        else:
+            self._settle()
 
     def drop(self) -> None:
         """Close the connection at once, whatever is unsent."""
@@ -162,7 +149,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _settle(self) -> None:
         """Note what the connection waits for: a deadline begins when that changes, not with every byte."""
-        is_paused = self.flow.write_paused and self._stage != Stage.END
+        is_paused = self.flow.write_paused and self._stage is not Stage.END
         waits_for = Stage.UNSENT if is_paused else self._stage
         self.table.heard(self, waits_for)
         if waits_for is not self._waits_for:
@@ -183,24 +170,35 @@ class BoundedProtocol(HttpToolsProtocol):
     def _n_body(self, data: bytes) -> int:
         """How many of these bytes may belong to the body."""
         if self._left is None:
-            lengths = (int(value) for name, value in self.headers if name == b"content-length")
-            self._left = next(lengths, sys.maxsize)  # a body in chunks tells its end by itself
+            self._left = sys.maxsize  # a body in chunks tells its end by itself
+            for name, value in self.scope["headers"]:
+                if name == b"content-length":
+                    self._left = int(value)
         n = min(self._left, len(data))
         self._left -= n
         return n
 
-    def _is_too_long(self) -> bool:
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except HttpParserError:
+            most = self.table.limits.headers
+            detail = f"expected HTTP/1.1 with at most {most} header lines, got another request"
+            self._refuse(ProblemError(400, "not-http", detail))
+        except HttpParserUpgrade:
+            pass  # to what the service does not speak: it answers in HTTP
+        if self._overhead < 0:  # what short chunks do not use is not saved up
+            self._overhead = 0
+
+    def _refuse_length(self) -> None:
         most = self.table.limits.head_bytes
-        if self._overhead <= most:
-            return False
-        part = "before the body" if self._stage == Stage.HEAD else "around the chunks of a body"
+        part = "before the body" if self._stage is Stage.HEAD else "around the chunks of a body"
         detail = f"expected at most {most} bytes {part}, got more: send fewer or shorter headers"
         self._refuse(ProblemError(431, "too-large", detail))
-        return True
 
     def _put_aside(self, data: bytes) -> None:
         """Keep bytes that come before an answer to earlier ones; forget bytes after the last answer."""
-        if self._stage == Stage.END:
+        if self._stage is Stage.END:
             self._n_discarded += len(data)
             if self._n_discarded > _LINGER_BYTES:
                 self.drop()
@@ -212,10 +210,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, problem: ProblemError) -> None:
         """Answer in place of the application, and close."""
-        if self._stage == Stage.WORK or (self._stage == Stage.BODY and self.cycle.response_started):
+        if self._stage is Stage.WORK or (self._stage is Stage.BODY and self.cycle.response_started):
             self.drop()
             return
-        if self._stage == Stage.BODY:
+        if self._stage is Stage.BODY:
             self.cycle.disconnected = True  # for the application, which must not answer too
             self.cycle.message_event.set()
         body = problem.body()

@@ -53,7 +53,6 @@ class Server(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_keep_alive=75,  # longer than clients keep a connection, so that none closes in their face
             timeout_graceful_shutdown=30,
         )
         super().__init__(config)
