@@ -159,6 +159,17 @@ def test_what_is_around_a_body_is_refused_with_words(locked):
         assert b"expected at most 65536 bytes around the chunks of a body, got more" in body
 
 
+def test_many_bytes_that_are_no_chunk_get_one_answer(locked, caplog):
+    with raw(locked) as connection:
+        connection.sendall(head(CHUNKED, b"authorization: Bearer " + TOKEN.encode()))
+        connection.sendall(b"1\r\n" + b"xyz" * 60_000)
+        ((top, body),) = answers(connection, 1)
+        assert top.startswith(b"HTTP/1.1 400")
+        assert b"expected HTTP/1.1" in body
+        assert ended(connection) == b""
+    assert caplog.records == []
+
+
 def test_many_small_chunks_and_a_trailer_are_fine(locked):
     body = b'{"ids": [1]}' + b" " * 20_000
     chunks = b"".join(b"1;a\r\n%c\r\n" % byte for byte in body)

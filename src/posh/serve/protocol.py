@@ -230,7 +230,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """
         if self.transport.is_closing():
             return
-        self._stage, self._early = Stage.END, b""
+        self._stage, self._early, self._overhead = Stage.END, b"", 0
         self.flow.resume_reading()
         self.transport.write_eof()
         self._settle()
