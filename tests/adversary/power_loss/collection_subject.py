@@ -1,0 +1,160 @@
+"""Collections: every kind of write, in a folder whose parents are new too."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import posh
+from posh.collection import building, moment, snapshots, storage
+from tests.adversary.power_loss import model_subject
+from tests.adversary.power_loss.subjects import Subject, acknowledge
+from tests.collection.reference import ReferenceCollection
+from tests.conftest import clusters
+
+FOLDER = Path("a", "b", "c")
+DATA = clusters(300, 8).astype("float32")
+QUERIES = DATA[::60]
+FIRST = posh.FruitFly(48, 6, random_state=0).fit(DATA)
+OTHER = posh.FruitFly(32, 4, random_state=1).fit(DATA)
+METADATA = {"made": "first"}
+
+Step = tuple[str, Any]
+SCRIPT = [
+    "upsert",
+    "metadata",
+    "upsert",
+    "delete",
+    "reopen",
+    "upsert",
+    "reindex",
+    "delete",
+    "compact",
+    "upsert",
+]
+SCRIPT += ["fit", "upsert", "reopen", "compact", "delete", "reindex", "upsert"]
+
+
+def steps() -> Iterator[Step]:
+    """Steps without end, after that which makes the collection: first one of each kind, then at random."""
+    rng = np.random.default_rng(0)
+    chances = {"upsert": 0.5, "delete": 0.2, "metadata": 0.05, "reindex": 0.1, "compact": 0.1, "reopen": 0.05}
+    kinds = iter(SCRIPT)
+    while True:
+        kind = next(kinds, None) or str(rng.choice(list(chances), p=list(chances.values())))
+        n = int(rng.choice([1, 8, 40]))
+        ids = [i if i % 3 else f"id {i}" for i in rng.permutation(90)[:n].tolist()]
+        rows = rng.integers(len(DATA), size=n).tolist()
+        yield kind, (ids, rows)
+
+
+def done(collection: posh.BaseCollection, number: int, step: Step) -> posh.BaseCollection:
+    """Do a step, to any collection; gives the collection to go on with."""
+    match step:
+        case "upsert", (ids, rows):
+            payloads = [{"row": row, "step": number, "odd": row % 2 == 1} for row in rows]
+            collection.upsert(ids, DATA[rows], payloads)
+        case "delete", (ids, _):
+            collection.delete(ids)
+        case "metadata", _:
+            collection.set_metadata({"step": number})
+        case "reindex", _:
+            collection.reindex([FIRST, OTHER][number % 2])
+        case "fit", _:
+            collection.fit(posh.LSH(16, random_state=number))
+        case "compact", _:
+            collection.compact()
+        case "reopen", _ if isinstance(collection, posh.Collection):
+            collection.close()
+            return posh.Collection(collection.path)
+    return collection
+
+
+def small_limits() -> None:
+    """So that snapshots, blocks, compaction and checkpoints come up in small collections."""
+    snapshots.WORTH, building.BLOCK, moment._SPARE = 60, 30, 30
+    storage._ALWAYS = (*storage._ALWAYS, "PRAGMA wal_autocheckpoint = 25")
+
+
+def content(collection: posh.BaseCollection) -> list[Any]:
+    """Everything that was written, in the order of writing."""
+    items = [(item.id, item.vector.tobytes(), item.payload) for item in collection.items()]
+    hasher = None if collection.hasher is None else model_subject.content(collection.hasher)
+    return [items, collection.metadata, hasher]
+
+
+def answers(search: Callable[..., Any]) -> list[Any]:
+    found = [search(QUERIES, 10, odd) for odd in (False, True)]
+    return [(ids.tolist(), scores.tolist()) for ids, scores in found]
+
+
+def fresh_answers(plain: ReferenceCollection) -> list[Any]:
+    """What a new index of the same items answers."""
+    items = list(plain.items())
+    index = posh.Index(plain.hasher)
+    if items:
+        index.add(np.array([item.vector for item in items]))
+    names = np.array([*(item.id for item in items), None], object)  # the last one for -1
+    odd_ones = [i for i, item in enumerate(items) if item.payload.get("odd")]
+
+    def search(queries: np.ndarray, k: int, odd: bool) -> tuple[np.ndarray, np.ndarray]:
+        ids, scores = index.search(queries, k, filter=np.array(odd_ones, np.int64) if odd else None)
+        return names[ids], scores
+
+    return answers(search)
+
+
+class Tested(Subject):
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        plain: posh.BaseCollection = ReferenceCollection(FIRST, metadata=METADATA)
+        self._plain = [copy.deepcopy(plain)]
+        for number, step in zip(range(1, n), steps(), strict=False):
+            plain = done(plain, number, step)
+            self._plain.append(copy.deepcopy(plain))
+        self._content = [content(plain) for plain in self._plain]
+        self._answers = [fresh_answers(plain) for plain in self._plain]
+
+    def write(self, root: Path) -> None:
+        small_limits()
+        collection: posh.BaseCollection = posh.Collection(root / FOLDER, FIRST, metadata=METADATA)
+        acknowledge(0)
+        for number, step in zip(range(1, self.steps), steps(), strict=False):
+            collection = done(collection, number, step)
+            acknowledge(number)
+        collection.close()
+
+    def judge(self, root: Path, acknowledged: int) -> None:
+        path = root / FOLDER
+        if acknowledged:
+            assert path.exists(), "the folder of an acknowledged collection is gone"
+            opened = posh.Collection(path)
+        else:  # whoever was interrupted does the same once more
+            opened = posh.Collection(path, FIRST, metadata=METADATA)
+        allowed = [number for number in (acknowledged - 1, acknowledged) if 0 <= number < self.steps]
+        with opened as collection:
+            found = content(collection)
+            version = next((number for number in allowed if self._content[number] == found), None)
+            assert version is not None, _difference(self._content[allowed[0]], found)
+            searched = answers(
+                lambda queries, k, odd: collection.search(queries, k, filter={"odd": True} if odd else None)
+            )
+            assert searched == self._answers[version], "a fresh index answers otherwise"
+            collection.upsert(["one more"], DATA[:1])
+        with posh.Collection(path) as collection:
+            assert "one more" in collection, "the next write is gone"
+            assert len(collection) == len(found[0]) + 1, "the next write is not alone"
+
+
+def _difference(expected: list[Any], found: list[Any]) -> str:
+    items, others = ({item[0]: item for item in content[0]} for content in (expected, found))
+    lost = sum(item != others.get(name) for name, item in items.items())
+    more = len(others.keys() - items.keys())
+    parts = [name for name, i in [("metadata", 1), ("hasher", 2)] if expected[i] != found[i]]
+    return (
+        f"of what was acknowledged, {lost} items differ and {more} are new; other parts that differ: {parts}"
+    )

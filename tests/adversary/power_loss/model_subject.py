@@ -1,0 +1,51 @@
+"""Model files: one is saved over the other."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import posh
+from posh import store
+from tests.adversary.power_loss.subjects import Subject, acknowledge
+from tests.conftest import clusters
+
+DATA = clusters(200, 8).astype("float32")
+NEXT = 1_000  # the model that is saved after a crash
+
+
+def hasher(number: int) -> posh.Hasher:
+    """A small or a larger model, another one for each number."""
+    n_bits = [32, 4096, 512][number % 3]
+    return posh.FruitFly(n_bits, 4, random_state=number).fit(DATA)
+
+
+def content(found: posh.Hasher) -> list[Any]:
+    """All of a hasher: its file has no order."""
+    name, params, arrays, columns = store.parse_model(found.to_bytes(), "model")
+    return [name, params, columns, sorted((key, value.tobytes()) for key, value in arrays.items())]
+
+
+@cache
+def content_of(number: int) -> list[Any]:
+    return content(hasher(number))
+
+
+class Tested(Subject):
+    def write(self, root: Path) -> None:
+        for number in range(self.steps):
+            hasher(number).save(root / "model.safetensors")
+            acknowledge(number)
+
+    def judge(self, root: Path, acknowledged: int) -> None:
+        path = root / "model.safetensors"
+        try:
+            found = content(posh.Hasher.load(path))
+        except FileNotFoundError:
+            assert acknowledged == 0, "the acknowledged model is gone"
+        else:
+            known = [content_of(number) for number in (acknowledged - 1, acknowledged) if number >= 0]
+            assert found in known, "neither the acknowledged model nor the next one"
+        hasher(NEXT).save(path)
+        assert content(posh.Hasher.load(path)) == content_of(NEXT), "the next save is not what is loaded"

@@ -1,0 +1,84 @@
+"""Running a program under the recorder, and reading what it recorded."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parent.parent.parent
+_HEAD = struct.Struct("<cQqIII")
+
+
+class Operation(NamedTuple):
+    """One record; ``recorder.c`` says what the kinds are."""
+
+    kind: str
+    inode: int
+    offset: int
+    first: str
+    second: str
+    data: bytes
+
+
+def why_not() -> str | None:
+    """Why nothing can be recorded here, or None."""
+    if not sys.platform.startswith("linux"):
+        return "expected Linux, whose loader and system calls the recorder needs"
+    if compiler() is None:
+        return "expected a C compiler (cc or gcc) for the recorder, found none"
+    return None
+
+
+def compiler() -> str | None:
+    return shutil.which("cc") or shutil.which("gcc")
+
+
+def compiled(folder: Path) -> Path:
+    """The recorder as a library."""
+    library = folder / "recorder.so"
+    command = [compiler(), "-O1", "-shared", "-fPIC", "-o", library, HERE / "recorder.c", "-ldl", "-lpthread"]
+    subprocess.run(command, check=True)
+    return library
+
+
+def recorded(library: Path, root: Path, module: str, *arguments: str) -> list[Operation]:
+    """Run ``python -m module root arguments…`` and return what it did to files below ``root``."""
+    root.mkdir(parents=True)
+    log = root.with_name(f"{root.name}.log")
+    environment = os.environ | {
+        "LD_PRELOAD": str(library),
+        "POWER_LOSS_ROOT": str(root),
+        "POWER_LOSS_LOG": str(log),
+        "TQDM_DISABLE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-m", module, str(root), *arguments]
+    subprocess.run(command, check=True, cwd=PROJECT, env=environment)
+    return list(read(log))
+
+
+def read(log: Path) -> Iterator[Operation]:
+    """The records of a log."""
+    content, at = log.read_bytes(), 0
+    while at < len(content):
+        kind, inode, offset, *lengths = _HEAD.unpack_from(content, at)
+        at += _HEAD.size
+        parts = []
+        for length in lengths:
+            parts.append(content[at : at + length])
+            at += length
+        first, second, data = parts
+        yield Operation(kind.decode(), inode, offset, os.fsdecode(first), os.fsdecode(second), data)
+
+
+def acknowledge(text: object) -> None:
+    """Called by the recorded program: what it has done so far was acknowledged."""
+    ctypes.CDLL(None).power_loss_mark(str(text).encode())

@@ -1,0 +1,44 @@
+"""No power failure loses what was acknowledged, or leaves half of what was not.
+
+``POSH_ADVERSARY=1`` checks every moment of longer runs, in all cores: thousands of states.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.adversary.power_loss.crashes import crashes
+from tests.adversary.power_loss.disk import played
+from tests.adversary.power_loss.examination import examined, examined_in_processes
+from tests.adversary.power_loss.recording import compiled, recorded, why_not
+from tests.adversary.power_loss.subjects import subject
+
+LONG = os.environ.get("POSH_ADVERSARY") == "1"
+PACKAGE = "tests.adversary.power_loss"
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "moments", "long_steps", "subsets"),
+    [
+        ("model_subject", 4, 30, 30, 12),
+        ("index_subject", 4, 30, 20, 6),
+        ("collection_subject", 18, 60, 40, 3),
+    ],
+)
+def test_every_state_after_a_power_failure_is_good(name, steps, moments, long_steps, subsets, tmp_path):
+    name, steps = f"{PACKAGE}.{name}", long_steps if LONG else steps
+    root = tmp_path / "root"
+    operations = recorded(compiled(tmp_path), root, f"{PACKAGE}.subjects", name, str(steps))
+    played(operations, root)
+    if LONG:
+        log = root.with_name("root.log")
+        findings = examined_in_processes(name, steps, log, os.cpu_count() or 1, subsets=subsets)
+    else:
+        findings = examined(subject(name, steps), crashes(operations, moments=moments))
+    print(f"{len(operations)} operations, {findings.states} states")
+    assert findings.states > 50
+    assert not findings.bad, str(findings)
