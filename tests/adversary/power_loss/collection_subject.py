@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 import posh
 from posh.collection import building, moment, snapshots, storage
 from tests.adversary.power_loss import model_subject
-from tests.adversary.power_loss.subjects import Subject, acknowledge
+from tests.adversary.power_loss.recording import acknowledge
+from tests.adversary.power_loss.subjects import Subject
 from tests.collection.reference import ReferenceCollection
 from tests.conftest import clusters
 
@@ -92,7 +93,7 @@ def answers(search: Callable[..., Any]) -> list[Any]:
     return [(ids.tolist(), scores.tolist()) for ids, scores in found]
 
 
-def fresh_answers(plain: ReferenceCollection) -> list[Any]:
+def fresh_answers(plain: posh.BaseCollection) -> list[Any]:
     """What a new index of the same items answers."""
     items = list(plain.items())
     index = posh.Index(plain.hasher)
@@ -108,16 +109,16 @@ def fresh_answers(plain: ReferenceCollection) -> list[Any]:
     return answers(search)
 
 
-class Tested(Subject):
-    def __init__(self, n: int) -> None:
-        super().__init__(n)
+class Collections(Subject):
+    @cached_property
+    def _expected(self) -> list[tuple[list[Any], list[Any]]]:
+        """The content and the answers after each step."""
         plain: posh.BaseCollection = ReferenceCollection(FIRST, metadata=METADATA)
-        self._plain = [copy.deepcopy(plain)]
-        for number, step in zip(range(1, n), steps(), strict=False):
+        expected = [(content(plain), fresh_answers(plain))]
+        for number, step in zip(range(1, self.steps), steps(), strict=False):
             plain = done(plain, number, step)
-            self._plain.append(copy.deepcopy(plain))
-        self._content = [content(plain) for plain in self._plain]
-        self._answers = [fresh_answers(plain) for plain in self._plain]
+            expected.append((content(plain), fresh_answers(plain)))
+        return expected
 
     def write(self, root: Path) -> None:
         small_limits()
@@ -135,15 +136,15 @@ class Tested(Subject):
             opened = posh.Collection(path)
         else:  # whoever was interrupted does the same once more
             opened = posh.Collection(path, FIRST, metadata=METADATA)
-        allowed = [number for number in (acknowledged - 1, acknowledged) if 0 <= number < self.steps]
+        allowed = self._expected[max(0, acknowledged - 1) : acknowledged + 1]
         with opened as collection:
             found = content(collection)
-            version = next((number for number in allowed if self._content[number] == found), None)
-            assert version is not None, _difference(self._content[allowed[0]], found)
+            fitting = [fresh for written, fresh in allowed if written == found]
+            assert fitting, _difference(allowed[0][0], found)
             searched = answers(
                 lambda queries, k, odd: collection.search(queries, k, filter={"odd": True} if odd else None)
             )
-            assert searched == self._answers[version], "a fresh index answers otherwise"
+            assert searched == fitting[0], "a fresh index answers otherwise"
             collection.upsert(["one more"], DATA[:1])
         with posh.Collection(path) as collection:
             assert "one more" in collection, "the next write is gone"

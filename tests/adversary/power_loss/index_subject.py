@@ -11,7 +11,8 @@ import numpy as np
 
 import posh
 from tests.adversary.power_loss import model_subject
-from tests.adversary.power_loss.subjects import Subject, acknowledge
+from tests.adversary.power_loss.recording import acknowledge
+from tests.adversary.power_loss.subjects import Subject
 from tests.conftest import clusters
 
 FOLDER = Path("new", "folders", "index")
@@ -28,6 +29,7 @@ KINDS: list[tuple[posh.Hasher, dict[str, Any]]] = [
 ]
 
 
+@cache
 def index(number: int) -> posh.Index:
     """Another index for each number."""
     rng = np.random.default_rng(number)
@@ -54,7 +56,7 @@ def content_of(number: int) -> list[Any]:
     return content(index(number))
 
 
-class Tested(Subject):
+class IndexFolders(Subject):
     def write(self, root: Path) -> None:
         for number in range(self.steps):
             index(number).save(root / FOLDER)

@@ -8,13 +8,15 @@ from typing import Any
 
 import posh
 from posh import store
-from tests.adversary.power_loss.subjects import Subject, acknowledge
+from tests.adversary.power_loss.recording import acknowledge
+from tests.adversary.power_loss.subjects import Subject
 from tests.conftest import clusters
 
 DATA = clusters(200, 8).astype("float32")
 NEXT = 1_000  # the model that is saved after a crash
 
 
+@cache
 def hasher(number: int) -> posh.Hasher:
     """A small or a larger model, another one for each number."""
     n_bits = [32, 4096, 512][number % 3]
@@ -32,7 +34,7 @@ def content_of(number: int) -> list[Any]:
     return content(hasher(number))
 
 
-class Tested(Subject):
+class ModelFiles(Subject):
     def write(self, root: Path) -> None:
         for number in range(self.steps):
             hasher(number).save(root / "model.safetensors")

@@ -49,10 +49,10 @@ def compiled(folder: Path) -> Path:
     return library
 
 
-def recorded(library: Path, root: Path, module: str, *arguments: str) -> list[Operation]:
-    """Run ``python -m module root arguments…`` and return what it did to files below ``root``."""
-    root.mkdir(parents=True)
-    log = root.with_name(f"{root.name}.log")
+def recorded(library: Path, root: Path, subject: str, steps: int) -> Path:
+    """Run the program of a subject, in the new folder ``root``, and return the log of what it did there."""
+    root.mkdir()
+    log = root.with_suffix(".log")
     environment = os.environ | {
         "LD_PRELOAD": str(library),
         "POWER_LOSS_ROOT": str(root),
@@ -60,9 +60,9 @@ def recorded(library: Path, root: Path, module: str, *arguments: str) -> list[Op
         "TQDM_DISABLE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    command = [sys.executable, "-m", module, str(root), *arguments]
+    command = [sys.executable, "-m", "tests.adversary.power_loss.subjects", str(root), subject, str(steps)]
     subprocess.run(command, check=True, cwd=PROJECT, env=environment)
-    return list(read(log))
+    return log
 
 
 def read(log: Path) -> Iterator[Operation]:

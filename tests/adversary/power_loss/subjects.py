@@ -1,7 +1,6 @@
 """What is put to the test: a program that writes files step by step, and what must be found after a crash.
 
-``python -m tests.adversary.power_loss.subjects FOLDER NAME STEPS`` runs the program of a subject, under the
-recorder.
+``python -m tests.adversary.power_loss.subjects FOLDER MODULE:CLASS STEPS`` runs the program of a subject.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ import importlib
 import sys
 from abc import ABC, abstractmethod
 from pathlib import Path
-
-from tests.adversary.power_loss.recording import acknowledge
 
 
 class Subject(ABC):
@@ -30,11 +27,18 @@ class Subject(ABC):
 
 
 def subject(name: str, steps: int) -> Subject:
-    """The subject called ``name``: class ``Tested`` of the module ``name``."""
-    return importlib.import_module(name).Tested(steps)
+    """The subject called ``module:class``, a module of this package."""
+    module, class_name = name.split(":")
+    found = getattr(importlib.import_module(f"tests.adversary.power_loss.{module}"), class_name)(steps)
+    assert isinstance(found, Subject)
+    return found
+
+
+def main(root: str, name: str, steps: str) -> None:
+    from tests.adversary.power_loss import subjects  # and not this module, which is called __main__
+
+    subjects.subject(name, int(steps)).write(Path(root))
 
 
 if __name__ == "__main__":
-    subject(sys.argv[2], int(sys.argv[3])).write(Path(sys.argv[1]))
-
-__all__ = ["Subject", "acknowledge", "subject"]
+    main(*sys.argv[1:])

@@ -12,30 +12,27 @@ import pytest
 from tests.adversary.power_loss.crashes import crashes
 from tests.adversary.power_loss.disk import played
 from tests.adversary.power_loss.examination import examined, examined_in_processes
-from tests.adversary.power_loss.recording import compiled, recorded, why_not
+from tests.adversary.power_loss.recording import compiled, read, recorded, why_not
 from tests.adversary.power_loss.subjects import subject
 
 LONG = os.environ.get("POSH_ADVERSARY") == "1"
-PACKAGE = "tests.adversary.power_loss"
-
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
 
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 @pytest.mark.parametrize(
     ("name", "steps", "moments", "long_steps", "subsets"),
     [
-        ("model_subject", 4, 30, 30, 12),
-        ("index_subject", 4, 30, 20, 6),
-        ("collection_subject", 18, 60, 40, 3),
+        ("model_subject:ModelFiles", 4, 30, 30, 12),
+        ("index_subject:IndexFolders", 4, 20, 20, 6),
+        ("collection_subject:Collections", 18, 20, 40, 3),
     ],
 )
 def test_every_state_after_a_power_failure_is_good(name, steps, moments, long_steps, subsets, tmp_path):
-    name, steps = f"{PACKAGE}.{name}", long_steps if LONG else steps
-    root = tmp_path / "root"
-    operations = recorded(compiled(tmp_path), root, f"{PACKAGE}.subjects", name, str(steps))
-    played(operations, root)
+    steps = long_steps if LONG else steps
+    log = recorded(compiled(tmp_path), tmp_path / "root", name, steps)
+    operations = list(read(log))
+    played(operations, tmp_path / "root")
     if LONG:
-        log = root.with_name("root.log")
         findings = examined_in_processes(name, steps, log, os.cpu_count() or 1, subsets=subsets)
     else:
         findings = examined(subject(name, steps), crashes(operations, moments=moments))
