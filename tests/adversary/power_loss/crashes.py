@@ -29,8 +29,8 @@ def crashes(
 ) -> Iterator[Crash]:
     """All distinct states, at every moment or at so many that are chosen at random.
 
-    Moments at which something is acknowledged count in any case. ``subsets`` is the number of random states
-    for each moment.
+    Moments count in any case if something was just acknowledged, or if a folder is about to be synced: most
+    is uncertain then. ``subsets`` is the number of random states for each moment.
     """
     disk, rng, seen = Disk(), random.Random(seed), set()
     acknowledged = 0
@@ -48,11 +48,14 @@ def crashes(
 
 
 def _chosen(operations: list[Operation], moments: int | None, rng: random.Random) -> set[int]:
-    changing = [number for number, operation in enumerate(operations) if operation.kind not in "k!"]
-    marks = [number for number, operation in enumerate(operations) if operation.kind == "!"]
+    numbered = list(enumerate(operations))
+    changing = [number for number, operation in numbered if operation.kind not in "k!"]
+    folders = {operation.inode for operation in operations if operation.kind == "m"}
+    delicate = [number for number, operation in numbered if operation.kind == "!"]
+    delicate += [number - 1 for number, (kind, inode, *_) in numbered if kind == "s" and inode in folders]
     if moments is not None and moments < len(changing):
         changing = rng.sample(changing, moments)
-    return {*changing, *marks}
+    return {*changing, *delicate}
 
 
 def _states(disk: Disk, rng: random.Random, subsets: int) -> Iterator[tuple[str, State]]:

@@ -159,14 +159,14 @@ class Disk:
             )
 
     def _tree(self, names: dict[Place, int], content: Callable[[File], bytes]) -> State:
-        entries: dict[int, list[tuple[str, int]]] = {}
+        entries: dict[int, list[tuple[int, str]]] = {}  # sorted by number: names may differ from run to run
         for place, number in names.items():
-            entries.setdefault(place.folder, []).append((place.name, number))
+            entries.setdefault(place.folder, []).append((number, place.name))
         state: State = {}
         todo = [("", ROOT)]
         while todo:
             prefix, folder = todo.pop()
-            for name, number in sorted(entries.get(folder, [])):
+            for number, name in sorted(entries.get(folder, [])):
                 path = prefix + name
                 if number in self.files:
                     state[path] = content(self.files[number])

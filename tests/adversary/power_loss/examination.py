@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import shutil
 import tempfile
 from collections import Counter
@@ -54,7 +55,7 @@ def examined(tested: Subject, found: Iterable[Crash]) -> Findings:
                     f"after operation {crash.after}, {crash.acknowledged} steps acknowledged, {crash.what}"
                 )
                 why = f"{type(error).__name__} {error}".replace(str(root), "").splitlines()[0]
-                findings.bad.append(f"{where}: {why}")
+                findings.bad.append(re.sub("[0-9a-f]{32}", "…", f"{where}: {why}"))
             shutil.rmtree(root)
     return findings
 
