@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ OTHER = posh.FruitFly(32, 4, random_state=1).fit(DATA)
 METADATA = {"made": "first"}
 
 Step = tuple[str, Any]
-SCRIPT = [
+FIRST_STEPS = [
     "upsert",
     "metadata",
     "upsert",
@@ -37,14 +38,14 @@ SCRIPT = [
     "compact",
     "upsert",
 ]
-SCRIPT += ["fit", "upsert", "reopen", "compact", "delete", "reindex", "upsert"]
+FIRST_STEPS += ["fit", "upsert", "reopen", "compact", "delete", "reindex", "upsert"]
 
 
-def steps() -> Iterator[Step]:
+def script() -> Iterator[Step]:
     """Steps without end, after that which makes the collection: first one of each kind, then at random."""
     rng = np.random.default_rng(0)
     chances = {"upsert": 0.5, "delete": 0.2, "metadata": 0.05, "reindex": 0.1, "compact": 0.1, "reopen": 0.05}
-    kinds = iter(SCRIPT)
+    kinds = iter(FIRST_STEPS)
     while True:
         kind = next(kinds, None) or str(rng.choice(list(chances), p=list(chances.values())))
         n = int(rng.choice([1, 8, 40]))
@@ -78,7 +79,8 @@ def done(collection: posh.BaseCollection, number: int, step: Step) -> posh.BaseC
 def small_limits() -> None:
     """So that snapshots, blocks, compaction and checkpoints come up in small collections."""
     snapshots.WORTH, building.BLOCK, moment._SPARE = 60, 30, 30
-    storage._ALWAYS = (*storage._ALWAYS, "PRAGMA wal_autocheckpoint = 25")
+    checkpoints = "PRAGMA wal_autocheckpoint = 25"
+    storage._ALWAYS = (*(each for each in storage._ALWAYS if each != checkpoints), checkpoints)
 
 
 def content(collection: posh.BaseCollection) -> list[Any]:
@@ -110,22 +112,33 @@ def fresh_answers(plain: posh.BaseCollection) -> list[Any]:
 
 
 class Collections(Subject):
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self._script = [("create", None), *islice(script(), n - 1)]
+
     @cached_property
     def _expected(self) -> list[tuple[list[Any], list[Any]]]:
         """The content and the answers after each step."""
         plain: posh.BaseCollection = ReferenceCollection(FIRST, metadata=METADATA)
         expected = [(content(plain), fresh_answers(plain))]
-        for number, step in zip(range(1, self.steps), steps(), strict=False):
-            plain = done(plain, number, step)
+        for number in range(1, self.steps):
+            plain = done(plain, number, self._script[number])
             expected.append((content(plain), fresh_answers(plain)))
         return expected
 
-    def write(self, root: Path) -> None:
+    def step(self, root: Path, number: int) -> None:
         small_limits()
-        collection: posh.BaseCollection = posh.Collection(root / FOLDER, FIRST, metadata=METADATA)
-        acknowledge(0)
-        for number, step in zip(range(1, self.steps), steps(), strict=False):
-            collection = done(collection, number, step)
+        if number == 0:
+            posh.Collection(root / FOLDER, FIRST, metadata=METADATA).close()
+            return
+        with posh.Collection(root / FOLDER) as collection:
+            done(collection, number, self._script[number])
+
+    def go_on(self, root: Path, first: int) -> None:
+        small_limits()
+        collection: posh.BaseCollection = posh.Collection(root / FOLDER)
+        for number in range(first, self.steps):
+            collection = done(collection, number, self._script[number])
             acknowledge(number)
         collection.close()
 

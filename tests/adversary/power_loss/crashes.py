@@ -11,7 +11,7 @@ from tests.adversary.power_loss.disk import SHARED_MEMORY, Change, Disk, File, N
 from tests.adversary.power_loss.recording import Operation
 
 _SECTOR = 512
-_SINGLE = 6  # changes that are lost alone, at most, at one moment
+_SINGLE = 4  # the latest changes at one moment, each of which is lost or kept alone
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,9 @@ def _torn(change: Change, rng: random.Random) -> list[Change]:
 
 
 def _some(values: list, rng: random.Random) -> list:
-    return values if len(values) <= _SINGLE else rng.sample(values, _SINGLE)
+    """All values, or if they are many the last ones and some others."""
+    older, latest = values[:-_SINGLE], values[-_SINGLE:]
+    return rng.sample(older, min(2, len(older))) + latest
 
 
 def _words(change: Names) -> str:

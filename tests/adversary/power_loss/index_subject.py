@@ -11,7 +11,6 @@ import numpy as np
 
 import posh
 from tests.adversary.power_loss import model_subject
-from tests.adversary.power_loss.recording import acknowledge
 from tests.adversary.power_loss.subjects import Subject
 from tests.conftest import clusters
 
@@ -57,10 +56,8 @@ def content_of(number: int) -> list[Any]:
 
 
 class IndexFolders(Subject):
-    def write(self, root: Path) -> None:
-        for number in range(self.steps):
-            index(number).save(root / FOLDER)
-            acknowledge(number)
+    def step(self, root: Path, number: int) -> None:
+        index(number).save(root / FOLDER)
 
     def judge(self, root: Path, acknowledged: int) -> None:
         path = root / FOLDER

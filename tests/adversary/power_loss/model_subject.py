@@ -8,7 +8,6 @@ from typing import Any
 
 import posh
 from posh import store
-from tests.adversary.power_loss.recording import acknowledge
 from tests.adversary.power_loss.subjects import Subject
 from tests.conftest import clusters
 
@@ -35,10 +34,8 @@ def content_of(number: int) -> list[Any]:
 
 
 class ModelFiles(Subject):
-    def write(self, root: Path) -> None:
-        for number in range(self.steps):
-            hasher(number).save(root / "model.safetensors")
-            acknowledge(number)
+    def step(self, root: Path, number: int) -> None:
+        hasher(number).save(root / "model.safetensors")
 
     def judge(self, root: Path, acknowledged: int) -> None:
         path = root / "model.safetensors"

@@ -59,6 +59,7 @@ def recorded(library: Path, root: Path, subject: str, steps: int) -> Path:
         "POWER_LOSS_LOG": str(log),
         "TQDM_DISABLE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "OPENBLAS_NUM_THREADS": "1",  # its threads do not survive a fork
     }
     command = [sys.executable, "-m", "tests.adversary.power_loss.subjects", str(root), subject, str(steps)]
     subprocess.run(command, check=True, cwd=PROJECT, env=environment)
@@ -82,3 +83,8 @@ def read(log: Path) -> Iterator[Operation]:
 def acknowledge(text: object) -> None:
     """Called by the recorded program: what it has done so far was acknowledged."""
     ctypes.CDLL(None).power_loss_mark(str(text).encode())
+
+
+def kill_after(operations: int) -> None:
+    """Called by the recorded program: it is to be killed after so many more operations, or never if 0."""
+    ctypes.CDLL(None).power_loss_kill_after(operations)

@@ -6,20 +6,60 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
+import traceback
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from tests.adversary.power_loss.recording import acknowledge, kill_after
+
 
 class Subject(ABC):
-    """A program of ``steps`` steps that are alike in every process."""
+    """A program of ``steps`` steps that are alike in every process; doing one twice is the same as once."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
-    @abstractmethod
     def write(self, root: Path) -> None:
-        """Do all steps, in a process of its own, and call ``acknowledge`` after each."""
+        """Do all steps and acknowledge each; in the first quarter the program is killed again and again.
+
+        What a killed process has left is not synced, but those after it find it there.
+        """
+        n_killed = self.steps // 4
+        for number in range(n_killed):
+            operations = 1
+            while not self._survived(root, number, operations):
+                operations *= 2
+        self.go_on(root, n_killed)
+
+    def _survived(self, root: Path, number: int, operations: int) -> bool:
+        """Do a step in a child that is killed after so many operations."""
+        child = os.fork()
+        if child == 0:
+            try:
+                kill_after(operations)
+                self.step(root, number)
+                kill_after(0)
+                acknowledge(number)
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert status in (0, -signal.SIGKILL), f"step {number} failed in a child with status {status}"
+        return status == 0
+
+    def go_on(self, root: Path, first: int) -> None:
+        """Do the steps from the number ``first`` on, in one process."""
+        for number in range(first, self.steps):
+            self.step(root, number)
+            acknowledge(number)
+
+    @abstractmethod
+    def step(self, root: Path, number: int) -> None:
+        """Do a step, whatever an interrupted process has left of it."""
 
     @abstractmethod
     def judge(self, root: Path, acknowledged: int) -> None:

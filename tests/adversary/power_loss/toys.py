@@ -10,7 +10,6 @@ import os
 import shutil
 from pathlib import Path
 
-from tests.adversary.power_loss.recording import acknowledge
 from tests.adversary.power_loss.subjects import Subject
 
 
@@ -21,14 +20,12 @@ def content(number: int) -> bytes:
 class Careful(Subject):
     sync_data = sync_folder = sync_parent = True
 
-    def write(self, root: Path) -> None:
+    def step(self, root: Path, number: int) -> None:
         folder = root / "new"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         if self.sync_parent:
             sync(root)
-        for number in range(self.steps):
-            self.save(folder, content(number))
-            acknowledge(number)
+        self.save(folder, content(number))
 
     def save(self, folder: Path, new: bytes) -> None:
         with (folder / "temporary").open("wb") as file:
@@ -60,6 +57,14 @@ class ForgetsTheFolder(Careful):
 
 class ForgetsTheParent(Careful):
     sync_parent = False
+
+
+class TrustsWhatItFinds(Careful):
+    """Syncs the parent only if it makes the folder: a process that was killed may not have done so."""
+
+    def step(self, root: Path, number: int) -> None:
+        self.sync_parent = not (root / "new").exists()
+        super().step(root, number)
 
 
 class WritesInPlace(Careful):
