@@ -24,13 +24,11 @@ class Crash:
     state: State
 
 
-def crashes(
-    operations: list[Operation], *, moments: int | None = None, subsets: int = 4, seed: int = 0
-) -> Iterator[Crash]:
-    """All distinct states, at every moment or at so many that are chosen at random.
+def crashes(operations: list[Operation], *, moments: int, subsets: int, seed: int = 0) -> Iterator[Crash]:
+    """All distinct states at each moment at which something was acknowledged, and at some others.
 
-    Moments count in any case if something was just acknowledged, or if a folder is about to be synced: most
-    is uncertain then. ``subsets`` is the number of random states for each moment.
+    These are ``moments`` at which a folder is about to be synced, because most is uncertain then, and as many
+    of all, chosen at random. ``subsets`` is the number of random states for each moment.
     """
     disk, rng, seen = Disk(), random.Random(seed), set()
     acknowledged = 0
@@ -47,15 +45,17 @@ def crashes(
                 yield Crash(number, acknowledged, what, state)
 
 
-def _chosen(operations: list[Operation], moments: int | None, rng: random.Random) -> set[int]:
+def _chosen(operations: list[Operation], moments: int, rng: random.Random) -> set[int]:
     numbered = list(enumerate(operations))
-    changing = [number for number, operation in numbered if operation.kind not in "k!"]
     folders = {operation.inode for operation in operations if operation.kind == "m"}
-    delicate = [number for number, operation in numbered if operation.kind == "!"]
-    delicate += [number - 1 for number, (kind, inode, *_) in numbered if kind == "s" and inode in folders]
-    if moments is not None and moments < len(changing):
-        changing = rng.sample(changing, moments)
-    return {*changing, *delicate}
+    acknowledged = [number for number, operation in numbered if operation.kind == "!"]
+    delicate = [number - 1 for number, (kind, inode, *_) in numbered if kind == "s" and inode in folders]
+    others = [number for number, operation in numbered if operation.kind not in "k!"]
+    return {*acknowledged, *_sample(delicate, moments, rng), *_sample(others, moments, rng)}
+
+
+def _sample(values: list, n: int, rng: random.Random) -> list:
+    return values if len(values) <= n else rng.sample(values, n)
 
 
 def _states(disk: Disk, rng: random.Random, subsets: int) -> Iterator[tuple[str, State]]:
@@ -160,7 +160,7 @@ def _torn(change: Change, rng: random.Random) -> list[Change]:
 def _some(values: list, rng: random.Random) -> list:
     """All values, or if they are many the last ones and some others."""
     older, latest = values[:-_SINGLE], values[-_SINGLE:]
-    return rng.sample(older, min(2, len(older))) + latest
+    return _sample(older, 2, rng) + latest
 
 
 def _words(change: Names) -> str:

@@ -21,7 +21,7 @@ def library(tmp_path_factory):
 def findings(library, tmp_path, name: str, steps: int = 5) -> Findings:
     operations = list(read(recorded(library, tmp_path / "root", f"toys:{name}", steps)))
     played(operations, tmp_path / "root")
-    return examined(subject(f"toys:{name}", steps), crashes(operations))
+    return examined(subject(f"toys:{name}", steps), crashes(operations, moments=100, subsets=4))
 
 
 def test_a_careful_program_is_not_blamed(library, tmp_path):
@@ -69,7 +69,7 @@ def operation(kind: str, inode: int = 0, first: str = "", second: str = "", data
 
 def states(*operations: Operation) -> set[tuple]:
     """All states after the last operation."""
-    found = crashes([operation("m", 1), *operations, operation("!")], subsets=400)
+    found = crashes([operation("m", 1), *operations, operation("!")], moments=100, subsets=400)
     return {tuple(sorted(crash.state.items())) for crash in found if crash.acknowledged}
 
 
