@@ -4,7 +4,7 @@
 ``disk.py`` plays the record back. ``crashes.py`` stops it after each operation and makes the states that may
 be on the disk if the power fails there. ``examination.py`` writes each of them into a folder and asks a
 subject to judge it: ``collection_subject.py``, ``index_subject.py`` and ``model_subject.py`` know what was
-acknowledged by then.
+acknowledged by then. The programs are killed now and then, too, and go on with what they find.
 
 What is assumed of the disk:
 
@@ -20,8 +20,9 @@ What is assumed of the disk:
 - What is synced stays as it is: no bit rot, and no write of one file changes another.
 - SQLite's ``-shm`` file is mapped into memory and means nothing after a crash: it is missing or garbage.
 
-``sync``, ``syncfs``, ``sync_file_range`` and ``msync`` count for nothing. Disks that lie about ``fsync``, and
-``fsync`` that fails, are not simulated. Symbolic links and swapping two names end a recording with an error.
+``sync``, ``syncfs``, ``sync_file_range`` and ``msync`` count for nothing. Not simulated are disks that lie
+about ``fsync``, ``fsync`` that fails, and a second power failure during the recovery from the first. Symbolic
+links and swapping two names end a recording with an error.
 
 No write goes unnoticed: whenever a file is closed, renamed or removed, its length and checksum are recorded
 too, and must be those of the file played back. At the end, the whole folder must be.

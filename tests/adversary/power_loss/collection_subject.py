@@ -26,19 +26,8 @@ OTHER = posh.FruitFly(32, 4, random_state=1).fit(DATA)
 METADATA = {"made": "first"}
 
 Step = tuple[str, Any]
-FIRST_STEPS = [
-    "upsert",
-    "metadata",
-    "upsert",
-    "delete",
-    "reopen",
-    "upsert",
-    "reindex",
-    "delete",
-    "compact",
-    "upsert",
-]
-FIRST_STEPS += ["fit", "upsert", "reopen", "compact", "delete", "reindex", "upsert"]
+FIRST_STEPS = ["upsert", "metadata", "upsert", "delete", "reopen", "upsert", "reindex", "delete", "compact"]
+FIRST_STEPS += ["upsert", "fit", "upsert", "reopen", "compact", "delete", "reindex", "upsert"]
 
 
 def script() -> Iterator[Step]:

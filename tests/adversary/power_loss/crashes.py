@@ -126,17 +126,15 @@ def _partial(file: File, share: float, rng: random.Random) -> bytes:
     if not file.pending:
         return file.synced
     content = bytearray(file.synced)
-    lengths = [len(content)]
-    whole = len(content)  # the length with all changes so far
+    lengths = [len(content)]  # after each change
     for change in file.pending:
-        end = change.offset if change.data is None else max(whole, change.offset + len(change.data))
-        whole = end
-        lengths.append(whole)
+        offset, data = change
+        lengths.append(offset if data is None else max(lengths[-1], offset + len(data)))
         if rng.random() < share:
             for part in _torn(change, rng):
                 apply(content, part)
     if rng.random() < 0.5:
-        apply(content, Change(rng.choice([*lengths, whole, whole]), None))
+        apply(content, Change(rng.choice([lengths[-1], rng.choice(lengths)]), None))
     return bytes(content)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.adversary.power_loss.crashes import crashes
@@ -19,13 +21,13 @@ def library(tmp_path_factory):
 
 
 def findings(library, tmp_path, name: str, steps: int = 5) -> Findings:
-    operations = list(read(recorded(library, tmp_path / "root", f"toys:{name}", steps)))
+    operations = list(read(recorded(library, tmp_path / "root", name, steps)))
     played(operations, tmp_path / "root")
-    return examined(subject(f"toys:{name}", steps), crashes(operations, moments=100, subsets=4))
+    return examined(subject(name, steps), crashes(operations, moments=20, subsets=4))
 
 
 def test_a_careful_program_is_not_blamed(library, tmp_path):
-    found = findings(library, tmp_path, "Careful")
+    found = findings(library, tmp_path, "toys:Careful")
     assert found.states > 15
     assert found.bad == []
 
@@ -42,12 +44,18 @@ def test_a_careful_program_is_not_blamed(library, tmp_path):
     ],
 )
 def test_careless_programs_are_caught(library, tmp_path, name, why):
-    assert any(why in line for line in findings(library, tmp_path, name).bad)
+    assert any(why in line for line in findings(library, tmp_path, f"toys:{name}").bad)
+
+
+@pytest.mark.skipif(os.environ.get("POSH_ADVERSARY") != "1", reason="takes longer: set POSH_ADVERSARY=1")
+@pytest.mark.parametrize("name", ["careless:CollectionsThatSyncLate", "careless:IndexesThatDoNotSync"])
+def test_real_programs_without_a_safeguard_are_caught(library, tmp_path, name):
+    assert len(findings(library, tmp_path, name, 8).bad) > 8
 
 
 def test_a_write_that_is_not_recorded_is_an_error(library, tmp_path):
     with pytest.raises(UnrecordedError, match="temporary: 1000 bytes were recorded"):
-        findings(library, tmp_path, "WritesUnseen", 1)
+        findings(library, tmp_path, "toys:WritesUnseen", 1)
 
 
 def test_a_file_that_appears_unrecorded_is_an_error(library, tmp_path):
