@@ -38,7 +38,7 @@ struct __attribute__((packed)) head {
 static char root[PATH_MAX];
 static size_t root_length;
 static int log_file = -1;
-static int kill_in = 0; /* records until this process is killed, 0 for never */
+static int kill_at = 0; /* the sync, counted from 1, before which this process is killed; 0 for never */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 static void record(char kind, uint64_t inode, int64_t offset, const char *first, const char *second,
@@ -50,7 +50,6 @@ static void record(char kind, uint64_t inode, int64_t offset, const char *first,
     if (syscall(SYS_writev, log_file, parts, 4) != (long)(sizeof head + head.first + head.second + size)) {
         abort(); /* a log with a hole would prove nothing */
     }
-    if (kill_in > 0 && --kill_in == 0) syscall(SYS_kill, getpid(), SIGKILL);
     errno = error;
 }
 
@@ -148,7 +147,7 @@ void power_loss_mark(const char *text) {
     pthread_mutex_unlock(&lock);
 }
 
-void power_loss_kill_after(int records) { kill_in = records; }
+void power_loss_kill_at_sync(int number) { kill_at = number; }
 
 #define LOCKED(type, result, call, ...)  \
     pthread_mutex_lock(&lock);           \
@@ -324,6 +323,7 @@ int posix_fallocate64(int file, off64_t at, off64_t size) { return posix_falloca
 static int synced(long number, int file) {
     struct stat status;
     if (!watched(file, &status)) return syscall(number, file);
+    if (kill_at > 0 && --kill_at == 0) syscall(SYS_kill, getpid(), SIGKILL);
     LOCKED(int, failed, syscall(number, file), if (!failed) record('s', status.st_ino, 0, "", "", NULL, 0));
 }
 int fsync(int file) { return synced(SYS_fsync, file); }

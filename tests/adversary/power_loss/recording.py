@@ -85,6 +85,6 @@ def acknowledge(text: object) -> None:
     ctypes.CDLL(None).power_loss_mark(str(text).encode())
 
 
-def kill_after(operations: int) -> None:
-    """Called by the recorded program: it is to be killed after so many more operations, or never if 0."""
-    ctypes.CDLL(None).power_loss_kill_after(operations)
+def kill_at_sync(number: int) -> None:
+    """Called by the recorded program: it is to be killed before its sync with this number, or never if 0."""
+    ctypes.CDLL(None).power_loss_kill_at_sync(number)

@@ -13,7 +13,7 @@ import traceback
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from tests.adversary.power_loss.recording import acknowledge, kill_after
+from tests.adversary.power_loss.recording import acknowledge, kill_at_sync
 
 
 class Subject(ABC):
@@ -23,25 +23,25 @@ class Subject(ABC):
         self.steps = steps
 
     def write(self, root: Path) -> None:
-        """Do all steps and acknowledge each; in the first quarter the program is killed again and again.
+        """Do all steps and acknowledge each; those of the first quarter are killed before every sync.
 
-        What a killed process has left is not synced, but those after it find it there.
+        What a killed process has left is not synced, but the next one finds it there.
         """
         n_killed = self.steps // 4
         for number in range(n_killed):
-            operations = 1
-            while not self._survived(root, number, operations):
-                operations *= 2
+            sync = 1
+            while not self._survived(root, number, sync):
+                sync += 1
         self.go_on(root, n_killed)
 
-    def _survived(self, root: Path, number: int, operations: int) -> bool:
-        """Do a step in a child that is killed after so many operations."""
+    def _survived(self, root: Path, number: int, sync: int) -> bool:
+        """Do a step in a child that is killed before its sync with this number."""
         child = os.fork()
         if child == 0:
             try:
-                kill_after(operations)
+                kill_at_sync(sync)
                 self.step(root, number)
-                kill_after(0)
+                kill_at_sync(0)
                 acknowledge(number)
                 os._exit(0)
             except BaseException:

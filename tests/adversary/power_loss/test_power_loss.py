@@ -25,8 +25,9 @@ LONG = os.environ.get("POSH_ADVERSARY") == "1"
         ("model_subject:ModelFiles", (6, 15), (40, 1000)),
         ("index_subject:IndexFolders", (5, 10), (20, 250)),
         ("collection_subject:Collections", (18, 10), (40, 250)),
+        ("folder_subject:ServedFolders", (12, 10), (24, 100)),
     ],
-    ids=["models", "indexes", "collections"],
+    ids=["models", "indexes", "collections", "served folders"],
 )
 def test_every_state_after_a_power_failure_is_good(name, short, long, tmp_path):
     steps, moments = long if LONG else short
