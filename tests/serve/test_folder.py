@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -125,3 +130,97 @@ def test_writing_and_searching_at_once(tmp_path):
         assert errors == []
         assert max(n_found) == 50
         assert collection.count() == 200
+
+
+RACER = """
+import sys, time
+from pathlib import Path
+from posh.errors import PoshError
+from posh.serve.folder import Folder
+
+folder, number, start = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+engine, won = Folder(folder), []
+for i in range(20):
+    while time.time() < start + 0.05 * i:
+        pass
+    try:
+        made = engine.create(f"c{i}", {"by": number}, {})
+    except PoshError:
+        continue
+    made.upsert([number], [[1.0, 2.0]])
+    won.append(i)
+time.sleep(max(0.0, start + 1.5 - time.time()))  # stay open until the other has lost all its races
+print(won)
+"""
+
+
+def test_who_loses_a_race_to_create_removes_nothing(tmp_path):
+    """Two processes create the same names at the same time: what one of them has written stays."""
+    start = str(time.time() + 3.0)
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, str(tmp_path), str(number), start], stdout=subprocess.PIPE
+        )
+        for number in (1, 2)
+    ]
+    won = [json.loads(racer.communicate(timeout=60)[0]) for racer in racers]
+    assert all(racer.returncode == 0 for racer in racers)
+    assert sorted(won[0] + won[1]) == list(range(20))
+    for number, names in zip((1, 2), won, strict=True):
+        for name in names:
+            with posh.Collection(tmp_path / f"c{name}") as collection:
+                assert collection.metadata == {"by": number}
+                assert [item.id for item in collection.items()] == [number]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"c{i}" for i in range(20))
+
+
+def test_a_collection_that_somebody_else_opens_meanwhile_is_not_removed(tmp_path, monkeypatch):
+    """Another process opens the folder after this one has looked whether the name is free."""
+    folder, other = Folder(tmp_path), []
+    exists = Path.exists
+
+    def look(path: Path) -> bool:
+        found = exists(path)
+        if path.name == "a" and not other:
+            other.append(posh.Collection(path).upsert([1], DATA[:1]))
+        return found
+
+    monkeypatch.setattr(Path, "exists", look)
+    with pytest.raises(CollectionExistsError, match="got 'a', which another folder has"):
+        folder.create("a", {}, {})
+    assert other[0].count() == 1
+    other[0].close()
+    with posh.Collection(tmp_path / "a") as collection:
+        assert collection.count() == 1
+
+
+def test_what_cannot_be_created_leaves_nothing(tmp_path):
+    folder = Folder(tmp_path)
+    with pytest.raises(ValueError, match="metadata"):
+        folder.create("a", {"x": float("nan")}, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_an_interrupted_create_left_is_removed_unless_it_goes_on(tmp_path):
+    posh.Collection(tmp_path / ".new-1").close()
+    with posh.Collection(tmp_path / ".new-2"):
+        assert Folder(tmp_path).names() == []
+        assert [path.name for path in tmp_path.iterdir()] == [".new-2"]
+
+
+def test_names_are_on_the_disk_before_the_answer(tmp_path, monkeypatch):
+    """The folder is synced after each of its names was made, and before the files of a dropped one go."""
+    synced = []
+
+    def sync(folder: Path) -> None:
+        synced.append((folder, sorted(path.name[:8] for path in folder.iterdir())))
+
+    monkeypatch.setattr("posh.store.sync_folder", sync)
+    folder = Folder(tmp_path / "new")
+    assert synced == [(tmp_path, ["new"])]
+    made = folder.create("shop", {}, {})
+    assert synced[-1] == (tmp_path / "new", ["shop"])
+    made.close()
+    folder.drop("shop")
+    assert synced[-1] == (tmp_path / "new", [".dropped"])
+    assert list((tmp_path / "new").iterdir()) == []

@@ -78,13 +78,13 @@ def _serve(args: argparse.Namespace) -> Report:
 
 
 def _make_samples(args: argparse.Namespace) -> None:
-    from posh.serve import sample
+    from posh.serve import folder, sample
 
     unknown = [name for name in args.samples if name not in sample.SAMPLES]
     if unknown:
         raise UsageError(f"expected --sample of one of {', '.join(sample.SAMPLES)}, got {unknown[0]!r}")
     for name in args.samples:
-        args.folder.mkdir(exist_ok=True)
+        folder.prepare(args.folder)
         _tell(args, f"sample collections of {name} …")
         _tell(args, sample.make(args.folder, name))
 

@@ -3,42 +3,60 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import shutil
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from posh import store
 from posh.collection.base import BaseCollection
 from posh.collection.embedded import Collection
+from posh.collection.lock import FolderLock
 from posh.collection.opening import DATABASE
-from posh.errors import CollectionExistsError
+from posh.errors import CollectionExistsError, StorageError
 from posh.serve import names
 from posh.serve.shelf import Engine, Sizes
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "prepare"]
 
-_DROPPED = ".dropped-"
+_DROPPED, _NEW = ".dropped-", ".new-"
 _log = logging.getLogger("posh.serve")
 
 
+def prepare(path: Path) -> None:
+    """Make a folder for collections if it is not there; its parent must be."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory: create it first", str(path.parent))
+    store.make_folder(path)
+
+
 class Folder(Engine):
-    """Embedded collections, by the names of their folders; the folder is made if it is not there."""
+    """Embedded collections, by the names of their folders; the folder is made if it is not there.
+
+    Other processes may have collections of the same folder open, make some or drop some.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._open: dict[str, Collection] = {}
-        path.mkdir(exist_ok=True)
+        prepare(path)
         for leftover in path.glob(f"{_DROPPED}*"):  # of a process that was stopped while it dropped
             shutil.rmtree(leftover, ignore_errors=True)
+        for leftover in path.glob(f"{_NEW}*"):  # of a process that was stopped while it created
+            with contextlib.suppress(StorageError), _locked(leftover):  # or it still runs
+                shutil.rmtree(leftover, ignore_errors=True)
 
     def names(self) -> list[str]:
         """The sub-folders that are collections."""
         found = [entry.parent.name for entry in self._path.glob(f"*/{DATABASE}")]
-        for name in found:
+        own = [name for name in found if not name.startswith((_DROPPED, _NEW))]
+        for name in own:
             if not names.is_name(name):
                 _log.warning("%s is not served: it is no name for a collection, rename it", name)
-        return [name for name in found if names.is_name(name)]
+        return [name for name in own if names.is_name(name)]
 
     def open(self, name: str) -> BaseCollection:
         """Open a collection."""
@@ -46,24 +64,34 @@ class Folder(Engine):
         return self._open[name]
 
     def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> BaseCollection:
-        """Make a new collection, and open it."""
-        path = self._path / name
+        """Make a new collection, and open it.
+
+        It is made under a name that nobody else uses, and renamed when it is complete. The rename fails if
+        somebody else has put a collection there meanwhile. So this call removes only what it made itself.
+        """
+        path, new = self._path / name, self._path / f"{_NEW}{uuid.uuid4().hex}"
+        taken = CollectionExistsError(
+            f"expected a new name, got {name!r}, which another folder has: choose another"
+        )
         if path.exists():
-            raise CollectionExistsError(
-                f"expected a new name, got {name!r}, which another folder has: choose another"
-            )
+            raise taken
         try:
-            self._open[name] = Collection(path, metadata=metadata, **options)
-        except BaseException:
-            shutil.rmtree(path, ignore_errors=True)  # nothing was there before
-            raise
-        return self._open[name]
+            Collection(new, metadata=metadata, **options).close()
+            with _locked(new):  # keeps those away who remove leftovers
+                new.rename(path)
+        except OSError as error:
+            raise taken if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) else error from None
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+        store.sync_folder(self._path)
+        return self.open(name)
 
     def drop(self, name: str) -> None:
-        """Delete a closed collection; its name is free at once."""
+        """Delete a closed collection, also in the face of a power failure; its name is free at once."""
         del self._open[name]
         gone = self._path / f"{_DROPPED}{uuid.uuid4().hex}"
         (self._path / name).rename(gone)
+        store.sync_folder(self._path)
         shutil.rmtree(gone, ignore_errors=True)  # what is left is removed by the next start
 
     def index_options(self, name: str) -> dict[str, Any]:
@@ -77,3 +105,13 @@ class Folder(Engine):
             with contextlib.suppress(OSError):  # a snapshot may be replaced meanwhile
                 disk += file.stat().st_size
         return Sizes(self._open[name].memory_usage(), disk)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep others from opening or removing a folder meanwhile; one in use is a StorageError."""
+    lock = FolderLock(folder)
+    try:
+        yield
+    finally:
+        lock.release()
