@@ -1,18 +1,35 @@
-"""Progress bars: shown on a terminal for work that takes more than a second, silent elsewhere.
+"""Progress of long work: bars on a terminal, and the one place where work notices that it is cancelled.
 
-``TQDM_DISABLE=1`` in the environment silences them everywhere.
+A bar is shown on a terminal for work that takes more than a second. ``TQDM_DISABLE=1`` in the environment
+silences bars everywhere. Work is cancelled by an event, see :func:`cancellable`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sized
+from contextvars import ContextVar
+from typing import Protocol, TypeVar
 
 from tqdm import tqdm
 
+from posh.errors import CancelledError
+
+__all__ = ["cancellable", "progress", "steps_of"]
+
 T = TypeVar("T")
+
+
+class Event(Protocol):
+    """What tells that work is to stop, such as a :class:`threading.Event`."""
+
+    def is_set(self) -> bool:
+        """Whether it is."""
+
+
+_stop: ContextVar[Event | None] = ContextVar("posh-stop", default=None)
 
 
 class _Bar(tqdm):  # type: ignore[misc]
@@ -21,12 +38,55 @@ class _Bar(tqdm):  # type: ignore[misc]
     monitor_interval = 0
 
 
+@contextlib.contextmanager
+def cancellable(event: Event) -> Iterator[None]:
+    """Let loops of this thread raise :class:`~posh.errors.CancelledError` as soon as ``event`` is set.
+
+    >>> import threading
+    >>> stop, done = threading.Event(), []
+    >>> with cancellable(stop):
+    ...     for i in progress(range(10), "counting"):
+    ...         done.append(i)
+    ...         if i == 2:
+    ...             stop.set()
+    Traceback (most recent call last):
+    ...
+    posh.errors.CancelledError: expected to finish, but the work was cancelled: nothing was changed
+    >>> done
+    [0, 1, 2]
+    """
+    token = _stop.set(event)
+    try:
+        yield
+    finally:
+        _stop.reset(token)
+
+
 def progress(steps: Iterable[T], title: str, unit: str = "epoch", total: int | None = None) -> Iterable[T]:
-    """Iterate over ``steps`` with a bar that disappears when done."""
-    if not _shown():
-        return steps
-    bar: Iterable[T] = _Bar(steps, desc=title, unit=unit, total=total, leave=False, delay=1.0)
-    return bar
+    """Iterate over ``steps`` with a bar that disappears when done; work can be cancelled before each step."""
+    if _shown():
+        if total is None and isinstance(steps, Sized):
+            total = len(steps)
+        return _Bar(steps_of(steps), desc=title, unit=unit, total=total, leave=False, delay=1.0)
+    return steps_of(steps)
+
+
+def steps_of(steps: Iterable[T]) -> Iterable[T]:
+    """Iterate over ``steps`` without a bar; work can be cancelled before each step."""
+    event = _stop.get()
+    return steps if event is None else _checked(steps, event)
+
+
+def _checked(steps: Iterable[T], event: Event) -> Iterator[T]:
+    _raise_if_set(event)
+    for step in steps:
+        yield step
+        _raise_if_set(event)
+
+
+def _raise_if_set(event: Event) -> None:
+    if event.is_set():
+        raise CancelledError("expected to finish, but the work was cancelled: nothing was changed")
 
 
 def _shown() -> bool:

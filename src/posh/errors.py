@@ -12,6 +12,7 @@
         ├── OtherParametersError    (ValueError)   recorded results are of another experiment
         ├── UnknownCollectionError  (LookupError)  a service has no collection of this name
         ├── CollectionExistsError   (ValueError)   a service has a collection of this name already
+        ├── CancelledError          (Exception)    somebody cancelled the work
         └── ServiceError            (OSError)      a service cannot be reached, or cannot answer now
 
 Wrong arguments raise plain ``ValueError`` or ``TypeError``; using a hasher before ``fit`` raises
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 __all__ = ["DataUnavailableError", "FormatError", "MissingExtraError", "PoshError"]
 __all__ += ["LeakError", "OtherParametersError", "StorageError"]
-__all__ += ["CollectionExistsError", "ServiceError", "UnknownCollectionError"]
+__all__ += ["CancelledError", "CollectionExistsError", "ServiceError", "UnknownCollectionError"]
 
 
 class PoshError(Exception):
@@ -62,6 +63,10 @@ class UnknownCollectionError(PoshError, LookupError):
 
 class CollectionExistsError(PoshError, ValueError):
     """A service has a collection of this name already."""
+
+
+class CancelledError(PoshError):
+    """Somebody cancelled the work, which changed nothing."""
 
 
 class ServiceError(PoshError, OSError):

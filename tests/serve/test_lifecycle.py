@@ -11,7 +11,6 @@ import httpx
 import numpy as np
 import pytest
 
-from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.service import MemoryEngine, running
@@ -110,31 +109,6 @@ def test_a_search_under_way_is_answered_before_the_service_stops(held):
         held.count()
 
 
-def test_a_collection_that_cannot_be_dropped_now_stays():
-    """All threads that write are taken, and so are the places to wait for one."""
-    slow = SlowToWrite(SPARSE)
-    engine = MemoryEngine(slow=slow, other=ReferenceCollection())
-    with running(engine, limits=Limits(waiting=2)) as address:
-        url = f"{address}/v1/collections"
-        body = {"vectors": DATA[:1].tolist()}
-        writers = [
-            threading.Thread(
-                target=httpx.post, args=(f"{url}/slow/upsert",), kwargs={"json": {"ids": [i], **body}}
-            )
-            for i in range(2)
-        ]
-        for writer in writers:
-            writer.start()
-        for _ in writers:
-            assert slow.entered.acquire(timeout=30)
-        assert httpx.delete(f"{url}/other").status_code == 503
-        assert httpx.get(f"{url}/other").status_code == 200
-        slow.go.set()
-        for writer in writers:
-            writer.join()
-        assert httpx.delete(f"{url}/other").status_code == 204
-
-
 class SlowToWrite(ReferenceCollection):
     """Writes when it is told to."""
 
@@ -165,7 +139,7 @@ def test_slow_writes_do_not_hold_up_reads_and_searches():
         ]
         for writer in writers:
             writer.start()
-        for _ in range(5):
+        for _ in range(3):  # one was before the service, two are at once
             assert slow.entered.acquire(timeout=30)
         assert httpx.post(f"{url}/get", json={"ids": [1]}).json()["items"][0]["id"] == 1
         assert httpx.post(f"{url}/search", json={"ids": [1]}).status_code == 200

@@ -112,7 +112,7 @@ def _with_collection(shelf: Shelf, handler: Callable[[Request, Served], Awaitabl
 
     async def handle(request: Request) -> Response:
         served = shelf.get(request.path_params["name"])
-        with served.in_use():
+        with served.asked():
             return await handler(request, served)
 
     handle.__name__, handle.__doc__ = handler.__name__, handler.__doc__

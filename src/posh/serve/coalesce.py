@@ -18,6 +18,7 @@ import numpy as np
 from posh.collection.base import Matches
 from posh.preprocess import Float32
 from posh.serve.limits import Limits
+from posh.serve.pool import busy, too_long
 from posh.serve.problems import ProblemError
 
 __all__ = ["Coalescer", "Options"]
@@ -62,29 +63,28 @@ class Coalescer:
         self._run, self._executor, self._limits, self._observe = run, executor, limits, observe
         self._queue: deque[_Waiting] = deque()
         self._n_waiting = 0
-        self._busy = False
+        self.busy = False
 
     async def search(self, vectors: Float32, options: Options, alive: Alive) -> Matches:
         """Search for vectors (m, d) that the collection would accept."""
         if self._n_waiting + len(vectors) > self._limits.waiting:
-            raise ProblemError(
-                503,
-                "busy",
-                f"expected at most {self._limits.waiting} waiting queries, got more: try again later",
-                {"retry-after": "1"},
-            )
+            raise busy(f"expected at most {self._limits.waiting} waiting queries, got more")
         loop = asyncio.get_running_loop()
         waiting = _Waiting(vectors, options, alive, loop.create_future())
         self._queue.append(waiting)
         self._n_waiting += len(vectors)
-        if not self._busy:
-            self._busy = True
+        if not self.busy:
+            self.busy = True
             loop.call_soon(self._next, loop)  # after the requests that are in the same breath
-        return await waiting.result
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                return await waiting.result
+        except TimeoutError:  # the result is cancelled: what waits still is not searched for
+            raise too_long(self._limits.seconds) from None
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
         batch = self._take()
-        self._busy = bool(batch)
+        self.busy = bool(batch)
         if batch:
             self._observe(sum(len(one.vectors) for one in batch))
             work = loop.run_in_executor(self._executor, self._search, batch)

@@ -55,7 +55,13 @@ class Limits:
     """Vectors in a sample."""
     collections: int = 1_000
     """Collections in the folder."""
+    requests: int = 500
+    """Requests to one collection at once."""
+    all_requests: int = 900
+    """Requests to all collections at once: fewer than connections, so that others are answered."""
     waiting: int = 4_096
-    """Queries that wait for a collection, and other requests that wait for a thread."""
+    """Queries that wait for a collection."""
+    seconds: float = 30.0
+    """Time that a request may wait for its turn, and then for its work."""
     batch: int = 1_024
     """Queries that are searched in one go."""

@@ -51,11 +51,12 @@ _WORDS = {
     422: "An argument is wrong.",
     500: "The service failed.",
     503: "The service is too busy, or its storage read-only.",
+    504: "The work took too long.",
     507: "The storage is full.",
 }
 _WITH_BODY = (400, 408, 413, 415, 422)
 _WITH_NAME = (404, 409, 422, 507)
-_ALWAYS = (403, 500, 503)
+_ALWAYS = (403, 500, 503, 504)
 _BOUNDS = {"array": "maxItems", "integer": "maximum", "number": "maximum"}
 
 

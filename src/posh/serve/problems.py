@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from posh.errors import CollectionExistsError, FormatError, UnknownCollectionError
+from posh.errors import CancelledError, CollectionExistsError, FormatError, UnknownCollectionError
 
 __all__ = ["TITLES", "ProblemError", "internal", "problem_of"]
 
@@ -36,6 +36,8 @@ TITLES = {
     "gone": "The client has hung up",
     "internal": "The service failed",
     "busy": "The service is too busy",
+    "cancelled": "The work was cancelled",
+    "too-long": "The work took too long",
     "read-only": "The storage cannot be written",
     "storage-failed": "The storage failed",
     "storage-full": "The storage is full",
@@ -79,6 +81,8 @@ def problem_of(error: BaseException) -> ProblemError:
             return ProblemError(404, "unknown-collection", str(error))
         case CollectionExistsError():
             return ProblemError(409, "collection-exists", str(error))
+        case CancelledError():
+            return ProblemError(503, "cancelled", str(error))
         case FormatError():
             return internal(error)  # a damaged file of the service's: no argument of a client's is the reason
         case OSError():

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from posh.serve.coalesce import Coalescer
 from posh.serve.indexing import Indexing
 from posh.serve.limits import Limits
 from posh.serve.metrics import Metrics
-from posh.serve.pool import Pool
+from posh.serve.pool import Lane, busy, new_executor
 from posh.serve.problems import ProblemError
 
 __all__ = ["Engine", "Served", "Shelf", "Sizes"]
@@ -61,15 +60,22 @@ class Engine(ABC):
 
 
 class Served:
-    """A collection and what goes on with it."""
+    """A collection and what goes on with it.
+
+    Searches run one batch at a time, two ``reads`` and two ``writes`` at once, and one ``long_work``.
+    """
 
     def __init__(self, name: str, collection: BaseCollection, shelf: Shelf) -> None:
         self.name, self.collection = name, collection
         self.indexing = Indexing(name)
+        executor, seconds = shelf.executor, shelf.limits.seconds
         self.coalescer = Coalescer(
-            collection.search, shelf.searchers, shelf.limits, shelf.metrics.batch_size.labels(name).observe
+            collection.search, executor, shelf.limits, shelf.metrics.batch_size.labels(name).observe
         )
-        self._n_users = 0
+        self.reads = Lane(executor, 2, seconds, seconds)
+        self.writes = Lane(executor, 2, seconds, seconds, waits=True)
+        self.long_work = Lane(executor, 1, seconds, None)
+        self._shelf, self._n_users = shelf, 0
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -80,23 +86,45 @@ class Served:
         finally:
             self._n_users -= 1
 
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """Keep the collection open for one request, unless there are too many."""
+        shelf, limits = self._shelf, self._shelf.limits
+        if self._n_users >= limits.requests:
+            raise busy(f"expected at most {limits.requests} requests to a collection at once, got more")
+        if shelf.n_asked >= limits.all_requests:
+            raise busy(f"expected at most {limits.all_requests} requests to collections at once, got more")
+        shelf.n_asked += 1
+        try:
+            with self.in_use():
+                yield
+        finally:
+            shelf.n_asked -= 1
+
     async def unused(self) -> None:
-        """Wait until nobody uses the collection."""
-        while self._n_users:
+        """Wait until nobody uses the collection, not even for a request that was answered before its end."""
+        while self._n_users or self._works:
             await asyncio.sleep(0.01)
+
+    @property
+    def _works(self) -> bool:
+        lanes = (self.reads, self.writes, self.long_work)
+        return self.coalescer.busy or any(lane.n_running for lane in lanes)
 
 
 class Shelf:
     """All collections of an engine, opened.
 
-    Searches, reads and writes have threads of their own: what takes long does not hold up the others.
+    Each has bounds of its own on what runs at once, so that none waits for the work of another. What concerns
+    all of them, ``overviews`` and making and dropping collections, waits for none of them either.
     """
 
     def __init__(self, engine: Engine, limits: Limits, metrics: Metrics) -> None:
         self.engine, self.limits, self.metrics = engine, limits, metrics
-        self.searchers = ThreadPoolExecutor(2, "posh-search")
-        self.readers = Pool(4, "posh-read", limits.waiting)
-        self.writers = Pool(4, "posh-write", limits.waiting)
+        self.executor = new_executor()
+        self.overviews = Lane(self.executor, 4, limits.seconds, limits.seconds)
+        self.changes = Lane(self.executor, 4, limits.seconds, None)
+        self.n_asked = 0  # requests to collections that are not answered yet
         self._changing = threading.Lock()
         self._served: dict[str, Served] = {}
         self._dropping: set[str] = set()
@@ -152,7 +180,7 @@ class Shelf:
             self._dropping.add(name)
             try:
                 await served.unused()
-                await self.writers.run(self._delete, served)
+                await self.changes.run(self._delete, served)
             except ProblemError:  # too busy: it stays
                 self._served[name] = served
                 raise
@@ -166,9 +194,7 @@ class Shelf:
 
     def close(self) -> None:
         """Finish what runs, and close all collections."""
-        self.writers.close()
-        self.readers.close()
-        self.searchers.shutdown()
+        self.executor.shutdown()
         for served in self._served.values():
             served.indexing.stop(_PATIENCE)
             served.collection.close()

@@ -27,7 +27,7 @@ class CollectionOperations(Operations):
     async def metrics(self, request: Request) -> Response:
         """Counters in the text format of Prometheus."""
         with self._shelf.all_in_use() as served:
-            counts = await self._shelf.readers.run(
+            counts = await self._shelf.overviews.run(
                 lambda: {one.name: one.collection.count() for one in served}
             )
         return Response(self._shelf.metrics.text(counts), media_type=CONTENT_TYPE)
@@ -35,22 +35,22 @@ class CollectionOperations(Operations):
     async def list_collections(self, request: Request) -> Response:
         """All collections."""
         with self._shelf.all_in_use() as served:
-            infos = await self._shelf.readers.run(lambda: [self._info(one) for one in served])
+            infos = await self._shelf.overviews.run(lambda: [self._info(one) for one in served])
         return answer({"collections": infos})
 
     async def create_collection(self, request: Request) -> Response:
         """Make a collection."""
         body = await self._reader.parse(request, models.Create)
         options = body.index.model_dump(exclude_unset=True)
-        served = await self._shelf.writers.run(
+        served = await self._shelf.changes.run(
             self._shelf.create, request.path_params["name"], body.metadata, options
         )
         with served.in_use():
-            return answer(await self._shelf.readers.run(self._info, served), 201)
+            return answer(await self._shelf.overviews.run(self._info, served), 201)
 
     async def get_collection(self, request: Request, served: Served) -> Response:
         """What a collection is."""
-        return answer(await self._shelf.readers.run(self._info, served))
+        return answer(await self._shelf.overviews.run(self._info, served))
 
     async def drop_collection(self, request: Request) -> Response:
         """Delete a collection for ever."""
@@ -60,12 +60,12 @@ class CollectionOperations(Operations):
     async def set_metadata(self, request: Request, served: Served) -> Response:
         """Replace the metadata of a collection."""
         body = await self._reader.parse(request, models.Metadata)
-        await self._shelf.writers.run(served.collection.set_metadata, body.metadata)
+        await served.writes.run(served.collection.set_metadata, body.metadata)
         return Response(status_code=204)
 
     async def compact(self, request: Request, served: Served) -> Response:
         """Give back the room of what was deleted or replaced."""
-        await self._shelf.writers.run(served.collection.compact)
+        await served.long_work.run(served.collection.compact)
         return Response(status_code=204)
 
     def _info(self, served: Served) -> dict[str, Any]:

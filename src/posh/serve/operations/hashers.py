@@ -34,7 +34,7 @@ class HasherOperations(Operations):
         hasher = served.collection.hasher
         if hasher is None:
             raise ProblemError(404, "no-hasher", NO_HASHER)
-        return Response(await self._shelf.readers.run(hasher.to_bytes), media_type="application/octet-stream")
+        return Response(await served.reads.run(hasher.to_bytes), media_type="application/octet-stream")
 
     async def put_hasher(self, request: Request, served: Served) -> Response:
         """Search by the codes of this hasher, a model file, from now on; the answer comes when that is so.
@@ -49,7 +49,7 @@ class HasherOperations(Operations):
             with served.indexing.exclusive():
                 served.collection.reindex(hasher, **options.model_dump(exclude_unset=True))
 
-        await self._shelf.writers.run(reindex)
+        await served.long_work.run(reindex)
         return Response(status_code=204)
 
     async def sample(self, request: Request, served: Served) -> Response:
@@ -57,5 +57,5 @@ class HasherOperations(Operations):
         body = await self._reader.parse(request, models.Sample)
         columns = served.collection.n_features or 0
         most = self._limits.answer_bytes // (6 * max(1, columns))  # base64 makes 4 bytes into nearly 6
-        vectors = await self._shelf.readers.run(served.collection._sample, min(body.n, most))
+        vectors = await served.reads.run(served.collection._sample, min(body.n, most))
         return answer(pack(vectors.reshape(len(vectors), columns)))

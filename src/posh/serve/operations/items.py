@@ -21,13 +21,13 @@ class ItemOperations(Operations):
         """Write items, all or none; they are safe when the answer comes."""
         body = await self._reader.parse(request, models.Upsert)
         vectors = self._vectors(body.vectors)
-        await self._shelf.writers.run(served.collection.upsert, body.ids, vectors, body.payloads)
+        await served.writes.run(served.collection.upsert, body.ids, vectors, body.payloads)
         return answer({"upserted": len(body.ids)})
 
     async def delete(self, request: Request, served: Served) -> Response:
         """Delete items."""
         body = await self._reader.parse(request, models.Delete)
-        return answer({"deleted": await self._shelf.writers.run(served.collection.delete, body.ids)})
+        return answer({"deleted": await served.writes.run(served.collection.delete, body.ids)})
 
     async def get(self, request: Request, served: Served) -> Response:
         """Items by id."""
@@ -37,7 +37,7 @@ class ItemOperations(Operations):
             there = self._writer(served, body.include).by_id(list(dict.fromkeys(body.ids)))
             return [{"id": one, **there[one].fields} if one in there else None for one in body.ids]
 
-        return answer({"items": await self._shelf.readers.run(found)})
+        return answer({"items": await served.reads.run(found)})
 
     async def items(self, request: Request, served: Served) -> Response:
         """A page of items, in the order of writing."""
@@ -51,9 +51,9 @@ class ItemOperations(Operations):
             found = found[:limit]
             return {"items": found, "next": None if last else found[-1]["id"]}
 
-        return answer(await self._shelf.readers.run(page))
+        return answer(await served.reads.run(page))
 
     async def count(self, request: Request, served: Served) -> Response:
         """How many items there are, or pass a filter."""
         body = await self._reader.parse(request, models.Count)
-        return answer({"count": await self._shelf.readers.run(served.collection.count, body.filter)})
+        return answer({"count": await served.reads.run(served.collection.count, body.filter)})

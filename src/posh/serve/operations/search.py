@@ -48,7 +48,7 @@ class SearchOperations(Operations):
         found = await served.coalescer.search(vectors, options, lambda: not is_gone(request.receive))
         results: list[dict[str, Any]] = [{"hits": hits} for hits in _hits(found, k, body.ids)]
         if body.include:
-            await self._shelf.readers.run(self._complete, results, served, body.include, vectors)
+            await served.reads.run(self._complete, results, served, body.include, vectors)
         return answer({"results": results, "kind": found.kind, "seconds": time.perf_counter() - start})
 
     async def _queries(self, served: Served, body: models.Search) -> Float32:
@@ -58,7 +58,7 @@ class SearchOperations(Operations):
         if body.vectors is not None:
             return _arguments.vectors(self._vectors(body.vectors), collection.n_features)
         ids: list[Id] = body.ids or []
-        items = await self._shelf.readers.run(collection.get, ids)
+        items = await served.reads.run(collection.get, ids)
         for number, item in zip(ids, items, strict=True):
             if item is None:
                 raise KeyError(f"expected ids of stored items, got {number!r:.80}, which is not there")
