@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from posh.errors import CancelledError
 
-__all__ = ["cancellable", "progress", "steps_of"]
+__all__ = ["cancellable", "checkpoint", "progress", "steps_of"]
 
 T = TypeVar("T")
 
@@ -78,14 +78,16 @@ def steps_of(steps: Iterable[T]) -> Iterable[T]:
 
 
 def _checked(steps: Iterable[T], event: Event) -> Iterator[T]:
-    _raise_if_set(event)
+    checkpoint(event)
     for step in steps:
         yield step
-        _raise_if_set(event)
+        checkpoint(event)
 
 
-def _raise_if_set(event: Event) -> None:
-    if event.is_set():
+def checkpoint(event: Event | None = None) -> None:
+    """Raise if the work of this thread, or that of ``event``, is cancelled: for work without a loop."""
+    event = event or _stop.get()
+    if event is not None and event.is_set():
         raise CancelledError("expected to finish, but the work was cancelled: nothing was changed")
 
 

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from posh import _validate, kernels
+from posh._progress import steps_of
 from posh.codes import Codes
 from posh.hashers._units import unit_rows
 from posh.hashers.base import SparseHasher
@@ -78,7 +79,7 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
         if len(array) != len(codes):
             raise ValueError(f"expected as many vectors as codes ({len(codes)}), got {len(array)}")
         sums = _Sums.zero(codes.n_bits, array.shape[1]) if first else copy.deepcopy(self._sums)
-        for start in range(0, len(array), _ROWS):
+        for start in steps_of(range(0, len(array), _ROWS)):
             sums.add(codes[start : start + _ROWS], array[start : start + _ROWS])
         self.weights_ = sums.solve(self.ridge)
         self.mean_ = sums.total / sums.n

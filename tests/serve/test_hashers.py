@@ -9,10 +9,15 @@ import httpx
 import pytest
 
 import posh
+from posh._progress import progress
+from posh.serve.client import Client
+from posh.serve.folder import Folder
+from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, DENSE, OTHER, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.service import MemoryEngine, running
 
+NO_BOUND = Limits()  # of what a fit may cost
 FILE = {"content-type": "application/octet-stream"}
 
 
@@ -85,7 +90,9 @@ class SlowToIndex(ReferenceCollection):
 
     def _reindex(self, hasher, options):
         self.begun.set()
-        assert self.go.wait(30)
+        for _ in progress(range(3000), "waiting"):
+            if self.go.wait(0.01):
+                break
         super()._reindex(hasher, options)
 
 
@@ -101,7 +108,6 @@ def test_one_at_a_time_and_searches_go_on():
         for answer in (
             httpx.post(f"{url}/fit", json=fit),
             httpx.put(f"{url}/hasher", content=SPARSE.to_bytes(), headers=FILE),
-            httpx.delete(url),
         ):
             assert answer.status_code == 409
             assert answer.json()["detail"].startswith(
@@ -155,3 +161,77 @@ def test_samples_are_packed_vectors(ask, new):
     assert sample["shape"] == [10, 8]
     assert ask("sample", {"n": 10}, new)[1] == sample
     assert ask("sample", {"n": 3}, "empty")[1] == {"shape": [0, 0], "float32": ""}
+
+
+ENDLESS = {"method": "POSH", "params": {"n_bits": 16, "n_active": 2, "n_epochs": 10**12}}
+
+
+@pytest.fixture
+def endless(tmp_path):
+    """An embedded collection whose fit would take for ever, and the address of its service."""
+    posh.Collection(tmp_path / "shop", SPARSE).upsert(list(range(300)), DATA[:300]).close()
+    with running(Folder(tmp_path), limits=NO_BOUND) as address, httpx.Client(base_url=address) as client:
+        assert client.post("/v1/collections/shop/fit", json=ENDLESS).status_code == 202
+        yield client
+
+
+def test_a_fit_is_cancelled_and_the_collection_stays_as_it_is(endless):
+    url = "/v1/collections/shop"
+    before = endless.post(f"{url}/search", json={"vectors": DATA[:3].tolist()}).json()["results"]
+    cancelled = endless.delete(f"{url}/fit")
+    assert cancelled.status_code == 200
+    assert cancelled.json()["state"] == "failed"
+    assert "the work was cancelled: nothing was changed" in cancelled.json()["message"]
+    assert endless.get(url).json()["hasher"]["method"] == type(SPARSE).__name__
+    assert endless.post(f"{url}/search", json={"vectors": DATA[:3].tolist()}).json()["results"] == before
+    short = {"method": "LSH", "params": {"n_bits": 8, "random_state": 0}}
+    assert endless.post(f"{url}/fit", json=short).status_code == 202
+    assert finished(endless, "shop")["hasher"]["method"] == "LSH"
+
+
+def test_cancelling_nothing_is_no_error(http, new):
+    assert http.delete(f"/v1/collections/{new}/fit").json() == {"state": "idle", "message": None}
+
+
+def test_the_client_cancels_fits(endless):
+    with Client(str(endless.base_url)) as client:
+        assert client.collection("shop").cancel_fit().state == "failed"
+
+
+def test_a_collection_that_is_fitted_can_be_dropped(endless):
+    begun = time.perf_counter()
+    assert endless.delete("/v1/collections/shop", timeout=60).status_code == 204
+    assert time.perf_counter() - begun < 8.0
+    assert endless.get("/v1/collections").json() == {"collections": []}
+
+
+def test_a_service_that_fits_stops_soon(tmp_path):
+    """Three fits that would take for ever; each of them used to be waited for, 10 seconds long."""
+    for name in "abc":
+        posh.Collection(tmp_path / name, SPARSE).upsert(list(range(300)), DATA[:300]).close()
+    with running(Folder(tmp_path), limits=NO_BOUND) as address:
+        for name in "abc":
+            assert httpx.post(f"{address}/v1/collections/{name}/fit", json=ENDLESS).status_code == 202
+        begun = time.perf_counter()
+    assert time.perf_counter() - begun < 8.0
+    for name in "abc":
+        with posh.Collection(tmp_path / name) as collection:
+            assert type(collection.hasher) is type(SPARSE)
+
+
+def test_bringing_a_hasher_is_cancelled_too():
+    slow = SlowToIndex()
+    slow.upsert([1, 2, 3], DATA[:3])
+    with running(MemoryEngine(slow=slow)) as address:
+        url, answers = f"{address}/v1/collections/slow", []
+
+        def bring() -> None:
+            answers.append(httpx.put(f"{url}/hasher", content=SPARSE.to_bytes(), headers=FILE, timeout=60))
+
+        bringing = threading.Thread(target=bring)
+        bringing.start()
+        assert slow.begun.wait(30)
+        assert httpx.delete(f"{url}/fit", timeout=60).json()["state"] == "idle"
+        bringing.join()
+        assert (answers[0].status_code, answers[0].json()["type"]) == (503, "urn:posh:cancelled")
+        assert slow.hasher is None

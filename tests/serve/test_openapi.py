@@ -30,6 +30,7 @@ OPERATIONS = [
     ("put", "/v1/collections/{name}/metadata"),
     ("post", "/v1/collections/{name}/compact"),
     ("post", "/v1/collections/{name}/fit"),
+    ("delete", "/v1/collections/{name}/fit"),
     ("get", "/v1/collections/{name}/hasher"),
     ("put", "/v1/collections/{name}/hasher"),
     ("post", "/v1/collections/{name}/sample"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from posh._progress import progress
+from posh._progress import checkpoint, progress
 from posh.preprocess import Float32
 
 _MEMORY = 5  # correction pairs of L-BFGS, each twice the size of Y
@@ -32,6 +32,7 @@ class SimilarityMatching:
 
     def value(self, Y: Float32) -> float:
         """f(Y); keeps the two small products for :meth:`gradient` at the same Y."""
+        checkpoint()
         self._cross, self._gram = self.X.T @ Y, Y.T @ Y
         distance = Y - self.target
         match = self._constant - 2.0 * dot(self._cross, self._cross) + dot(self._gram, self._gram)
@@ -39,6 +40,7 @@ class SimilarityMatching:
 
     def gradient(self, Y: Float32) -> Float32:
         """Gradient (n, D) at the Y of the last :meth:`value`."""
+        checkpoint()
         gradient = Y @ self._gram
         gradient -= self.X @ self._cross
         gradient += Y - self.target

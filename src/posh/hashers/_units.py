@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posh import kernels
+from posh._progress import steps_of
 from posh.preprocess import Float32
 
 _ROWS = 1024
@@ -26,7 +27,7 @@ def nearest_units(Z: Float32, W: Float32) -> tuple[npt.NDArray[np.uint16], Float
     """For each row of Z (n, d): the row of W with the largest product (ties: the lower), and that product."""
     winner = np.empty(len(Z), np.uint16)
     best = np.empty(len(Z), np.float32)
-    for start in range(0, len(Z), _ROWS):
+    for start in steps_of(range(0, len(Z), _ROWS)):
         rows = slice(start, start + _ROWS)
         scores = Z[rows] @ W.T
         winner[rows] = kernels.winners(scores, 1)[:, 0]

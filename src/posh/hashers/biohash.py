@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from posh import _validate, kernels
-from posh._progress import progress
+from posh._progress import progress, steps_of
 from posh.hashers._units import unit_rows
 from posh.hashers.epochs import EpochHasher
 from posh.preprocess import Float32
@@ -96,8 +96,8 @@ class BioHash(EpochHasher):
             fall = epoch / self.n_epochs if self.schedule == "linear" else 0.0
             rate = self.learning_rate * (1.0 - fall)
             order = rng.permutation(len(Z))
-            batches = [Z[order[i : i + self.batch_size]] for i in range(0, len(Z), self.batch_size)]
-            gain = sum(self._step(W, batch, rate) for batch in batches)
+            starts = steps_of(range(0, len(Z), self.batch_size))
+            gain = sum(self._step(W, Z[order[i : i + self.batch_size]], rate) for i in starts)
             yield self._dual(W), gain / len(Z)
             if np.linalg.norm(W, axis=1).mean() <= self.stop_norm:
                 return

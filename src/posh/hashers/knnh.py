@@ -8,10 +8,13 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from posh import _validate
+from posh._progress import progress
 from posh.hashers.itq import ITQ
 from posh.preprocess import Float32
 
 __all__ = ["KNNH"]
+
+_ROWS = 1024  # vectors whose neighbours are found in one go
 
 
 class KNNH(ITQ):
@@ -49,7 +52,10 @@ class KNNH(ITQ):
 def neighbour_means(Z: Float32, n_neighbors: int) -> Float32:
     """Replace each row of Z (n, d) by the mean of its ``n_neighbors`` nearest rows, itself among them."""
     k = min(n_neighbors, len(Z))
-    neighbours = (
-        NearestNeighbors(n_neighbors=k, algorithm="brute").fit(Z).kneighbors(Z, return_distance=False)
-    )
-    return np.stack([Z[rows].mean(axis=0) for rows in neighbours])
+    nearest = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(Z)
+    means = np.empty_like(Z)
+    for start in progress(range(0, len(Z), _ROWS), "neighbours", "block"):
+        rows = slice(start, start + _ROWS)
+        neighbours = nearest.kneighbors(Z[rows], return_distance=False)
+        means[rows] = [Z[own].mean(axis=0) for own in neighbours]
+    return means

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from posh import _validate, kernels
-from posh._progress import progress
+from posh._progress import progress, steps_of
 from posh.hashers._similarity import SimilarityMatching, dot, minimize_on_box
 from posh.hashers._units import unit_rows
 from posh.hashers.base import SparseHasher
@@ -87,7 +87,7 @@ class BOSL(SparseHasher):
         Y = _best_scale(X, np.clip(Y, 0, 1))
         multiplier = np.zeros_like(Y)
         objective = []
-        for epoch in range(self.n_epochs):
+        for epoch in steps_of(range(self.n_epochs)):
             if epoch:
                 H = winner_matrix(Y + multiplier, self.n_active)
             problem = SimilarityMatching(X, H + multiplier)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import validate_data
 
 from posh import _validate, kernels
-from posh._progress import progress
+from posh._progress import progress, steps_of
 from posh.codes import Codes
 from posh.hashers._orthogonal import procrustes, random_orthogonal
 from posh.hashers.epochs import EpochHasher
@@ -169,7 +169,7 @@ class _Moments:
     def visit(self, Z: Float32, params: POSH) -> float:
         """Visit every row of Z (n, d) once and return the mean of ‖h − W z‖²."""
         gain = 0.0
-        for start in range(0, len(Z), params.batch_size):
+        for start in steps_of(range(0, len(Z), params.batch_size)):
             gain += self._accumulate(Z[start : start + params.batch_size], params.n_active)
             if self.n_seen >= (1.0 + params.lag) * self.n_at_refresh:
                 self.refresh()

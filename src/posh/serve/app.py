@@ -94,6 +94,7 @@ def operations(shelf: Shelf, reader: Reader) -> list[Operation]:
         Operation("POST", f"{one}/count", on(items.count), models.Count, answers.Counted),
         Operation("POST", f"{one}/sample", on(hashers.sample), models.Sample, answers.Sampled),
         Operation("POST", f"{one}/fit", on(hashers.fit), models.Fit, answers.Indexing, 202),
+        Operation("DELETE", f"{one}/fit", on(hashers.cancel_fit), None, answers.Indexing),
         Operation("GET", f"{one}/hasher", on(hashers.get_hasher), None, file),
         Operation("PUT", f"{one}/hasher", on(hashers.put_hasher), file, None, 204, models.IndexOptions),
         Operation("POST", f"{one}/compact", on(collections.compact), None, None, 204),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from posh import hashers
-from posh.collection.base import BaseCollection
+from posh._progress import cancellable
 from posh.errors import FormatError
 from posh.hashers.base import Hasher
 from posh.serve.limits import Limits
@@ -23,6 +23,7 @@ METHODS: dict[str, type[Hasher[Any]]] = {
     for name, value in vars(hashers).items()
     if isinstance(value, type) and issubclass(value, Hasher) and not inspect.isabstract(value)
 }
+_POLL = 0.01
 _log = logging.getLogger("posh.serve")
 
 
@@ -66,31 +67,49 @@ class Indexing:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
+        self._stop = threading.Event()  # of what runs now or ran last
         self.message: str | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether somebody indexes."""
+        return self._lock.locked()
 
     @property
     def state(self) -> str:
         """``"idle"``, ``"running"`` or ``"failed"``."""
-        if self._lock.locked():
+        if self.is_running:
             return "running"
         return "idle" if self.message is None else "failed"
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Keep others from indexing, or say that somebody does."""
+    def run(self, call: Callable[[], object]) -> None:
+        """Index in this thread, or say that somebody else does."""
         self._begin()
         try:
-            yield
+            with cancellable(self._stop):
+                call()
         finally:
             self._lock.release()
 
-    def fit(self, collection: BaseCollection, hasher: Hasher[Any], options: dict[str, Any]) -> None:
-        """Fit and reindex in the background; what goes wrong is told by :attr:`message`."""
+    def fit(self, call: Callable[[], object]) -> None:
+        """Index in the background; what goes wrong is told by :attr:`message`."""
         self._begin()
-        work = threading.Thread(
-            target=self._work, args=(lambda: collection.fit(hasher, **options),), name="posh-fit", daemon=True
-        )
-        work.start()
+        threading.Thread(target=self._work, args=(call,), name="posh-fit", daemon=True).start()
+
+    def cancel(self) -> None:
+        """Ask what runs to stop; the collection then stays as it is."""
+        self._stop.set()
+
+    async def ended(self, seconds: float) -> None:
+        """Wait until nothing runs, but not for ever."""
+        for _ in range(int(seconds / _POLL)):
+            if not self.is_running:
+                return
+            await asyncio.sleep(_POLL)
+
+    def wait(self, seconds: float) -> None:
+        """Wait in a thread until nothing runs, but not for ever; nothing can begin afterwards."""
+        self._lock.acquire(timeout=max(0.0, seconds))
 
     def _begin(self) -> None:
         if not self._lock.acquire(blocking=False):
@@ -100,17 +119,15 @@ class Indexing:
                 f"expected {self._name!r} not to be indexed at present, but it is: try again when it is done",
                 {"retry-after": "1"},
             )
+        self._stop = threading.Event()
         self.message = None
 
     def _work(self, call: Callable[[], object]) -> None:
         try:
-            call()
+            with cancellable(self._stop):
+                call()
         except Exception as error:
             self.message = problem_of(error).detail
             _log.warning("fitting %s failed: %s", self._name, self.message)
         finally:
             self._lock.release()
-
-    def stop(self, seconds: float) -> None:
-        """Wait for what runs, but not for ever: the index then stays as it is."""
-        self._lock.acquire(timeout=seconds)

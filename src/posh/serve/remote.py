@@ -16,7 +16,7 @@ from posh.collection.base import BaseCollection, Id, Item, Matches, Payload, Que
 from posh.collection.filters import Filter, parse
 from posh.hashers.base import Hasher
 from posh.preprocess import Float32
-from posh.serve.answers import Info
+from posh.serve.answers import Indexing, Info
 from posh.serve.filters import unparse
 from posh.serve.models import Packed
 from posh.serve.vectors import pack, unpack
@@ -89,6 +89,10 @@ class RemoteCollection(BaseCollection):
             None if n_threads is None else _validate.integer("n_threads", n_threads, 1),
         )
         return self._search(query)
+
+    def cancel_fit(self) -> Indexing:
+        """Cancel what indexes the collection in the service, which stays as it is; what came of it."""
+        return Indexing.model_validate(self._ask("DELETE", "/fit"))
 
     def compact(self) -> Self:
         """Give back the room of what was deleted or replaced."""

@@ -56,7 +56,8 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=30,
         )
         super().__init__(config)
-        self._bound, self._listening, self._connections = bound, listening, connections
+        self._shelf, self._bound, self._listening = shelf, bound, listening
+        self._connections = connections
         self.address = f"http://{shown}:{port}"
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
@@ -73,6 +74,11 @@ class Server(uvicorn.Server):
         """Look after the deadlines of connections; uvicorn calls this ten times a second."""
         self._connections.sweep()
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, cancel fits, and wait for the other requests."""
+        self._shelf.cancel()
+        await super().shutdown(sockets)
 
     def stop(self, *_: Any) -> None:
         """Finish what runs, then return from :meth:`run`; may be called again, and as a signal's handler."""

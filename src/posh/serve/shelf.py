@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,7 +22,7 @@ from posh.serve.problems import ProblemError
 
 __all__ = ["Engine", "Served", "Shelf", "Sizes"]
 
-_PATIENCE = 10.0  # seconds for a fit that runs when the service stops
+_PATIENCE = 10.0  # seconds for all fits to notice that they are cancelled when the service stops
 
 
 class Sizes(NamedTuple):
@@ -101,15 +102,19 @@ class Served:
         finally:
             shelf.n_asked -= 1
 
-    async def unused(self) -> None:
-        """Wait until nobody uses the collection, not even for a request that was answered before its end."""
+    async def stopped(self) -> None:
+        """Cancel fits, and wait until nobody uses the collection.
+
+        Work may go on after its request was answered, because it took too long.
+        """
         while self._n_users or self._works:
+            self.indexing.cancel()
             await asyncio.sleep(0.01)
 
     @property
     def _works(self) -> bool:
         lanes = (self.reads, self.writes, self.long_work)
-        return self.coalescer.busy or any(lane.n_running for lane in lanes)
+        return self.coalescer.busy or self.indexing.is_running or any(lane.n_running for lane in lanes)
 
 
 class Shelf:
@@ -174,27 +179,32 @@ class Shelf:
 
     async def drop(self, name: str) -> None:
         """Delete a collection, when those who use it are done; nobody new finds it from now on."""
-        served = self.get(name)
-        with served.indexing.exclusive():
-            del self._served[name]
-            self._dropping.add(name)
-            try:
-                await served.unused()
-                await self.changes.run(self._delete, served)
-            except ProblemError:  # too busy: it stays
-                self._served[name] = served
-                raise
-            finally:
-                self._dropping.discard(name)
+        served = self._served.pop(self.get(name).name)
+        self._dropping.add(name)
+        try:
+            await served.stopped()
+            await self.changes.run(self._delete, served)
+        except ProblemError:  # too busy: it stays
+            self._served[name] = served
+            raise
+        finally:
+            self._dropping.discard(name)
 
     def _delete(self, served: Served) -> None:
         served.collection.close()
         self.engine.drop(served.name)
         self.metrics.forget(served.name)
 
-    def close(self) -> None:
-        """Finish what runs, and close all collections."""
-        self.executor.shutdown()
+    def cancel(self) -> None:
+        """Ask all fits to stop."""
         for served in self._served.values():
-            served.indexing.stop(_PATIENCE)
+            served.indexing.cancel()
+
+    def close(self) -> None:
+        """Cancel fits, finish what else runs, and close all collections."""
+        self.cancel()
+        self.executor.shutdown()
+        deadline = time.monotonic() + _PATIENCE
+        for served in self._served.values():
+            served.indexing.wait(deadline - time.monotonic())
             served.collection.close()

@@ -26,8 +26,18 @@ class HasherOperations(Operations):
         """
         body = await self._reader.parse(request, models.Fit)
         hasher = make_hasher(body.method, body.params, self._limits)
-        served.indexing.fit(served.collection, hasher, body.index.model_dump(exclude_unset=True))
+        options = body.index.model_dump(exclude_unset=True)
+        served.indexing.fit(lambda: served.collection.fit(hasher, **options))
         return answer({"state": served.indexing.state, "message": None}, 202)
+
+    async def cancel_fit(self, request: Request, served: Served) -> Response:
+        """Cancel what indexes the collection, which stays as it is; the answer says what came of it.
+
+        Its state is still running if the work could not be stopped within the time of a request.
+        """
+        served.indexing.cancel()
+        await served.indexing.ended(self._limits.seconds)
+        return answer({"state": served.indexing.state, "message": served.indexing.message})
 
     async def get_hasher(self, request: Request, served: Served) -> Response:
         """The hasher, as a model file."""
@@ -46,8 +56,8 @@ class HasherOperations(Operations):
 
         def reindex() -> None:
             hasher = read_hasher(content, self._limits)
-            with served.indexing.exclusive():
-                served.collection.reindex(hasher, **options.model_dump(exclude_unset=True))
+            given = options.model_dump(exclude_unset=True)
+            served.indexing.run(lambda: served.collection.reindex(hasher, **given))
 
         await served.long_work.run(reindex)
         return Response(status_code=204)
