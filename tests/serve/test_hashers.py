@@ -6,6 +6,7 @@ import threading
 import time
 
 import httpx
+import numpy as np
 import pytest
 
 import posh
@@ -17,7 +18,7 @@ from tests.collection.implementations import DATA, DENSE, OTHER, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.service import MemoryEngine, running
 
-NO_BOUND = Limits()  # of what a fit may cost
+NO_BOUND = Limits(fit_operations=10**30)
 FILE = {"content-type": "application/octet-stream"}
 
 
@@ -54,10 +55,11 @@ def test_fitted_in_the_background(http, ask, new):
 
 
 def test_a_fit_that_fails_says_why(http, ask, new):
-    assert ask("fit", {"method": "POSH", "params": {"n_bits": 8, "n_active": 9}}, new)[0] == 202
+    params = {"n_bits": 8, "n_active": 2, "n_inputs": 9}
+    assert ask("fit", {"method": "OSL", "params": params}, new)[0] == 202
     assert finished(http, new)["indexing"] == {
         "state": "failed",
-        "message": "expected n_active between 1 and 8 (n_bits), got 9",
+        "message": "expected n_inputs between 1 and 8 (the number of features), got 9",
     }
     assert ask("fit", {"method": "LSH", "params": {"n_bits": 8, "random_state": 0}}, new)[0] == 202
     assert finished(http, new)["indexing"] == {"state": "idle", "message": None}
@@ -69,6 +71,10 @@ def test_a_fit_that_fails_says_why(http, ask, new):
         ({"method": "Magic"}, "expected method to be one of "),
         ({"method": "Hasher"}, "expected method to be one of "),
         ({"method": "POSH", "params": {"colour": 1}}, "expected params among batch_size, lag, n_active"),
+        (
+            {"method": "POSH", "params": {"n_bits": 8, "n_active": 9}},
+            "n_active between 1 and 8",
+        ),
         ({"method": "POSH", "params": {"n_bits": [1]}}, "expected params.n_bits to be a valid"),
         ({"method": "POSH", "index": {"colour": 1}}, "unknown field index.colour: leave it out"),
         ({"method": "POSH", "index": {"refine": "magic"}}, "expected index.refine to be one of 'decoder'"),
@@ -235,3 +241,64 @@ def test_bringing_a_hasher_is_cancelled_too():
         bringing.join()
         assert (answers[0].status_code, answers[0].json()["type"]) == (503, "urn:posh:cancelled")
         assert slow.hasher is None
+
+
+TOO_COSTLY = {
+    "memory": ({"method": "BOSL", "params": {"n_bits": 16_384}}, "a fit of at most 900,000,000 bytes"),
+    "time": (ENDLESS, "a fit of at most 3,000,000,000,000 operations"),
+    "steps": (
+        {"method": "BOSL", "params": {"n_bits": 16, "n_active": 2, "n_steps": 10**12}},
+        "a fit of at most 3,000,000,000,000 operations",
+    ),
+    "decoder": (
+        {"method": "FruitFly", "params": {"n_bits": 16_384}, "index": {"refine": "decoder"}},
+        "an index of at most 900,000,000 bytes",
+    ),
+    "lists": (
+        {
+            "method": "FruitFly",
+            "params": {"n_bits": 16_384},
+            "index": {"structure": "ivf", "n_lists": 65_536},
+        },
+        "an index of at most 900,000,000 bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(TOO_COSTLY))
+def test_a_fit_that_costs_too_much_is_refused(tmp_path, case):
+    body, message = TOO_COSTLY[case]
+    posh.Collection(tmp_path / "shop").upsert(list(range(1000)), np.tile(DATA, (10, 1))[:1000]).close()
+    with running(Folder(tmp_path)) as address:
+        answer = httpx.post(f"{address}/v1/collections/shop/fit", json=body, timeout=30)
+        httpx.delete(f"{address}/v1/collections/shop/fit", timeout=60)
+    assert answer.status_code == 422
+    assert f"expected {message}, got one of about " in answer.json()["detail"]
+    assert "or set the service's limit fit_" in answer.json()["detail"]
+
+
+def test_a_hasher_whose_index_is_too_large_is_refused(http, new):
+    large = posh.FruitFly(16_384, 2, random_state=0).fit(DATA)
+    url = f"/v1/collections/{new}/hasher"
+    answer = http.put(url, content=large.to_bytes(), headers=FILE, params={"index": '{"refine": "decoder"}'})
+    assert answer.status_code == 422
+    assert "expected an index of at most 900,000,000 bytes" in answer.json()["detail"]
+
+
+def test_all_fits_together_are_bounded():
+    slow, other = SlowToIndex(), ReferenceCollection().upsert([1, 2, 3], DATA[:3])
+    slow.upsert([1, 2, 3], DATA[:3])
+    fit = {"method": "LSH", "params": {"n_bits": 8, "random_state": 0}}
+    n_bytes = posh.LSH(8).estimate_fit(3, 8).bytes + 4 * 3 * 8
+    engine = MemoryEngine(slow=slow, other=other)
+    with running(engine, limits=Limits(fit_bytes=int(1.5 * n_bytes))) as address:
+        url = f"{address}/v1/collections"
+        assert httpx.post(f"{url}/slow/fit", json=fit).status_code == 202
+        assert slow.begun.wait(30)
+        refused = httpx.post(f"{url}/other/fit", json=fit)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert f"{n_bytes:,} in use and {n_bytes:,} more" in refused.json()["detail"]
+        slow.go.set()
+        with httpx.Client(base_url=address) as client:
+            finished(client, "slow")
+        assert httpx.post(f"{url}/other/fit", json=fit).status_code == 202

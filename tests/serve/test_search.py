@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import threading
 
+import httpx
 import numpy as np
 import pytest
 
+import posh
+from posh.serve.folder import Folder
+from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.serve.conftest import filled, payloads
+from tests.serve.service import running
 
 PLAIN = filled()
 
@@ -133,3 +138,25 @@ def test_many_clients_at_once_get_what_they_would_get_alone(ask):
 def _without_time(answer):
     status, body = answer
     return status, {key: value for key, value in body.items() if key != "seconds"}
+
+
+@pytest.mark.parametrize("refine", ["vectors", "sbiht"])
+def test_a_search_with_too_many_candidates_is_refused(tmp_path, refine):
+    """Items count, not what was asked for: of few items, all may be candidates."""
+    posh.Collection(tmp_path / "few", SPARSE, refine=refine).upsert(list(range(100)), DATA[:100]).close()
+    limits = Limits(work=100 * 8 * 10 if refine == "vectors" else 100 * 50 * SPARSE.n_bits * 8)
+    with running(Folder(tmp_path), limits=limits) as address:
+        url = f"{address}/v1/collections/few"
+        body = {"vectors": DATA[:1].tolist(), "k": 1000, "oversample": 100.0, "include": []}
+        assert httpx.post(f"{url}/search", json=body).status_code == 200
+        many = {**body, "vectors": DATA[:2].tolist()}
+        more = {"ids": [100], "vectors": DATA[100:101].tolist()}
+        if refine == "sbiht":  # decodes each item once
+            assert httpx.post(f"{url}/search", json=many).status_code == 200
+            assert httpx.post(f"{url}/upsert", json=more).status_code == 200
+        answer = httpx.post(f"{url}/search", json=many)
+    assert answer.status_code == 422
+    assert (
+        f"expected a search of at most {limits.work:,} operations, got 2 queries" in answer.json()["detail"]
+    )
+    assert "lower k or oversample" in answer.json()["detail"]

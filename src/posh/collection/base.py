@@ -28,7 +28,7 @@ Id = int | str
 Payload = dict[str, Any]
 
 NO_HASHER = "expected a collection with a hasher, got none: call fit or reindex first"
-_SAMPLE = 20_000  # stored vectors that a hasher is fitted on
+SAMPLE = 20_000  # stored vectors that a hasher is fitted on
 
 
 class Item(NamedTuple):
@@ -223,7 +223,7 @@ class BaseCollection(ABC):
         Without vectors it is fitted on a random sample of up to 20,000 of those stored.
         """
         if vectors is None:
-            X = self._sample(_SAMPLE)
+            X = self._sample(SAMPLE)
             if not len(X):
                 raise ValueError(
                     "expected vectors to fit on, got an empty collection: give vectors or write items first"

@@ -9,7 +9,7 @@ from posh import kernels
 from posh._progress import steps_of
 from posh.preprocess import Float32
 
-_ROWS = 1024
+ROWS = 1024  # vectors compared in one go
 
 
 def lengths(A: Float32) -> Float32:
@@ -27,8 +27,8 @@ def nearest_units(Z: Float32, W: Float32) -> tuple[npt.NDArray[np.uint16], Float
     """For each row of Z (n, d): the row of W with the largest product (ties: the lower), and that product."""
     winner = np.empty(len(Z), np.uint16)
     best = np.empty(len(Z), np.float32)
-    for start in steps_of(range(0, len(Z), _ROWS)):
-        rows = slice(start, start + _ROWS)
+    for start in steps_of(range(0, len(Z), ROWS)):
+        rows = slice(start, start + ROWS)
         scores = Z[rows] @ W.T
         winner[rows] = kernels.winners(scores, 1)[:, 0]
         best[rows] = np.take_along_axis(scores, winner[rows, None].astype(np.int64), axis=1)[:, 0]

@@ -25,6 +25,7 @@ from posh import _validate, kernels, store
 from posh._threads import cores
 from posh.codes import Codes, PackedCodes
 from posh.hashers._tiles import Projection, for_each_tile
+from posh.hashers.cost import EstimatesFit
 from posh.preprocess import Float32, Preprocess, training_rows
 
 __all__ = ["DenseHasher", "Hasher", "SparseHasher"]
@@ -33,7 +34,14 @@ C = TypeVar("C", Codes, PackedCodes)
 _CLASSES: dict[str, type[Hasher[Any]]] = {}
 
 
-class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC, Generic[C]):  # type: ignore[misc]
+class Hasher(
+    EstimatesFit,
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+    ABC,
+    Generic[C],
+):
     """Base of all hashers; see :class:`SparseHasher` and :class:`DenseHasher`.
 
     Learned attributes: ``weights_`` float32 (n_bits, d'), ``preprocess_`` (mean, scale, PCA),

@@ -10,6 +10,7 @@ import numpy as np
 from posh import _validate, kernels
 from posh._progress import progress, steps_of
 from posh.hashers._units import unit_rows
+from posh.hashers.cost import STEP, FitCost
 from posh.hashers.epochs import EpochHasher
 from posh.preprocess import Float32
 
@@ -88,6 +89,17 @@ class BioHash(EpochHasher):
         _validate.real("delta", self.delta, 0.0)
         _validate.integer("rank", self.rank, 2, self.n_bits, " (n_bits)")
         _validate.real("stop_norm", self.stop_norm, 0.0)
+
+    def _learning_cost(self, n: int, d: int) -> FitCost:
+        size, batch = self.n_bits * d, min(n, self.batch_size)
+        n_moving = min(self.n_bits, 2 * batch)
+        power = 0 if self.p == 2.0 else 30 * size
+        n_bytes = 8 * n * d + (4 if self.p == 2.0 else 20) * size
+        ranked = self.rank if self.delta > 0.0 else 0
+        n_bytes += 16 * batch * (self.n_bits + ranked) + 12 * n_moving * d
+        products = n * d * (self.n_bits + n_moving) + 10 * n * self.n_bits
+        epoch = products + 10 * size + -(-n // batch) * (power + 10 * n_moving * d + STEP)
+        return FitCost(n_bytes, self.n_epochs * epoch)
 
     def _epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
         Z = unit_rows(Z)

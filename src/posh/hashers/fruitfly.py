@@ -9,6 +9,7 @@ import numpy as np
 from posh import _validate
 from posh.hashers._orthogonal import random_orthogonal
 from posh.hashers.base import SparseHasher
+from posh.hashers.cost import ORTHOGONAL, FitCost
 from posh.preprocess import Float32
 
 __all__ = ["FruitFly"]
@@ -53,6 +54,11 @@ class FruitFly(SparseHasher):
         super()._check_params()
         _validate.choice("weights", self.weights, ("bernoulli", "orthogonal"))
         _validate.real("p", self.p, 0.0, 1.0, open_low=True)
+
+    def _learning_cost(self, n: int, d: int) -> FitCost:
+        if self.weights == "orthogonal":
+            return FitCost(ORTHOGONAL * self.n_bits * d, 8 * self.n_bits * d * d)
+        return super()._learning_cost(n, d)
 
     def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
         shape = (self.n_bits, Z.shape[1])

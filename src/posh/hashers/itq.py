@@ -10,6 +10,7 @@ from posh import _validate
 from posh._progress import progress
 from posh.hashers._orthogonal import procrustes, random_orthogonal
 from posh.hashers.base import DenseHasher
+from posh.hashers.cost import FitCost, procrustes_cost
 from posh.preprocess import Float32
 
 __all__ = ["ITQ"]
@@ -48,6 +49,11 @@ class ITQ(DenseHasher):
     def _check_params(self) -> None:
         super()._check_params()
         _validate.integer("n_epochs", self.n_epochs, 1)
+
+    def _learning_cost(self, n: int, d: int) -> FitCost:
+        step = procrustes_cost(self.n_bits, d)
+        scores = 2 * n * self.n_bits * d + 10 * n * self.n_bits
+        return FitCost(20 * n * self.n_bits + step.bytes, self.n_epochs * (scores + step.operations))
 
     def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
         W = random_orthogonal(self.n_bits, Z.shape[1], rng)

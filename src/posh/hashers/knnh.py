@@ -9,6 +9,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from posh import _validate
 from posh._progress import progress
+from posh.hashers.cost import STEP, FitCost
 from posh.hashers.itq import ITQ
 from posh.preprocess import Float32
 
@@ -44,6 +45,11 @@ class KNNH(ITQ):
     def _check_params(self) -> None:
         super()._check_params()
         _validate.integer("n_neighbors", self.n_neighbors, 1)
+
+    def _learning_cost(self, n: int, d: int) -> FitCost:
+        after, k = super()._learning_cost(n, d), min(self.n_neighbors, n)
+        n_bytes = max(after.bytes, 8 * min(n, _ROWS) * (n + k) + 4 * k * d) + 8 * n * d
+        return FitCost(n_bytes, after.operations + 2 * n * n * d + 2 * n * k * d + n * STEP // 10)
 
     def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
         return super()._learn(neighbour_means(Z, self.n_neighbors), rng)

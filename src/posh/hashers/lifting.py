@@ -17,6 +17,7 @@ from posh._progress import progress, steps_of
 from posh.hashers._similarity import SimilarityMatching, dot, minimize_on_box
 from posh.hashers._units import unit_rows
 from posh.hashers.base import SparseHasher
+from posh.hashers.cost import FitCost
 from posh.preprocess import Float32
 
 __all__ = ["BOSL", "OSL"]
@@ -79,6 +80,12 @@ class BOSL(SparseHasher):
         _validate.integer("n_epochs", self.n_epochs, 1)
         _validate.integer("n_steps", self.n_steps, 1)
         _validate.real("ridge", self.ridge, 0.0, open_low=True)
+
+    def _learning_cost(self, n: int, d: int) -> FitCost:
+        codes, gram = n * self.n_bits, self.n_bits**2
+        step = 6 * codes * (self.n_bits + d) + 60 * codes
+        n_bytes = 88 * codes + 16 * gram + 4 * n * d + 24 * self.n_bits * d
+        return FitCost(n_bytes, self.n_epochs * (self.n_steps * step + 8 * self.n_bits**3))
 
     def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
         X = unit_rows(Z)
@@ -160,6 +167,12 @@ class OSL(SparseHasher):
         _validate.real("gamma", self.gamma, 0.0)
         _validate.real("beta", self.beta, 0.0)
         _validate.real("p", self.p, 0.0, 1.0, open_low=True)
+
+    def _learning_cost(self, n: int, d: int) -> FitCost:
+        codes, gram, weights = n * self.n_bits, self.n_bits**2, self.n_bits * d
+        n_bytes = 36 * codes + 24 * gram + 8 * n * d + 40 * weights
+        epoch = codes * (3 * self.n_bits + 4 * d + 40) + 10 * gram
+        return FitCost(n_bytes, self.n_epochs * (epoch + 4 * (2 * weights * d + 40 * weights)))
 
     def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
         d = Z.shape[1]

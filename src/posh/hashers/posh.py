@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,6 +15,7 @@ from posh import _validate, kernels
 from posh._progress import progress, steps_of
 from posh.codes import Codes
 from posh.hashers._orthogonal import procrustes, random_orthogonal
+from posh.hashers.cost import STEP, FitCost, procrustes_cost
 from posh.hashers.epochs import EpochHasher
 from posh.preprocess import Float32, Preprocess, moved_in, training_rows
 from posh.store import Arrays, expect
@@ -109,6 +111,19 @@ class POSH(EpochHasher):
         _validate.integer("n_epochs", self.n_epochs, 1)
         _validate.integer("batch_size", self.batch_size, 1)
         _validate.real("lag", self.lag, 0.0, 1.0)
+
+    def _learning_cost(self, n: int, d: int) -> FitCost:
+        batch, refresh = min(n, self.batch_size), procrustes_cost(self.n_bits, d)
+        n_batches = self.n_epochs * -(-n // batch)
+        n_refreshes = n_batches
+        if self.lag > 0.0:
+            n_refreshes = min(n_batches, int(1 / self.lag + math.log1p(n_batches) / math.log1p(self.lag)) + 2)
+        n_bytes = (
+            4 * n * d + 16 * self.n_bits * d + refresh.bytes + batch * (4 * self.n_bits + 40 * self.n_active)
+        )
+        epoch = n * d * (self.n_bits + self.n_active) + 4 * n * self.n_bits
+        accumulating = n_batches * (2 * self.n_bits * d + STEP)
+        return FitCost(n_bytes, self.n_epochs * epoch + accumulating + n_refreshes * refresh.operations)
 
     def _epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
         moments = _Moments.start(self.n_bits, Z.shape[1], rng)

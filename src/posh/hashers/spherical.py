@@ -10,7 +10,8 @@ import numpy as np
 from posh import _validate
 from posh._progress import progress
 from posh.codes import Codes
-from posh.hashers._units import nearest_units, unit_rows
+from posh.hashers._units import ROWS, nearest_units, unit_rows
+from posh.hashers.cost import STEP, FitCost
 from posh.hashers.epochs import EpochHasher
 from posh.preprocess import Float32
 
@@ -63,6 +64,11 @@ class SphericalHash(EpochHasher):
         super()._check_params()
         _validate.integer("n_epochs", self.n_epochs, 1)
         _validate.choice("empty", self.empty, ("zero", "keep", "resample"))
+
+    def _learning_cost(self, n: int, d: int) -> FitCost:
+        n_steps = -(-n // ROWS)
+        epoch = n * self.n_bits * d + 4 * n * self.n_bits + 10 * self.n_bits * d + n_steps * STEP
+        return FitCost(8 * n * d + 20 * self.n_bits * d + 4 * ROWS * self.n_bits, self.n_epochs * epoch)
 
     def _epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
         Z = unit_rows(Z)

@@ -252,7 +252,7 @@ class View:
         return None if self.options.refine is None else REFINERS[self.options.refine]
 
     def _new_lists(self, X: npt.NDArray[Any], n: int) -> Lists:
-        n_lists = self.options.n_lists or max(1, min(65_536, -(-n // 1000)))
+        n_lists = min(self.options.n_lists or min(65_536, -(-n // 1000)), n) or 1
         rng = np.random.default_rng(self.options.random_state)
         rows = np.sort(rng.permutation(len(X))[: _SAMPLE_PER_LIST * n_lists])
         Z: Float32 = self.hasher.preprocess_(X[rows])

@@ -91,10 +91,11 @@ class Indexing:
         finally:
             self._lock.release()
 
-    def fit(self, call: Callable[[], object]) -> None:
+    def fit(self, call: Callable[[], object], afterwards: Callable[[], None]) -> None:
         """Index in the background; what goes wrong is told by :attr:`message`."""
         self._begin()
-        threading.Thread(target=self._work, args=(call,), name="posh-fit", daemon=True).start()
+        work = (call, afterwards)
+        threading.Thread(target=self._work, args=work, name="posh-fit", daemon=True).start()
 
     def cancel(self) -> None:
         """Ask what runs to stop; the collection then stays as it is."""
@@ -122,7 +123,7 @@ class Indexing:
         self._stop = threading.Event()
         self.message = None
 
-    def _work(self, call: Callable[[], object]) -> None:
+    def _work(self, call: Callable[[], object], afterwards: Callable[[], None]) -> None:
         try:
             with cancellable(self._stop):
                 call()
@@ -130,4 +131,5 @@ class Indexing:
             self.message = problem_of(error).detail
             _log.warning("fitting %s failed: %s", self._name, self.message)
         finally:
+            afterwards()
             self._lock.release()

@@ -51,6 +51,12 @@ class Limits:
     """Columns of a vector."""
     n_bits: int = 16_384
     """Bits of a code of a hasher that is fitted here."""
+    work: int = 20_000_000_000
+    """Operations to refine the candidates of one search; a core does about 5,000,000,000 per second."""
+    fit_bytes: int = 900_000_000
+    """Memory for all fits at once, as estimated before they begin."""
+    fit_operations: int = 3_000_000_000_000
+    """Operations of one fit, as estimated before it begins: about ten minutes."""
     sample: int = 100_000
     """Vectors in a sample."""
     collections: int = 1_000

@@ -14,6 +14,7 @@ from posh.collection.base import BaseCollection
 from posh.errors import CollectionExistsError, UnknownCollectionError
 from posh.serve import names
 from posh.serve.coalesce import Coalescer
+from posh.serve.costs import Memory
 from posh.serve.indexing import Indexing
 from posh.serve.limits import Limits
 from posh.serve.metrics import Metrics
@@ -129,6 +130,7 @@ class Shelf:
         self.executor = new_executor()
         self.overviews = Lane(self.executor, 4, limits.seconds, limits.seconds)
         self.changes = Lane(self.executor, 4, limits.seconds, None)
+        self.memory = Memory(limits.fit_bytes)
         self.n_asked = 0  # requests to collections that are not answered yet
         self._changing = threading.Lock()
         self._served: dict[str, Served] = {}

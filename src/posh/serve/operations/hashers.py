@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from posh.collection.base import NO_HASHER
 from posh.serve import models
+from posh.serve.costs import fit_bytes, index_bytes
 from posh.serve.indexing import make_hasher, read_hasher
 from posh.serve.operations.base import Operations, answer
 from posh.serve.problems import ProblemError
@@ -26,8 +27,15 @@ class HasherOperations(Operations):
         """
         body = await self._reader.parse(request, models.Fit)
         hasher = make_hasher(body.method, body.params, self._limits)
-        options = body.index.model_dump(exclude_unset=True)
-        served.indexing.fit(lambda: served.collection.fit(hasher, **options))
+        given = body.index.model_dump(exclude_unset=True)
+        options = self._shelf.engine.index_options(served.name) | given
+        n_bytes = await self._shelf.overviews.run(fit_bytes, hasher, served.collection, options, self._limits)
+        give_back = self._shelf.memory.take(n_bytes)
+        try:
+            served.indexing.fit(lambda: served.collection.fit(hasher, **given), give_back)
+        except ProblemError:
+            give_back()
+            raise
         return answer({"state": served.indexing.state, "message": None}, 202)
 
     async def cancel_fit(self, request: Request, served: Served) -> Response:
@@ -57,7 +65,12 @@ class HasherOperations(Operations):
         def reindex() -> None:
             hasher = read_hasher(content, self._limits)
             given = options.model_dump(exclude_unset=True)
-            served.indexing.run(lambda: served.collection.reindex(hasher, **given))
+            merged = self._shelf.engine.index_options(served.name) | given
+            give_back = self._shelf.memory.take(index_bytes(hasher, served.collection, merged, self._limits))
+            try:
+                served.indexing.run(lambda: served.collection.reindex(hasher, **given))
+            finally:
+                give_back()
 
         await served.long_work.run(reindex)
         return Response(status_code=204)

@@ -15,6 +15,7 @@ from posh.collection.base import NO_HASHER, Id, Matches
 from posh.preprocess import Float32
 from posh.serve import models
 from posh.serve.coalesce import Options
+from posh.serve.costs import require_affordable_search
 from posh.serve.items import set_bits
 from posh.serve.operations.base import Operations, answer
 from posh.serve.problems import ProblemError
@@ -37,6 +38,14 @@ class SearchOperations(Operations):
                 f"expected at most {self._limits.hits:,} hits of all queries, got {len(vectors)} queries of "
                 f"{k} each: ask for less at once"
             )
+        require_affordable_search(
+            served.collection,
+            self._shelf.engine.index_options(served.name),
+            len(vectors),
+            k,
+            body.oversample,
+            self._limits,
+        )
         itself = body.ids is not None  # an item is not its own neighbour: one more is needed
         options = Options(
             k + itself,

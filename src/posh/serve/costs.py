@@ -1,0 +1,128 @@
+"""What fits and searches cost, estimated before they begin, and refused if this service has not as much."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from posh._bitsliced import MAX_DOCS, stride_words
+from posh.collection.base import SAMPLE, BaseCollection
+from posh.hashers.base import Hasher, SparseHasher
+from posh.hashers.cost import FitCost
+from posh.serve.limits import Limits
+from posh.serve.pool import busy
+
+__all__ = ["Memory", "fit_bytes", "index_bytes", "require_affordable_search"]
+
+_ROUNDS = 50  # of SBIHT for each candidate
+_GATHERED = 10  # operations that take as long as gathering one number of a candidate
+
+
+class Memory:
+    """Memory for all fits at once."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self._most, self._taken, self._lock = n_bytes, 0, threading.Lock()
+
+    def take(self, n_bytes: int) -> Callable[[], None]:
+        """Take memory, or raise if others have it; call what is returned to give it back."""
+        with self._lock:
+            if self._taken + n_bytes > self._most:
+                raise busy(
+                    f"expected at most {self._most:,} bytes for all fits at once, got {self._taken:,} in use "
+                    f"and {n_bytes:,} more"
+                )
+            self._taken += n_bytes
+
+        def give() -> None:
+            with self._lock:
+                self._taken -= n_bytes
+
+        return give
+
+
+def fit_bytes(
+    hasher: Hasher[Any], collection: BaseCollection, options: Mapping[str, Any], limits: Limits
+) -> int:
+    """Memory for fitting a hasher on a collection and indexing by it; a ValueError if it is too much."""
+    n, d = min(collection.count(), SAMPLE), collection.n_features or 0
+    if n == 0:
+        return 0
+    cost = hasher.estimate_fit(n, d)
+    _require(FitCost(cost.bytes + 4 * n * d, cost.operations), "a fit", limits)
+    return max(cost.bytes + 4 * n * d, index_bytes(hasher, collection, options, limits))
+
+
+def index_bytes(
+    hasher: Hasher[Any], collection: BaseCollection, options: Mapping[str, Any], limits: Limits
+) -> int:
+    """Memory for indexing a collection by a hasher; a ValueError if it is too much."""
+    cost = _index_cost(hasher, collection.count(), collection.n_features or 0, options)
+    _require(cost, "an index", limits)
+    return cost.bytes
+
+
+def _require(cost: FitCost, what: str, limits: Limits) -> None:
+    if cost.bytes > limits.fit_bytes:
+        raise ValueError(
+            f"expected {what} of at most {limits.fit_bytes:,} bytes, got one of about {cost.bytes:,}: "
+            "choose fewer bits or lists, or another method, or set the service's limit fit_bytes"
+        )
+    if cost.operations > limits.fit_operations:
+        raise ValueError(
+            f"expected {what} of at most {limits.fit_operations:,} operations, got one of about "
+            f"{cost.operations:,}: choose fewer epochs, bits or lists, or another method, or set the "
+            "service's limit fit_operations"
+        )
+
+
+def _index_cost(hasher: Hasher[Any], n: int, d: int, options: Mapping[str, Any]) -> FitCost:
+    """What indexing n vectors of d columns costs."""
+    n_bits, refine = hasher.n_bits, options.get("refine")
+    kept = 4 * d if refine in ("vectors", "cosine") else 4
+    if not isinstance(hasher, SparseHasher):
+        return FitCost(n * (n_bits // 8 + 10 + kept), n * n_bits * d)
+    n_active = options.get("document_active") or hasher.n_active
+    n_bytes, operations = n * (2 * n_active + 9 + kept), n * n_bits * d
+    if options.get("structure") == "ivf":
+        n_lists = max(1, min(options.get("n_lists") or n // 1000, 65_536, n))
+        n_sample = min(n, max(SAMPLE, 50 * n_lists))
+        n_bytes += n_lists * (8 * n_bits * stride_words(-(-n // n_lists)) + 4 * d) + 16 * n_sample * d
+        operations += (10 * n_sample + n) * n_lists * d
+    else:
+        whole, rest = divmod(n, MAX_DOCS)
+        words = whole * stride_words(MAX_DOCS) + (stride_words(rest) if rest else 0)
+        n_bytes += 8 * n_bits * words
+    if refine in ("decoder", "sbiht"):
+        n_bytes += 40 * n_bits**2 + 24 * n_bits * d
+        operations += n_bits**3 + n_bits**2 * d
+    return FitCost(n_bytes, operations)
+
+
+def require_affordable_search(
+    collection: BaseCollection,
+    options: Mapping[str, Any],
+    n_queries: int,
+    k: int,
+    oversample: float | None,
+    limits: Limits,
+) -> None:
+    """Raise a ValueError if refining the candidates of a search would take too long."""
+    refine = options.get("refine")
+    if refine is None:
+        return
+    count, d = collection.count(), collection.n_features or 1
+    wanted = oversample or options.get("oversample") or 1.0
+    n_candidates = min(math.ceil(k * wanted), count)
+    n_bits = 1 if collection.hasher is None else collection.hasher.n_bits
+    if refine == "sbiht":
+        work = min(n_queries * n_candidates, count) * _ROUNDS * n_bits * d
+    else:
+        work = n_queries * n_candidates * (d if refine != "decoder" else 1) * _GATHERED
+    if work > limits.work:
+        raise ValueError(
+            f"expected a search of at most {limits.work:,} operations, got {n_queries} queries with "
+            f"{n_candidates} candidates each, about {work:,}: lower k or oversample, or ask for less at once"
+        )
