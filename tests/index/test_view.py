@@ -79,3 +79,12 @@ def test_scoring_of_one_search():
         index.search(DATA, scoring="x")
     with pytest.raises(ValueError, match="scoring='asymmetric' needs sparse codes, got LSH: leave it out"):
         posh.Index(DENSE).search(DATA, scoring="asymmetric")
+
+
+def test_there_are_no_more_lists_than_documents():
+    """65,536 lists of 30 documents would take memory for nothing."""
+    X = np.random.default_rng(0).normal(size=(30, 8))
+    hasher = posh.FruitFly(64, 4, random_state=0).fit(X)
+    index = posh.Index(hasher, structure="ivf", n_lists=65_536, n_probe=65_536).add(X)
+    assert len(index.view().state.structure.centroids) == 30
+    assert (index.search(X, 1).scores[:, 0] == 4).all()

@@ -149,6 +149,65 @@ def test_many_values_are_refused_before_they_are_parsed():
     assert "expected a body of at most 500 values in JSON, got more: pack vectors" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("value", [b"[]", b"[[]]", b"{}", b'{"a":{}}'])
+def test_values_without_commas_count_too(value):
+    """What is nested has few commas, but as many objects to make; these bodies took gigabytes."""
+    limits = Limits(body_values=100_000)
+    bodies = [b"[" * 100 + b"]" * 100] if value == b"[[]]" else [value]
+    n = 1_000_000 // len(bodies[0])
+    many = b'{"filter": {"a": [' + b",".join(bodies * n) + b"]}}"
+    with running(MemoryEngine(empty=ReferenceCollection()), limits=limits) as address:
+        answer = httpx.post(f"{address}/v1/collections/empty/count", content=many, headers=JSON)
+    assert answer.status_code == 413
+    assert "at most 100000 values in JSON, got more" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["new", "empty/metadata"])
+def test_metadata_has_a_bound_of_its_own(path):
+    with running(MemoryEngine(empty=ReferenceCollection())) as address:
+        url = f"{address}/v1/collections/{path}"
+        nested = b'{"metadata": {"a": [' + b"[]," * 1_000_000 + b"[]]}}"
+        refused = httpx.put(url, content=nested, headers=JSON)
+        assert refused.status_code == 413
+        assert "expected a body of at most 65536 bytes, got more" in refused.json()["detail"]
+        assert httpx.put(url, json={"metadata": {"text": "x" * 60_000}}).is_success
+
+
+def test_a_fit_has_the_bound_of_metadata(address):
+    body = {"method": "LSH", "params": {"n_bits": 8, "x": "x" * 70_000}}
+    assert httpx.post(f"{address}/v1/collections/things/fit", json=body).status_code == 413
+
+
+def test_one_payload_has_a_bound_of_its_own():
+    with running(MemoryEngine(empty=ReferenceCollection())) as address:
+        url = f"{address}/v1/collections/empty/upsert"
+        body = {"ids": [1, 2], "vectors": ROW * 2, "payloads": [{}, {"text": "x" * (1 << 20)}]}
+        refused = httpx.post(url, json=body)
+        assert refused.status_code == 422
+        assert "at most 1,048,576 bytes, got 1,048,587 for payloads[1]" in refused.json()["detail"]
+        body["payloads"] = [{"text": "x" * 1_000_000}, {"text": "x" * 1_000_000}]
+        assert httpx.post(url, json=body).status_code == 200
+
+
+def test_others_are_answered_while_a_large_body_is_parsed():
+    """A million values."""
+    content = b'{"filter": {"a": {"in": [' + b"1," * 900_000 + b"1]}}}"
+    with running(MemoryEngine(things=filled())) as address, httpx.Client(base_url=address) as client:
+        sender = threading.Thread(
+            target=httpx.post,
+            args=(f"{address}/v1/collections/things/count",),
+            kwargs={"content": content, "headers": JSON, "timeout": 60},
+        )
+        sender.start()
+        slowest = 0.0
+        while sender.is_alive():
+            begun = time.perf_counter()
+            assert client.get("/health").status_code == 200
+            slowest = max(slowest, time.perf_counter() - begun)
+        sender.join()
+    assert slowest < 2.0
+
+
 JSON = {"content-type": "application/json"}
 
 

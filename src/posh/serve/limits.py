@@ -18,7 +18,11 @@ class Limits:
     body_bytes: int = 64 << 20
     """Bytes of a request."""
     body_values: int = 1_000_000
-    """Values in the JSON of a request; packed vectors count as one."""
+    """Values in the JSON of a large request, counted by its commas and brackets; packed vectors are one."""
+    metadata_bytes: int = 64 << 10
+    """Bytes of a request that creates a collection, sets its metadata or fits a hasher."""
+    payload_bytes: int = 1 << 20
+    """Bytes of the payload of one item, as JSON."""
     answer_bytes: int = 64 << 20
     """Bytes of payloads, vectors and codes in an answer."""
     bytes_in_work: int = 256 << 20

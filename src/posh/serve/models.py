@@ -41,6 +41,7 @@ class Body(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
     limited: ClassVar[tuple[tuple[str, str], ...]] = ()
+    size_limit: ClassVar[str] = "body_bytes"  # the limit of the bytes of this body
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
@@ -94,6 +95,7 @@ NO_OPTIONS: Any = Field(default_factory=lambda: IndexOptions.model_validate({}))
 class Create(Body):
     """A new collection."""
 
+    size_limit = "metadata_bytes"
     model_config = example({"metadata": {"title": "digits"}})
     metadata: dict[str, Any] = Field({}, description="A small object that is kept with the collection.")
     index: IndexOptions = NO_OPTIONS
@@ -164,6 +166,7 @@ class Search(Body):
 class Fit(Body):
     """A method and its parameters, as in Python."""
 
+    size_limit = "metadata_bytes"
     model_config = example({"method": "POSH", "params": {"n_bits": 1024, "n_active": 32, "random_state": 0}})
     method: str
     params: dict[str, int | float | str | bool | None] = {}
@@ -180,5 +183,6 @@ class Sample(Body):
 class Metadata(Body):
     """The metadata that replaces the present one."""
 
+    size_limit = "metadata_bytes"
     model_config = example({"metadata": {"title": "digits"}})
     metadata: dict[str, Any]

@@ -16,7 +16,8 @@ from posh.serve.problems import ProblemError
 __all__ = ["Reader", "is_gone"]
 
 B = TypeVar("B", bound=Body)
-_SMALL = 1 << 20  # bytes whose values need not be counted
+_SMALL = 256 << 10  # bytes that are parsed at once, without counting their values
+_PART = 1 << 20  # bytes whose values are counted in one go
 
 
 class Reader:
@@ -29,11 +30,22 @@ class Reader:
     async def parse(self, request: Request, model: type[B]) -> B:
         """The body of a request as a checked object."""
         _require_type(request.scope, b"application/json")
-        body = await self.read(request)
-        if len(body) > _SMALL:
-            values = body.count(b",")
-            if values > self._limits.body_values:
+        body = await self.read(request, getattr(self._limits, model.size_limit))
+        if len(body) <= _SMALL:
+            return self._parsed(body, model)
+        return await asyncio.to_thread(self._counted_and_parsed, body, model)
+
+    def _counted_and_parsed(self, body: bytes, model: type[B]) -> B:
+        """Parse a large body, in a thread, unless it has so many values that this would take long."""
+        n_values = 0  # every value but the first comes after one of these
+        for start in range(0, len(body), _PART):
+            part = body[start : start + _PART]
+            n_values += part.count(b",") + part.count(b"[") + part.count(b"{")
+            if n_values > self._limits.body_values:
                 raise _too_large(f"{self._limits.body_values} values in JSON", "pack vectors as base64")
+        return self._parsed(body, model)
+
+    def _parsed(self, body: bytes, model: type[B]) -> B:
         parsed = model.model_validate_json(body)
         self._check_limits(parsed)
         return parsed
@@ -41,21 +53,21 @@ class Reader:
     async def read_bytes(self, request: Request) -> bytes:
         """The body of a request that is a file."""
         _require_type(request.scope, b"application/octet-stream")
-        return await self.read(request)
+        return await self.read(request, self._limits.body_bytes)
 
-    async def read(self, request: Request) -> bytes:
+    async def read(self, request: Request, most: int) -> bytes:
         """The bytes of a body."""
         announced = header(request.scope, b"content-length") or b"0"
-        if not announced.isdigit() or int(announced) > self._limits.body_bytes:
-            raise self._too_many_bytes()
+        if not announced.isdigit() or int(announced) > most:
+            raise _too_many_bytes(most)
         message = await request.receive()
         if message["type"] == "http.request" and not message.get("more_body", False):
             body = message.get("body", b"")
-            self._hold(request.scope, len(body))
+            self._hold(request.scope, len(body), most)
             return bytes(body)
         try:
             async with asyncio.timeout(self._limits.body_seconds):
-                return await self._rest(message, request)
+                return await self._rest(message, request, most)
         except TimeoutError:
             raise ProblemError(
                 408,
@@ -63,23 +75,23 @@ class Reader:
                 f"expected the body within {self._limits.body_seconds:g} s, got a part of it",
             ) from None
 
-    async def _rest(self, message: Message, request: Request) -> bytes:
+    async def _rest(self, message: Message, request: Request, most: int) -> bytes:
         parts: list[bytes] = []
         while True:
             if message["type"] == "http.disconnect":
                 raise ProblemError(400, "not-json", "expected a complete body, got a part of it")
             parts.append(message.get("body", b""))
-            self._hold(request.scope, len(parts[-1]))
+            self._hold(request.scope, len(parts[-1]), most)
             if not message.get("more_body", False):
                 return b"".join(parts)
             message = await request.receive()
 
-    def _hold(self, scope: Scope, n_bytes: int) -> None:
+    def _hold(self, scope: Scope, n_bytes: int, most: int) -> None:
         """Count bytes of a request until :meth:`release`."""
         self._in_work += n_bytes
         scope["posh.bytes"] = scope.get("posh.bytes", 0) + n_bytes
-        if scope["posh.bytes"] > self._limits.body_bytes:
-            raise self._too_many_bytes()
+        if scope["posh.bytes"] > most:
+            raise _too_many_bytes(most)
         if self._in_work > self._limits.bytes_in_work:
             raise ProblemError(
                 503,
@@ -92,9 +104,6 @@ class Reader:
     def release(self, scope: Scope) -> None:
         """Forget the bytes of a request that is answered."""
         self._in_work -= scope.pop("posh.bytes", 0)
-
-    def _too_many_bytes(self) -> ProblemError:
-        return _too_large(f"{self._limits.body_bytes} bytes", "send less at once")
 
     def _check_limits(self, body: Body) -> None:
         for name, limit in body.limited:
@@ -110,6 +119,10 @@ def _size(value: Any) -> float:
     if isinstance(value, Packed):
         return value.shape[0]
     return value if isinstance(value, int | float) else len(value)
+
+
+def _too_many_bytes(most: int) -> ProblemError:
+    return _too_large(f"{most} bytes", "send less at once")
 
 
 def _too_large(bound: str, remedy: str) -> ProblemError:

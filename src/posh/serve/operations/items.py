@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,9 +21,24 @@ class ItemOperations(Operations):
     async def upsert(self, request: Request, served: Served) -> Response:
         """Write items, all or none; they are safe when the answer comes."""
         body = await self._reader.parse(request, models.Upsert)
-        vectors = self._vectors(body.vectors)
-        await served.writes.run(served.collection.upsert, body.ids, vectors, body.payloads)
+
+        def upsert() -> None:
+            if request.scope["posh.bytes"] > self._limits.payload_bytes:  # else no payload can be too large
+                self._check_payloads(body.payloads or [])
+            served.collection.upsert(body.ids, self._vectors(body.vectors), body.payloads)
+
+        await served.writes.run(upsert)
         return answer({"upserted": len(body.ids)})
+
+    def _check_payloads(self, payloads: list[dict[str, Any]]) -> None:
+        most = self._limits.payload_bytes
+        for i, payload in enumerate(payloads):
+            n_bytes = len(orjson.dumps(payload))
+            if n_bytes > most:
+                raise ValueError(
+                    f"expected payloads of at most {most:,} bytes, got {n_bytes:,} for payloads[{i}]: keep "
+                    "large content elsewhere"
+                )
 
     async def delete(self, request: Request, served: Served) -> Response:
         """Delete items."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from posh.serve.shelf import Served
 
 __all__ = ["SearchOperations"]
 
+_LARGE = 256 << 10  # bytes of a request whose vectors are unpacked in a thread
+
 
 class SearchOperations(Operations):
     """Search by vectors or by stored items."""
@@ -32,7 +35,8 @@ class SearchOperations(Operations):
         """The nearest items of each query. Searches of many clients at once are run together."""
         body = await self._reader.parse(request, models.Search)
         start = time.perf_counter()
-        vectors, k = await self._queries(served, body), min(body.k, self._limits.k)
+        vectors = await self._queries(served, body, large=request.scope["posh.bytes"] > _LARGE)
+        k = min(body.k, self._limits.k)
         if len(vectors) * k > self._limits.hits:
             raise ValueError(
                 f"expected at most {self._limits.hits:,} hits of all queries, got {len(vectors)} queries of "
@@ -60,12 +64,13 @@ class SearchOperations(Operations):
             await served.reads.run(self._complete, results, served, body.include, vectors)
         return answer({"results": results, "kind": found.kind, "seconds": time.perf_counter() - start})
 
-    async def _queries(self, served: Served, body: models.Search) -> Float32:
+    async def _queries(self, served: Served, body: models.Search, *, large: bool) -> Float32:
         collection = served.collection
         if collection.hasher is None:
             raise ProblemError(409, "no-hasher", NO_HASHER)
         if body.vectors is not None:
-            return _arguments.vectors(self._vectors(body.vectors), collection.n_features)
+            call = partial(self._checked, body.vectors, collection.n_features)
+            return await served.reads.run(call) if large else call()
         ids: list[Id] = body.ids or []
         items = await served.reads.run(collection.get, ids)
         for number, item in zip(ids, items, strict=True):
@@ -73,6 +78,9 @@ class SearchOperations(Operations):
                 raise KeyError(f"expected ids of stored items, got {number!r:.80}, which is not there")
         vectors = [item.vector for item in items if item is not None]
         return np.array(vectors, np.float32).reshape(len(ids), collection.n_features or 1)
+
+    def _checked(self, vectors: Any, n_features: int | None) -> Float32:
+        return _arguments.vectors(self._vectors(vectors), n_features)
 
     def _complete(
         self, results: list[dict[str, Any]], served: Served, include: models.Include, vectors: Float32
