@@ -1,0 +1,236 @@
+"""Every operation at its limits: memory stays bounded, and other collections are answered meanwhile.
+
+A service process has two collections. One is asked for as much as it may be, by several clients at once.
+Small searches and reads of the other one are timed meanwhile, and the peak memory of the process is read.
+By default collections are small and each operation is asked twice at once. ``POSH_ADVERSARY=1`` takes large
+collections, the service's own limits and eight clients, and prints what it measured.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import numpy as np
+import pytest
+
+import posh
+from tests.serve.test_server import served
+
+LONG = os.environ.get("POSH_ADVERSARY") == "1"
+N, D, CLIENTS = (20_000, 512, 8) if LONG else (1_000, 64, 2)
+MEMORY = 1 << 30
+SECONDS = 1.0 if LONG else 5.0  # a busy machine is no reason to fail; what this is about took minutes
+LIMITS = [] if LONG else ["body_bytes=4000000", "answer_bytes=4000000", "items=1000", "queries=100"]
+RNG = np.random.default_rng(0)
+JSON, FILE = {"content-type": "application/json"}, {"content-type": "application/octet-stream"}
+HOT, COLD = "/v1/collections/hot", "/v1/collections/cold"
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="memory is Linux's to tell"
+)
+
+
+class Service(NamedTuple):
+    """The service: its process, its address and its memory when it has nothing to do."""
+
+    pid: int
+    http: httpx.Client
+    idle: int
+
+
+def memory(pid: int, key: str) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("served")
+    X = RNG.normal(size=(N, D)).astype(np.float32)
+    hasher = posh.FruitFly(1024, 32, random_state=0).fit(X[:1000])
+    payloads = [{"label": i % 10, "price": i / 7, "text": "x" * 1000} for i in range(N)]
+    with posh.Collection(folder / "hot", hasher, refine="vectors") as hot:
+        hot.upsert(list(range(N)), X, payloads)
+    with posh.Collection(folder / "cold", hasher) as cold:
+        cold.upsert(list(range(1000)), X[:1000], payloads[:1000])
+    arguments = [part for limit in LIMITS for part in ("--limit", limit)]
+    with served(folder, *arguments) as (process, address), client(address) as http:
+        for _ in range(20):
+            probe(http)
+        yield Service(process.pid, http, memory(process.pid, "VmRSS"))
+
+
+def client(address: object) -> httpx.Client:
+    return httpx.Client(base_url=str(address), timeout=300)
+
+
+def probe(http: httpx.Client) -> list[float]:
+    """Seconds of a small search and a small read of the other collection, and of the service's health."""
+    vector = RNG.normal(size=(1, D)).round(3).tolist()
+    times = [time.perf_counter()]
+    assert http.post(f"{COLD}/search", json={"vectors": vector, "k": 5}).status_code == 200
+    times.append(time.perf_counter())
+    assert http.post(f"{COLD}/get", json={"ids": [1, 2]}).status_code == 200
+    times.append(time.perf_counter())
+    assert http.get("/health").status_code == 200
+    times.append(time.perf_counter())
+    return np.diff(times).tolist()
+
+
+# What each operation is asked for ---------------------------------------------------------------------------
+
+Ask = Callable[[httpx.Client, int], httpx.Response]
+CASES: dict[str, list[Ask]] = {}
+
+
+def packed(n: int, d: int = D) -> dict:
+    content = RNG.normal(size=(n, d)).astype("<f4").tobytes()
+    return {"shape": [n, d], "float32": base64.b64encode(content).decode()}
+
+
+def post(path: str, body: object) -> Ask:
+    content = None if body is None else json.dumps(body).encode()
+    return lambda http, i: http.post(path, content=content, headers=JSON)
+
+
+ITEMS, QUERIES, BYTES = (10_000, 1_000, 64 << 20) if LONG else (1_000, 100, 4_000_000)
+ALL = ["payload", "vector", "code"]
+CONDITIONS = {"or": [{"price": {"gte": i / 2, "lt": i + 1}} for i in range(1_000 if LONG else 50)]}
+NESTED = b"[[[[]]]]," * (BYTES // 10)
+LARGE = posh.FruitFly(16_384 if LONG else 1024, 32, random_state=0).fit(RNG.normal(size=(100, D))).to_bytes()
+KEPT = {"ids": [f"{i:0>500}" for i in range(ITEMS)]} if LONG else {"ids": [str(i) for i in range(ITEMS)]}
+ROOM = max(1, (BYTES - ITEMS * (6 * D + 500)) // ITEMS - 100)  # bytes for each payload of a full body
+
+CASES["POST /v1/collections/{name}/search"] = [
+    post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 100_000 // QUERIES // 10, "include": ALL}),
+    post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 100, "include": []}),
+    post(f"{HOT}/search", {"vectors": packed(1), "k": 1_000, "oversample": 100.0}),
+    post(f"{HOT}/search", {"vectors": packed(QUERIES // 50), "k": 1_000, "oversample": 100.0}),
+    post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 10, "scoring": "asymmetric", "include": []}),
+    post(f"{HOT}/search", {"ids": list(range(QUERIES)), "k": 10, "filter": CONDITIONS, "include": ["code"]}),
+]
+CASES["POST /v1/collections/{name}/upsert"] = [
+    post(f"{HOT}/upsert", {**KEPT, "vectors": packed(ITEMS), "payloads": [{"text": "x" * ROOM}] * ITEMS}),
+    post(
+        f"{HOT}/upsert",
+        {"ids": list(range(900_000 // D // 10)), "vectors": np.ones((900_000 // D // 10, D)).tolist()},
+    ),
+    post(f"{HOT}/upsert", {"ids": ["p"], "vectors": packed(1), "payloads": [{"a": [[]] * 300_000}]}),
+]
+CASES["POST /v1/collections/{name}/get"] = [
+    post(f"{HOT}/get", {"ids": list(range(ITEMS)), "include": ALL}),
+    post(f"{HOT}/get", {"ids": list(range(ITEMS // 10)) * 10, "include": ALL}),
+]
+CASES["POST /v1/collections/{name}/items"] = [
+    post(f"{HOT}/items", {"limit": None, "include": ALL}),
+    post(f"{HOT}/items", {"limit": None, "include": [], "filter": CONDITIONS}),
+]
+CASES["POST /v1/collections/{name}/count"] = [
+    post(f"{HOT}/count", {"filter": CONDITIONS}),
+    post(f"{HOT}/count", {"filter": {"price": {"in": list(range(900_000 if LONG else 50_000))}}}),
+    post(f"{HOT}/count", {"filter": {"text": "x" * (BYTES - 1000)}}),
+]
+CASES["POST /v1/collections/{name}/sample"] = [post(f"{HOT}/sample", {"n": 100_000})]
+CASES["POST /v1/collections/{name}/delete"] = [post(f"{HOT}/delete", KEPT)]
+CASES["POST /v1/collections/{name}/compact"] = [post(f"{HOT}/compact", None)]
+CASES["PUT /v1/collections/{name}/metadata"] = [
+    lambda http, i: http.put(
+        f"{HOT}/metadata", content=b'{"metadata": {"a": [' + b"[]," * 21_000 + b"0]}}", headers=JSON
+    ),
+    lambda http, i: http.put(
+        f"{HOT}/metadata", content=b'{"metadata": {"a": [' + NESTED + b"0]}}", headers=JSON
+    ),
+]
+CASES["PUT /v1/collections/{name}"] = [
+    lambda http, i: http.put(f"/v1/collections/new-{i}", json={"metadata": {"a": "x" * 60_000}}),
+    lambda http, i: http.put(f"/v1/collections/new-{i}", content=NESTED, headers=JSON),
+]
+CASES["GET /v1/collections/{name}"] = [lambda http, i: http.get(HOT)]
+CASES["DELETE /v1/collections/{name}"] = [lambda http, i: http.delete(f"/v1/collections/new-{i}")]
+CASES["GET /v1/collections"] = [lambda http, i: http.get("/v1/collections")]
+CASES["GET /health"] = [lambda http, i: http.get("/health")]
+CASES["GET /metrics"] = [lambda http, i: http.get("/metrics")]
+CASES["GET /v1/collections/{name}/hasher"] = [lambda http, i: http.get(f"{HOT}/hasher")]
+CASES["PUT /v1/collections/{name}/hasher"] = [
+    lambda http, i: http.put(f"{HOT}/hasher", content=LARGE, headers=FILE),
+    lambda http, i: http.put(
+        f"{HOT}/hasher?index=" + json.dumps({"structure": "ivf", "n_lists": 65_536}),
+        content=LARGE,
+        headers=FILE,
+    ),
+    lambda http, i: http.put(f"{HOT}/hasher", content=b"x" * (BYTES - 1), headers=FILE),
+]
+
+
+def fit(method: str, **params: object) -> Ask:
+    """Begin to fit, let it work for a while, and cancel it."""
+
+    def ask(http: httpx.Client, i: int) -> httpx.Response:
+        answer = http.post(f"{HOT}/fit", json={"method": method, "params": params})
+        if answer.status_code == 202:
+            time.sleep(5.0 if LONG else 0.5)
+            assert http.delete(f"{HOT}/fit").status_code == 200
+        return answer
+
+    return ask
+
+
+CASES["POST /v1/collections/{name}/fit"] = [
+    fit("BOSL", n_bits=16_384, n_active=32),
+    fit("BOSL", n_bits=480, n_active=32, n_epochs=3),  # nearly all of the memory of fits, for 20,000 items
+    fit("POSH", n_bits=4096, n_active=32, n_epochs=10**12),
+    fit("POSH", n_bits=4096, n_active=32, n_epochs=5),
+    fit("KNNH", n_bits=512, n_epochs=2),
+    fit("ITQ", n_bits=2048, n_epochs=5),
+]
+CASES["DELETE /v1/collections/{name}/fit"] = [lambda http, i: http.delete(f"{HOT}/fit")]
+
+
+def test_every_operation_is_tried(service):
+    paths = service.http.get("/openapi.json").json()["paths"]
+    operations = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    assert operations == set(CASES)
+
+
+@pytest.mark.parametrize("operation", list(CASES))
+def test_at_its_limits(service, operation, capsys):
+    for number, ask in enumerate(CASES[operation]):
+        statuses, peak, slowest, seconds = attacked(service, ask)
+        with capsys.disabled():
+            if LONG:
+                told = f"{(peak - service.idle) / 2**20:5.0f} MB, p99 {slowest:5.2f} s, {seconds:5.1f} s"
+                print(f"\n{operation} {number}: {told}, {sorted(statuses)}", end="")
+        assert not {status for status in statuses if status >= 500} - {503, 504}
+        assert peak - service.idle < MEMORY
+        assert slowest < SECONDS
+
+
+def attacked(service: Service, ask: Ask) -> tuple[set[int], int, float, float]:
+    """Ask many times at once: statuses, peak memory, 99th percentile of the others' seconds, and the time."""
+    Path(f"/proc/{service.pid}/clear_refs").write_text("5")
+    done, times, begun = threading.Event(), [], time.perf_counter()
+
+    def measure() -> None:
+        with client(service.http.base_url) as http:
+            while not times or not done.is_set():
+                times.extend(probe(http))
+
+    with ThreadPoolExecutor(CLIENTS + 1) as threads:
+        prober = threads.submit(measure)
+        asked = [threads.submit(ask, service.http, i) for i in range(CLIENTS)]
+        try:
+            statuses = {one.result().status_code for one in asked}
+        finally:
+            done.set()
+        prober.result()
+    seconds = time.perf_counter() - begun
+    return statuses, memory(service.pid, "VmHWM"), float(np.quantile(times, 0.99)), seconds
