@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -207,3 +209,39 @@ def test_limits_leave_room_for_health():
     limits = Limits()
     assert limits.requests < limits.all_requests < limits.connections
     assert dataclasses.asdict(limits)["seconds"] == 30.0
+
+
+class Large:
+    """Stands for a large answer."""
+
+
+class Failing(ReferenceCollection):
+    """Fails with something large at hand."""
+
+    def __init__(self) -> None:
+        super().__init__(SPARSE)
+        self.held: list[weakref.ref] = []
+
+    def _fail(self, *_):
+        large = Large()
+        self.held.append(weakref.ref(large))
+        raise ValueError("no")
+
+    _count = _fail
+
+
+def test_what_failed_is_forgotten_at_once():
+    """An answer that gets too large is 64 MB by then: it must not wait for the collection of garbage."""
+    failing = Failing()
+    gc.disable()
+    try:
+        with running(MemoryEngine(failing=failing)) as address:
+            url = f"{address}/v1/collections/failing/count"
+            assert httpx.post(url, json=ASKED["count"]).status_code == 422
+            for _ in range(300):
+                if not any(one() for one in failing.held):
+                    break
+                time.sleep(0.01)
+            assert [one() for one in failing.held] == [None]
+    finally:
+        gc.enable()

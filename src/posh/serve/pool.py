@@ -50,12 +50,15 @@ class Lane:
         work = loop.run_in_executor(self._executor, _stoppable, stop, partial(call, *args, **options))
         self.n_running += 1
         work.add_done_callback(self._ended)
-        done, _ = await asyncio.wait({work}, timeout=self._seconds)
-        if not done:
-            stop.set()
-            if not self._waits:
-                raise too_long(self._seconds)
-        return await work
+        try:
+            await asyncio.wait({work}, timeout=self._seconds)
+            if not work.done():
+                stop.set()
+                if not self._waits:
+                    raise too_long(self._seconds)
+            return await work
+        finally:
+            del work  # an error knows this frame: what it holds would stay until garbage is collected
 
     async def _turn(self) -> None:
         try:
