@@ -207,9 +207,7 @@ def test_at_its_limits(service, operation, capsys):
     for number, ask in enumerate(CASES[operation]):
         statuses, peak, slowest, seconds = attacked(service, ask)
         grown = peak - service.idle
-        told = (
-            f"{operation} {number}: {grown >> 20} MB, p99 {slowest:.2f} s, took {seconds:.1f} s, {statuses}"
-        )
+        told = f"{operation} {number}: {grown >> 20} MB, p99 {slowest:.2f} s, {seconds:.1f} s, {statuses}"
         if LONG:
             with capsys.disabled():
                 print(f"\n{told}", end="")
