@@ -1,0 +1,40 @@
+"""Collections that earlier versions of the package wrote are opened, and say what they said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import posh
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+@pytest.fixture
+def golden(tmp_path):
+    """A copy of the collection of version 1: opening may write to it."""
+    return Path(shutil.copytree(GOLDEN / "posh-collection-v1", tmp_path / "golden"))
+
+
+def require_expected(collection: posh.BaseCollection) -> None:
+    expected = json.loads((GOLDEN / "posh-collection-v1.json").read_text())
+    assert [[item.id, item.vector.tolist(), item.payload] for item in collection.items()] == expected["items"]
+    assert collection.metadata == expected["metadata"]
+    assert collection.n_features == expected["n_features"]
+    for search in expected["searches"]:
+        ids, scores = collection.search(expected["queries"], 5, filter=search["filter"])
+        assert ids.tolist() == search["ids"]
+        np.testing.assert_allclose(scores, search["scores"], rtol=1e-5)
+
+
+def test_golden_collection_of_version_1(golden):
+    with posh.Collection(golden) as collection:
+        require_expected(collection)
+        collection.upsert(["new"], [[0.0] * 8], [{"n": 5}])
+        assert collection.delete(["new"]) == 1
+    with posh.Collection(golden) as collection:
+        require_expected(collection)
