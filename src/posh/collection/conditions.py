@@ -1,25 +1,25 @@
-"""Conditions on payload fields in SQL: how fields are stored, and which rows a condition selects.
+"""Conditions on payload fields in SQL: how fields are stored, and which rows conditions select.
 
 The table ``fields`` has a row (name, type, value, seq) for each field at the top of a payload that holds a
-scalar. Its key makes a condition a range of the table. Values are compared by SQLite as
-:func:`posh.collection.filters.passes` does: only within a type, integers and floats exactly, strings by the
-bytes of UTF-8, whose order is that of code points. Nothing that users write becomes part of a statement.
+scalar. Its key makes a condition a range of the table. Conditions on the same field are looked up together,
+so that each row of the field is read once, however many conditions there are. Values are compared by SQLite
+as :func:`posh.collection.filters.passes` does: only within a type, integers and floats exactly, strings by
+the bytes of UTF-8, whose order is that of code points. Nothing that users write becomes part of a statement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from posh.collection.filters import OneOf, Range, Scalar, scalar_type
 
-__all__ = ["Condition", "fields_of", "selections"]
+__all__ = ["Column", "Condition", "columns", "fields_of"]
 
 Condition = OneOf | Range
 Field = tuple[str, int, str | int | float]
 
 _TYPES = {"null": 0, "boolean": 1, "number": 2, "string": 3}
-_SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
 def fields_of(payload: dict[str, Any]) -> list[Field]:
@@ -31,25 +31,83 @@ def fields_of(payload: dict[str, Any]) -> list[Field]:
     return [(name, *_stored(value)) for name, value in payload.items() if scalar_type(value) is not None]
 
 
-def selections(condition: Condition, after: int = 0) -> Iterator[tuple[str, list[Any]]]:
-    """Statements, with their parameters, that give the seqs above ``after`` of which a condition is true.
+class Column(NamedTuple):
+    """What some conditions on one field need of its rows of one type.
 
-    >>> list(selections(OneOf("label", (3,))))
-    [('SELECT seq FROM fields WHERE name = ? AND type = ? AND value IN (?) AND seq > ?', ['label', 2, 3, 0])]
+    The ``points`` are the values and bounds of the conditions, ascending. They divide the rows into parts:
+    part ``2 i + 1`` has the rows that equal point ``i``, part ``2 i`` those between it and the point before.
+    ``spans`` are the parts of which a condition is true: (number of the condition, first part, last + 1).
     """
-    start = "SELECT seq FROM fields WHERE name = ? AND type = ? AND value"
-    if isinstance(condition, Range):
-        kind, bound = _stored(condition.bound)
-        sign = _SIGNS[condition.operator]
-        yield f"{start} {sign} ? AND seq > ?", [condition.field, kind, bound, after]
-        return
-    by_type: dict[int, list[Any]] = {}
-    for value in condition.values:
-        kind, stored = _stored(value)
-        by_type.setdefault(kind, []).append(stored)
-    for kind, values in by_type.items():
-        places = ", ".join("?" * len(values))
-        yield f"{start} IN ({places}) AND seq > ?", [condition.field, kind, *values, after]
+
+    field: str
+    kind: int
+    points: list[Any]
+    spans: list[tuple[int, int, int]]
+
+    def selections(self, after: int = 0) -> Iterator[tuple[int, str, list[Any]]]:
+        """The parts that are in a span, each with a statement that gives its seqs above ``after``.
+
+        The seqs come as one text, with commas, and with them their number. So SQLite goes through all rows
+        in one step, without the interpreter, for which other threads would have to wait row by row.
+
+        >>> (column,) = columns([Range("price", "lte", 20)])
+        >>> [(part, values) for part, statement, values in column.selections()]
+        [(0, ['price', 2, 20, 0]), (1, ['price', 2, 20, 0])]
+        """
+        start = "SELECT group_concat(seq), count(*) FROM fields WHERE name = ? AND type = ?"
+        for part in sorted({part for _, first, end in self.spans for part in range(first, end)}):
+            clause, values = self._part(part)
+            yield part, f"{start} {clause} AND seq > ?", [self.field, self.kind, *values, after]
+
+    def _part(self, part: int) -> tuple[str, list[Any]]:
+        i, is_point = divmod(part, 2)
+        if is_point:
+            return "AND value = ?", [self.points[i]]
+        above, below = self.points[:i][-1:], self.points[i : i + 1]
+        return "AND value > ? " * len(above) + "AND value < ?" * len(below), above + below
+
+
+def columns(conditions: Sequence[Condition]) -> list[Column]:
+    """What conditions on one field need of its rows, by the type of values.
+
+    >>> columns([OneOf("label", (3, 7)), Range("label", "gte", 5)])
+    [Column(field='label', kind=2, points=[3, 5, 7], spans=[(0, 1, 2), (0, 5, 6), (1, 3, 7)])]
+    """
+    by_kind: dict[int, dict[Any, None]] = {}
+    for condition in conditions:
+        for value in _values(condition):
+            kind, stored = _stored(value)
+            by_kind.setdefault(kind, {})[stored] = None
+    found = []
+    for kind, values in by_kind.items():
+        points = sorted(values)
+        place = {value: i for i, value in enumerate(points)}
+        spans = [
+            (number, *_span(condition, place[stored], len(points)))
+            for number, condition in enumerate(conditions)
+            for its_kind, stored in map(_stored, _values(condition))
+            if its_kind == kind
+        ]
+        found.append(Column(conditions[0].field, kind, points, spans))
+    return found
+
+
+def _values(condition: Condition) -> tuple[Scalar, ...]:
+    return condition.values if isinstance(condition, OneOf) else (condition.bound,)
+
+
+def _span(condition: Condition, i: int, n: int) -> tuple[int, int]:
+    match condition.operator if isinstance(condition, Range) else "eq":
+        case "eq":
+            return 2 * i + 1, 2 * i + 2
+        case "gt":
+            return 2 * i + 2, 2 * n + 1
+        case "gte":
+            return 2 * i + 1, 2 * n + 1
+        case "lt":
+            return 0, 2 * i + 1
+        case _:
+            return 0, 2 * i + 2
 
 
 def _stored(value: Scalar) -> tuple[int, str | int | float]:

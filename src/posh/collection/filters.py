@@ -20,18 +20,17 @@ meaning.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-__all__ = ["All", "AnyOf", "Filter", "Not", "OneOf", "Range", "Scalar"]
-__all__ += ["parse", "passes", "require_storable", "scalar_type"]
+__all__ = ["All", "AnyOf", "Filter", "Limits", "Not", "OneOf", "Range", "Scalar"]
+__all__ += ["leaves", "parse", "passes", "require_storable", "scalar_type"]
 
 Scalar = str | int | float | bool | None
 
-MAX_DEPTH, MAX_TERMS = 16, 1000
 _BOUNDS = ("gt", "gte", "lt", "lte")
 _OPERATORS = ("eq", "in", *_BOUNDS)
 
@@ -77,21 +76,54 @@ class Not:
 Filter = OneOf | Range | All | AnyOf | Not
 
 
-def parse(source: Any) -> Filter:
-    """The tree of a filter; what does not make sense is a ``ValueError`` that says where.
+@dataclass(frozen=True)
+class Limits:
+    """How large a filter may be.
+
+    ``depth`` bounds the levels, ``values`` the values and bounds of all conditions together. The embedded
+    engine reads the rows of a field once, whatever the number of conditions on it: so ``fields`` bounds the
+    time. It makes a mask of one byte per item for each condition: so ``conditions`` bounds the memory.
+    """
+
+    depth: int = 16
+    values: int = 1000
+    conditions: int = 100
+    fields: int = 20
+
+
+_LIMITS = Limits()
+
+
+def parse(source: Any, limits: Limits = _LIMITS) -> Filter:
+    """The tree of a filter; what does not make sense or exceeds the limits is a ``ValueError``.
 
     >>> parse({"label": {"in": [3, 5]}})
     OneOf(field='label', values=(3, 5))
     >>> parse({"not": {"price": {"lt": 20}}})
     Not(part=Range(field='price', operator='lt', bound=20))
+    >>> parse({"label": {"in": [3, 5]}}, Limits(values=1))
+    Traceback (most recent call last):
+    ValueError: expected a filter of at most 1 values and bounds, got 2: use ranges
     """
-    tree = _filter(source, "filter", 1)
-    terms = _count(tree)
-    if terms > MAX_TERMS:
-        raise ValueError(
-            f"expected a filter of at most {MAX_TERMS} values and bounds, got {terms}: use ranges"
-        )
+    tree = _filter(source, "filter", 1, limits)
+    _require_within(tree, limits)
     return tree
+
+
+def leaves(tree: Filter) -> Iterator[OneOf | Range]:
+    """The conditions of a filter, from left to right.
+
+    >>> [leaf.field for leaf in leaves(parse({"not": {"label": 3, "price": {"lt": 20}}}))]
+    ['label', 'price']
+    """
+    match tree:
+        case All(parts) | AnyOf(parts):
+            for part in parts:
+                yield from leaves(part)
+        case Not(part):
+            yield from leaves(part)
+        case OneOf() | Range():
+            yield tree
 
 
 def passes(tree: Filter, payload: Mapping[str, Any]) -> bool:
@@ -140,23 +172,37 @@ def _compare(value: Any, operator: str, bound: Any) -> bool:
             return bool(value <= bound)
 
 
-def _filter(source: Any, where: str, depth: int) -> Filter:
+def _require_within(tree: Filter, limits: Limits) -> None:
+    conditions = list(leaves(tree))
+    values = sum(max(1, len(leaf.values)) if isinstance(leaf, OneOf) else 1 for leaf in conditions)
+    fields = len({leaf.field for leaf in conditions})
+    for found, most, what, remedy in (
+        (values, limits.values, "values and bounds", "use ranges"),
+        (len(conditions), limits.conditions, "conditions", "use 'in' for several values of a field"),
+        (fields, limits.fields, "fields", "leave some out"),
+    ):
+        if found > most:
+            raise ValueError(f"expected a filter of at most {most} {what}, got {found}: {remedy}")
+
+
+def _filter(source: Any, where: str, depth: int, limits: Limits) -> Filter:
     if not isinstance(source, Mapping):
         raise ValueError(f"expected {where} to be an object like {{'label': 3}}, got {source!r:.80}")
-    if depth > MAX_DEPTH:
-        raise ValueError(f"expected a filter of at most {MAX_DEPTH} levels, got more: make it flatter")
-    parts = tuple(_entry(key, value, where, depth) for key, value in source.items())
+    if depth > limits.depth:
+        raise ValueError(f"expected a filter of at most {limits.depth} levels, got more: make it flatter")
+    parts = tuple(_entry(key, value, where, depth, limits) for key, value in source.items())
     return parts[0] if len(parts) == 1 else All(parts)
 
 
-def _entry(key: Any, value: Any, where: str, depth: int) -> Filter:
+def _entry(key: Any, value: Any, where: str, depth: int, limits: Limits) -> Filter:
     if not isinstance(key, str):
         raise ValueError(f"expected the fields in {where} to be strings, got {key!r:.80}")
     if key == "not":
-        return Not(_filter(value, f"{where}.not", depth + 1))
+        return Not(_filter(value, f"{where}.not", depth + 1, limits))
     if key in ("and", "or"):
         parts = tuple(
-            _filter(part, f"{where}.{key}[{i}]", depth + 1) for i, part in enumerate(_list(value, where, key))
+            _filter(part, f"{where}.{key}[{i}]", depth + 1, limits)
+            for i, part in enumerate(_list(value, where, key))
         )
         return All(parts) if key == "and" else AnyOf(parts)
     if isinstance(value, Mapping):
@@ -219,15 +265,3 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _count(tree: Filter) -> int:
-    match tree:
-        case All(parts) | AnyOf(parts):
-            return sum(_count(part) for part in parts)
-        case Not(part):
-            return _count(part)
-        case OneOf(_, values):
-            return max(1, len(values))
-        case Range():
-            return 1

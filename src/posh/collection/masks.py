@@ -6,23 +6,28 @@ condition is remembered, and only newer items are looked at again.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from posh.collection import tables
-from posh.collection.conditions import Condition, selections
+from posh.collection.base import Payload
+from posh.collection.conditions import Column, Condition, columns
 from posh.collection.directory import Directory, Mask
-from posh.collection.filters import All, AnyOf, Filter, Not, OneOf, Range, passes
-from posh.collection.storage import Connection
+from posh.collection.filters import All, AnyOf, Filter, Not, OneOf, Range, leaves, passes
+from posh.collection.storage import Connection, DamageError
 
 __all__ = ["Known", "Masks", "combined"]
 
-MAX_BYTES = 1 << 26  # of remembered masks
+MAX_BYTES = 1 << 26  # of remembered masks and their keys
 FEW = 1000  # items whose payloads are read sooner than the rows of a wide range
+_ENTRY = 1024  # bytes that an entry takes beside its mask and its key: Python objects, the dictionary
+_LONG = 200  # characters of a key that is replaced by its digest
 
 
 class Known(NamedTuple):
@@ -43,11 +48,12 @@ class Masks:
     def recall(self, tree: Filter) -> dict[str, Known]:
         """What is known of the conditions of a filter.
 
-        To be asked for before the moment is taken that it is used for: what was found out later lacks the
-        items that were removed in between.
+        Call this before you take the moment that you use it for: masks that were found later lack the items
+        that were removed in between.
         """
+        keys = {_key(leaf) for leaf in leaves(tree)}
         with self._lock:
-            keys = {_key(leaf) for leaf in _leaves(tree)} & self._known.keys()
+            keys &= self._known.keys()
             for key in keys:
                 self._known.move_to_end(key)
             return {key: self._known[key] for key in keys}
@@ -57,27 +63,35 @@ class Masks:
     ) -> Mask:
         """The mask of a filter over all slots; the connection reads at the moment of the directory."""
         complete = dict(known)
-        for leaf in _leaves(tree):
-            key = _key(leaf)
-            if not _suffices(complete.get(key), directory):
-                found = _looked_up(leaf, complete.get(key), directory, connection)
-                complete[key] = Known(directory.numbering, found)
+        missing: dict[str, dict[str, Condition]] = {}  # by field, then by key
+        for leaf in leaves(tree):
+            if not _suffices(known.get(_key(leaf)), directory):
+                missing.setdefault(leaf.field, {})[_key(leaf)] = leaf
+        recent = _Recent(connection)
+        for conditions in missing.values():
+            olds = [known.get(key) for key in conditions]
+            found = _looked_up(list(conditions.values()), olds, directory, connection, recent)
+            for key, mask in zip(conditions, found, strict=True):
+                complete[key] = Known(directory.numbering, mask)
                 self._remember(key, complete[key])
         return _mask(tree, complete, directory.n_slots)
 
     def _remember(self, key: str, known: Known) -> None:
         with self._lock:
-            old = self._known.pop(key, None)
-            self._bytes += known.mask.nbytes - (0 if old is None else old.mask.nbytes)
+            self._forget(key)
             self._known[key] = known
-            while self._bytes > MAX_BYTES and self._known:
-                _, dropped = self._known.popitem(last=False)
-                self._bytes -= dropped.mask.nbytes
+            self._bytes += _size(key, known)
+            while self._bytes > MAX_BYTES:
+                self._forget(next(iter(self._known)))
+
+    def _forget(self, key: str) -> None:
+        if key in self._known:
+            self._bytes -= _size(key, self._known.pop(key))
 
 
 def combined(tree: Filter, known: dict[str, Known], directory: Directory) -> Mask | None:
     """The mask of a filter over the slots of a directory; None if more must be found out first."""
-    if not all(_suffices(known.get(_key(leaf)), directory) for leaf in _leaves(tree)):
+    if not all(_suffices(known.get(_key(leaf)), directory) for leaf in leaves(tree)):
         return None
     return _mask(tree, known, directory.n_slots)
 
@@ -91,48 +105,90 @@ def _suffices(known: Known | None, directory: Directory) -> bool:
 def _mask(tree: Filter, known: dict[str, Known], n: int) -> Mask:
     match tree:
         case All(parts):
-            masks = [_mask(part, known, n) for part in parts]
-            return np.logical_and.reduce(masks) if masks else np.ones(n, bool)
+            mask = np.ones(n, bool)
+            for part in parts:
+                mask &= _mask(part, known, n)
+            return mask
         case AnyOf(parts):
-            masks = [_mask(part, known, n) for part in parts]
-            return np.logical_or.reduce(masks) if masks else np.zeros(n, bool)
+            mask = np.zeros(n, bool)
+            for part in parts:
+                mask |= _mask(part, known, n)
+            return mask
         case Not(part):
             return ~_mask(part, known, n)
         case OneOf() | Range():
             return known[_key(tree)].mask
 
 
-def _looked_up(leaf: Condition, known: Known | None, directory: Directory, connection: Connection) -> Mask:
-    mask = np.zeros(directory.n_slots, bool)
-    start = 0
-    if known is not None and known.numbering == directory.numbering:
-        start = len(known.mask)
-        mask[:start] = known.mask
+class _Recent:
+    """Payloads of the items above a seq, read once for all conditions."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._read: dict[int, list[tuple[int, Payload]]] = {}
+
+    def above(self, seq: int) -> list[tuple[int, Payload]]:
+        if seq not in self._read:
+            self._read[seq] = list(tables.payloads_after(self._connection, seq))
+        return self._read[seq]
+
+
+def _looked_up(
+    conditions: list[Condition],
+    olds: Sequence[Known | None],
+    directory: Directory,
+    connection: Connection,
+    recent: _Recent,
+) -> list[Mask]:
+    """The masks of conditions on one field; ``olds`` are those that were known of fewer slots."""
+    start = min(0 if old is None or old.numbering != directory.numbering else len(old.mask) for old in olds)
     after = int(directory.seqs.rows[start - 1]) if start else 0
-    if isinstance(leaf, Range) and directory.n_slots - start <= FEW:
-        found = [seq for seq, payload in tables.payloads_after(connection, after) if passes(leaf, payload)]
+    masks = []
+    for old in olds:
+        mask = np.zeros(directory.n_slots, bool)
+        if start and old is not None:
+            mask[:start] = old.mask[:start]
+        masks.append(mask)
+    is_wide = any(isinstance(condition, Range) for condition in conditions)
+    if is_wide and directory.n_slots - start <= FEW:
+        payloads = recent.above(after)
+        for condition, mask in zip(conditions, masks, strict=True):
+            found = [seq for seq, payload in payloads if passes(condition, payload)]
+            mask[directory.slots_of(np.array(found, np.int64))] = True
     else:
-        found = [
-            row[0]
-            for statement, values in selections(leaf, after)
-            for row in connection.execute(statement, values)
-        ]
-    mask[directory.slots_of(np.array(found, np.int64))] = True
-    mask.flags.writeable = False  # it is remembered
-    return mask
+        for column in columns(conditions):
+            _mark(masks, column, after, directory, connection)
+    for mask in masks:
+        mask.flags.writeable = False  # it is remembered
+    return masks
 
 
-def _leaves(tree: Filter) -> Iterator[Condition]:
-    match tree:
-        case All(parts) | AnyOf(parts):
-            for part in parts:
-                yield from _leaves(part)
-        case Not(part):
-            yield from _leaves(part)
-        case OneOf() | Range():
-            yield tree
+def _mark(
+    masks: list[Mask], column: Column, after: int, directory: Directory, connection: Connection
+) -> None:
+    """Set the slots that fulfil conditions, by the rows of a column: each is read once."""
+    parts = [np.empty(0, np.int64)] * (2 * len(column.points) + 1)
+    for part, statement, values in column.selections(after):
+        parts[part] = _numbers(*connection.execute(statement, values).fetchone())
+    ends = np.cumsum([0, *map(len, parts)])
+    slots = directory.slots_of(np.concatenate(parts))
+    for number, first, end in column.spans:
+        masks[number][slots[ends[first] : ends[end]]] = True
+
+
+def _numbers(text: str | None, n: int) -> npt.NDArray[np.int64]:
+    """Integers (n,) that SQLite has put into one text."""
+    try:
+        return np.fromiter(map(int, text.split(",") if text else ()), np.int64, n)
+    except ValueError as error:
+        raise DamageError(f"rows of fields: {error}") from error
 
 
 def _key(leaf: Condition) -> str:
     """Equal for equal conditions only: unlike conditions themselves, for which 1 equals True."""
-    return repr(leaf)
+    key = repr(leaf)
+    return key if len(key) <= _LONG else hashlib.sha256(key.encode()).hexdigest()
+
+
+def _size(key: str, known: Known) -> int:
+    return len(key) + known.mask.nbytes + _ENTRY
