@@ -1,17 +1,36 @@
-"""One process at a time: a lock on the folder of a collection, which ends with the process."""
+"""One process at a time: a lock on the folder of a collection, which ends with the process.
+
+The kernel keeps a ``flock`` for as long as any process has the open file, and a forked child inherits it. So
+children close it at once: the lock stays with the process that took it. A child that was forked without
+Python's knowledge, by C code, and that does not run another program, keeps it until it ends.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import threading
 from pathlib import Path
 
 from posh.errors import StorageError
 
-__all__ = ["FolderLock"]
+__all__ = ["NAME", "FolderLock"]
 
 NAME = "lock"
+
+_guard = threading.RLock()  # no fork between opening the file and adding it to _files
+_files: set[int] = set()  # of the locks that this process holds
+
+
+def _let_go_in_child() -> None:
+    for file in _files:
+        os.close(file)
+    _files.clear()
+    _guard.release()
+
+
+os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_let_go_in_child)
 
 
 class FolderLock:
@@ -20,43 +39,72 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self._file: int | None = None
         self._process = os.getpid()
-        path = folder / NAME
-        try:
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise StorageError(
-                f"{folder}: expected a folder that can be written to, got {error.strerror}: "
-                "make it writable, or copy the collection to where it is"
-            ) from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = _holder(file)
-            os.close(file)
-            raise StorageError(
-                f"{folder}: expected a collection that is not open elsewhere, but {holder} has it open: "
-                "close it there first"
-            ) from error
-        self._file = file
-        with contextlib.suppress(OSError):  # a full disk: the number is only for the message above
+        with _guard:
+            file = _opened(folder)
+            try:
+                _take(file, folder)
+            except BaseException:
+                os.close(file)
+                raise
+            self._file = file
+            _files.add(file)
+        with contextlib.suppress(OSError):  # a full disk: the number is only for the message of others
             os.truncate(file, 0)
             os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let others have the folder; may be called twice."""
-        file, self._file = self._file, None
-        if file is None:
-            return
-        if os.getpid() == self._process:  # the lock is not a forked child's, though it has inherited the file
-            fcntl.flock(file, fcntl.LOCK_UN)
-        os.close(file)
+        """Let others have the folder; may be called twice, and does nothing in a forked child."""
+        with _guard:
+            file, self._file = self._file, None
+            if file is None or os.getpid() != self._process:
+                return
+            _files.discard(file)
+            fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough: a child may be about to close its own
+            os.close(file)
 
     def __del__(self) -> None:
         self.release()
 
 
+def _opened(folder: Path) -> int:
+    try:
+        return os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StorageError(
+            f"{folder}: expected a folder that can be written to, got {error.strerror}: "
+            "make it writable, or copy the collection to where it is"
+        ) from error
+
+
+def _take(file: int, folder: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise StorageError(
+            f"{folder}: expected a collection that is not open elsewhere, but {_holder(file)}"
+        ) from error
+
+
 def _holder(file: int) -> str:
-    number = os.pread(file, 20, 0).decode("ascii", "replace").strip()
-    if not number.isdigit():
-        return "another process"
-    return "this process" if int(number) == os.getpid() else f"process {number}"
+    text = os.pread(file, 20, 0).decode("ascii", "replace").strip()
+    if not text.isdigit():
+        return "another process has it open: close it there first"
+    number = int(text)
+    if number == os.getpid():
+        return "this process has it open: close it there first"
+    if _is_alive(number):
+        return f"process {number} has it open: close it there first"
+    return (
+        f"another process has it open, not the one that opened it last ({number}, which does not run any "
+        "more): look for a process that it has started, or for one in another container, and end it"
+    )
+
+
+def _is_alive(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)  # somebody else's
+    except OverflowError:  # the file has been written to by somebody else
+        return False
+    return True
