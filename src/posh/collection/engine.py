@@ -205,6 +205,7 @@ class Engine:
         with self._lock:
             moment, self._changes = self.moment, 0
         try:
+            self.database.require_place("no snapshot is written")  # which would make the folder anew
             with contextlib.ExitStack() as afterwards:
                 afterwards.callback(snapshots.remove_unused, self.path, self.database)
                 name = snapshots.write(self.path, moment)

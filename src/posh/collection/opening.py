@@ -9,33 +9,33 @@ from typing import Any
 
 import numpy as np
 
-from posh.collection import building, snapshots, tables
+from posh.collection import building, lock, snapshots, tables
 from posh.collection.directory import Directory
 from posh.collection.moment import Moment
 from posh.collection.storage import NEW, Connection, DamageError, Database, create
 from posh.errors import FormatError, StorageError
+from posh.store import make_folder
 
 __all__ = ["DATABASE", "drop_unused_codes", "open_database", "prepare_folder", "read_metadata"]
 __all__ += ["read_moment", "remove_leftovers"]
 
 DATABASE = "collection.sqlite3"
-_LOCK = "lock"
 _IN_MAKING = f"{DATABASE}{NEW}"
 _ROWS = 10_000  # removed in one transaction: others may write in between
 
 
 def prepare_folder(path: Path) -> None:
     """Make the folder if it is not there; refuse one that holds something else."""
+    if path.is_file():
+        raise NotADirectoryError(f"{path}: expected a folder, got a file: choose another name")
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         names = {entry.name for entry in path.iterdir()}
-    except FileExistsError:
-        raise NotADirectoryError(f"{path}: expected a folder, got a file: choose another name") from None
     except OSError as error:
         raise StorageError(
             f"{path}: expected a folder that can be made and read, got {error.strerror}: choose another"
         ) from error
-    if DATABASE in names or all(name == _LOCK or name.startswith(_IN_MAKING) for name in names):
+    if DATABASE in names or all(name == lock.NAME or name.startswith(_IN_MAKING) for name in names):
         return
     if any(name.startswith((DATABASE, snapshots.PREFIX)) for name in names):
         raise FormatError(f"{path}: expected {DATABASE} beside the other files: restore it from a copy")

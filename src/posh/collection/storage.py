@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from posh.collection import lock
+from posh.collection.place import Place
 from posh.errors import FormatError, StorageError
 from posh.store import sync_folder
 
@@ -67,9 +69,12 @@ class Database:
             self._writer = _connected(path, "rw")
             try:
                 self._check()
+                self._settle()
             except BaseException:
                 self._writer.close()
                 raise
+        self._place = Place([path, path.with_name(f"{path.name}-wal"), path.with_name(lock.NAME)])
+        self._in_doubt = False
 
     def _check(self) -> None:
         if self._pragma("application_id") != _APPLICATION:
@@ -85,6 +90,14 @@ class Database:
                 f"{self.path}: expected a disk that allows a write-ahead log, got another: use one"
             )
 
+    def _settle(self) -> None:
+        """Write to the database what a process that was killed has left in the log.
+
+        If its last sync failed, the log may be in the memory of the system only, and would count as synced.
+        """
+        with contextlib.suppress(sqlite3.Error):  # a full disk, a read-only folder: reading goes on
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     def _pragma(self, name: str) -> int:
         (value,) = self._writer.execute(f"PRAGMA {name}").fetchone()
         return int(value)
@@ -92,16 +105,44 @@ class Database:
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction of the only writer: durable at the end, undone by an exception."""
+        self.require_place("this call has changed nothing")
+        if self._in_doubt:
+            raise StorageError(f"{self.path}: an earlier write failed on its way to the disk: {_REOPEN}")
         with understood(self.path):
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self._writer
-                self._writer.execute("COMMIT")
             except BaseException:
-                if self._writer.in_transaction:
-                    with contextlib.suppress(sqlite3.Error):
-                        self._writer.execute("ROLLBACK")
+                self._roll_back()
                 raise
+            self._commit()
+        self.require_place("this write may be lost")
+
+    def require_place(self, consequence: str) -> None:
+        """Raise if the files were deleted, moved or replaced while they are open."""
+        self._place.require(consequence)
+
+    def _commit(self) -> None:
+        try:
+            self._writer.execute("COMMIT")
+        except (sqlite3.Error, MemoryError) as error:
+            undone = self._writer.in_transaction or getattr(error, "sqlite_errorcode", None) in _INCOMPLETE
+            self._roll_back()
+            if undone:
+                raise
+            self._in_doubt = True
+            raise StorageError(
+                f"{self.path}: the disk failed at the end of a write ({error}). What was written before is "
+                f"safe; this write may or may not be there after reopening: {_REOPEN}"
+            ) from error
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        if self._writer.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._writer.execute("ROLLBACK")
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -139,7 +180,13 @@ class Database:
                 raise sqlite3.ProgrammingError("the database is closed")
             if self._idle:
                 return self._idle.pop()
-        return _connected(self.path, "rw", "PRAGMA query_only = ON")
+        connection = _connected(self.path, "rw", "PRAGMA query_only = ON")
+        try:
+            self.require_place("this call has read nothing")  # and not another collection
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _give_back(self, connection: Connection) -> None:
         try:
@@ -217,6 +264,14 @@ def _meaning(error: sqlite3.Error, path: Path) -> Exception:
 def _damaged(error: Exception, path: Path) -> FormatError:
     return FormatError(f"{path}: the database is damaged ({error}): restore the folder from a copy")
 
+
+# After these errors of a commit, the last page of the transaction is not in the log, and so nothing has
+# happened. After others, a failed sync above all, it may be there: SQLite goes on as if it were not, and the
+# next write would take its place, unless the process is killed before. And the system may have dropped what
+# it could not write, and call the next sync a success. So nothing more is written: opening again reads the
+# log and writes all of it anew.
+_INCOMPLETE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
+_REOPEN = "mend the disk, close this collection, open it again, and look which items it has"
 
 CLOSED = "expected an open collection, got a closed one: open it again with posh.Collection(path)"
 

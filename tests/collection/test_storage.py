@@ -1,0 +1,137 @@
+"""Files that are taken away while they are open, and disks that fail at the end of a write."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+
+import posh
+from posh import store
+from posh.collection import opening
+from tests.collection.implementations import DATA, SPARSE
+
+
+@pytest.fixture
+def collection(tmp_path):
+    with posh.Collection(tmp_path / "shop", SPARSE) as opened:
+        opened.upsert(range(10), DATA[:10], [{"n": i} for i in range(10)])
+        yield opened
+
+
+def test_new_parent_folders_are_synced(tmp_path, monkeypatch):
+    synced = []
+    sync = store.sync_folder
+    monkeypatch.setattr(store, "sync_folder", lambda folder: (synced.append(folder), sync(folder)))
+    posh.Collection(tmp_path / "a" / "b" / "c").close()
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(synced)
+
+
+def require_no_writes(collection: posh.Collection) -> None:
+    for call in (
+        lambda: collection.upsert(["new"], DATA[:1]),
+        lambda: collection.delete([3]),
+        lambda: collection.set_metadata({"a": 1}),
+        lambda: collection.reindex(SPARSE),
+    ):
+        with pytest.raises(posh.StorageError, match="was deleted, moved or replaced: this call has changed"):
+            call()
+    assert collection.search(DATA[3], 1).ids.tolist() == [[3]]
+
+
+def test_a_folder_that_is_deleted_while_open(collection):
+    shutil.rmtree(collection.path)
+    require_no_writes(collection)
+    collection._engine._changes = 10**6  # worth a snapshot
+    collection.close()
+    assert not collection.path.exists()
+
+
+def test_a_folder_that_is_moved_while_open_and_put_back(collection, tmp_path):
+    collection.path.rename(tmp_path / "elsewhere")
+    require_no_writes(collection)
+    (tmp_path / "elsewhere").rename(collection.path)
+    collection.upsert(["new"], DATA[:1])
+    collection.close()
+    with posh.Collection(collection.path) as again:
+        assert again.count() == 11
+
+
+def test_a_folder_that_is_replaced_by_another_collection(collection, tmp_path):
+    with posh.Collection(tmp_path / "other", SPARSE) as other:
+        other.upsert(range(10), DATA[:10], [{"other": True}] * 10)
+    collection.path.rename(tmp_path / "elsewhere")
+    (tmp_path / "other").rename(collection.path)
+    require_no_writes(collection)
+    iterators = [collection.items() for _ in range(20)]  # more than there are idle connections
+    with pytest.raises(posh.StorageError, match="this call has read nothing"):
+        assert {next(items).payload["n"] for items in iterators} == {0}
+
+
+@pytest.mark.parametrize("name", [f"{opening.DATABASE}-wal", opening.DATABASE, "lock"])
+def test_a_file_that_is_deleted_while_open(collection, name):
+    (collection.path / name).unlink()
+    require_no_writes(collection)
+
+
+def test_a_folder_that_goes_during_a_write(collection, monkeypatch):
+    insert = opening.tables.insert
+
+    def insert_and_remove(*args):
+        insert(*args)
+        shutil.rmtree(collection.path)
+
+    monkeypatch.setattr(opening.tables, "insert", insert_and_remove)
+    with pytest.raises(posh.StorageError, match="this write may be lost"):
+        collection.upsert(["new"], DATA[:1])
+
+
+class FailingDisk:
+    """A connection whose commits fail with a code of SQLite; ``kept`` says whether the log has them."""
+
+    def __init__(self, connection: sqlite3.Connection, code: int, *, kept: bool) -> None:
+        self._connection, self._code, self._kept = connection, code, kept
+
+    def execute(self, statement: str, *values):
+        if statement != "COMMIT":
+            return self._connection.execute(statement, *values)
+        self._connection.execute("COMMIT" if self._kept else "ROLLBACK")
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = self._code
+        raise error
+
+    def __getattr__(self, name: str):
+        return getattr(self._connection, name)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_sync_that_fails_leaves_the_write_in_doubt(collection, kept):
+    """It said "this call changed nothing", though the item may be there after reopening."""
+    database = collection._engine.database
+    working = database._writer
+    database._writer = FailingDisk(working, sqlite3.SQLITE_IOERR_FSYNC, kept=kept)
+    with pytest.raises(posh.StorageError, match="may or may not be there after reopening: mend the disk"):
+        collection.upsert(["new"], DATA[:1])
+    database._writer = working  # the disk seems to be well again
+    for call in (lambda: collection.upsert([1], DATA[:1]), lambda: collection.delete([1])):
+        with pytest.raises(posh.StorageError, match=r"an earlier write failed .* close this collection"):
+            call()
+    assert collection.search(DATA[3], 1).ids.tolist() == [[3]]
+    collection.close()
+    with posh.Collection(collection.path) as again:
+        assert again.count() == 10 + kept
+        again.upsert(["later"], DATA[:1])
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE])
+def test_a_page_that_is_not_written_leaves_no_doubt(collection, code):
+    database = collection._engine.database
+    working = database._writer
+    database._writer = FailingDisk(working, code, kept=False)
+    with pytest.raises(posh.StorageError, match="this call changed nothing: free some space"):
+        collection.upsert(["new"], DATA[:1])
+    database._writer = working
+    collection.upsert(["later"], np.zeros((1, 8)))
+    assert collection.count() == 11
