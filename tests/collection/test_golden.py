@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import posh
+from posh.collection import sums
+from posh.collection.checking import check_collection
+from posh.collection.opening import DATABASE
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -36,5 +41,32 @@ def test_golden_collection_of_version_1(golden):
         require_expected(collection)
         collection.upsert(["new"], [[0.0] * 8], [{"n": 5}])
         assert collection.delete(["new"]) == 1
+    with posh.Collection(golden) as collection:
+        require_expected(collection)
+
+
+def test_a_collection_of_version_1_gets_all_checksums(golden):
+    posh.Collection(golden).close()
+    assert check_collection(golden).problems == []
+    with closing(sqlite3.connect(golden / DATABASE)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        connection.execute("UPDATE items SET vector = zeroblob(32) WHERE id = 4")
+        connection.commit()
+    with posh.Collection(golden) as collection, pytest.raises(posh.FormatError, match="item 5: the checksum"):
+        collection.get([4])
+
+
+@pytest.mark.parametrize("name", ["of_item", "of_code", "of_meta", "together"])
+def test_an_upgrade_that_is_interrupted_has_not_happened(golden, monkeypatch, name):
+    before = (golden / DATABASE).read_bytes()
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sums, name, interrupted)
+        with pytest.raises((KeyboardInterrupt, posh.FormatError)):
+            posh.Collection(golden)
+    assert (golden / DATABASE).read_bytes() == before
     with posh.Collection(golden) as collection:
         require_expected(collection)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posh.collection import masks, storage, tables
+from posh.collection import masks, schema, tables
 from posh.collection.conditions import columns, fields_of
 from posh.collection.directory import Directory
 from posh.collection.filters import Filter, OneOf, Range, leaves, parse, passes
@@ -21,7 +21,7 @@ from tests.conftest import CASES
 
 def database() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    for statement in storage._SCHEMA:
+    for statement in schema.TABLES:
         connection.execute(statement)
     return connection
 

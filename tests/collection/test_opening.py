@@ -132,8 +132,8 @@ def test_folders_that_hold_something_else(tmp_path, path):
 
 
 def test_databases_of_another_kind_or_time(path):
-    altered(path, "PRAGMA user_version = 2")
-    with pytest.raises(posh.FormatError, match="expected format version 1, found 2: upgrade posh-ann"):
+    altered(path, "PRAGMA user_version = 3")
+    with pytest.raises(posh.FormatError, match="expected format version 2 or older, found 3: upgrade"):
         posh.Collection(path)
     altered(path, "PRAGMA application_id = 7")
     with pytest.raises(posh.FormatError, match="expected a POSH collection, found another database"):
@@ -159,7 +159,7 @@ def test_what_an_interrupted_creation_leaves_behind(tmp_path):
     "damage",
     [
         "DELETE FROM codes WHERE seq = 3",
-        "INSERT INTO codes SELECT generation, 99, code FROM codes WHERE seq = 3",
+        "INSERT INTO codes SELECT generation, 99, code, sum FROM codes WHERE seq = 3",
         "UPDATE codes SET code = x'0102' WHERE seq = 3",
         "UPDATE codes SET code = x'FFFFFFFFFFFFFFFF' WHERE seq = 3",
         "UPDATE codes SET code = 'text' WHERE seq = 3",

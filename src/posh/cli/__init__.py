@@ -15,13 +15,26 @@ import threading
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from posh.cli import _bench, _build, _data, _demo, _encode, _eval, _fit, _info, _reproduce, _search, _serve
+from posh.cli import (
+    _bench,
+    _build,
+    _check,
+    _data,
+    _demo,
+    _encode,
+    _eval,
+    _fit,
+    _info,
+    _reproduce,
+    _search,
+    _serve,
+)
 from posh.cli._command import EXAMPLE, Parser, Report, UsageError, note
 from posh.errors import PoshError
 
 __all__ = ["main"]
 
-_COMMANDS = (_data, _fit, _encode, _build, _search, _serve, _eval, _info, _bench, _demo, _reproduce)
+_COMMANDS = (_data, _fit, _encode, _build, _search, _serve, _eval, _info, _check, _bench, _demo, _reproduce)
 # NotFittedError is a ValueError; MemoryError is what NumPy raises for arrays that do not fit.
 _EXPECTED = (PoshError, ValueError, TypeError, OSError, MemoryError)
 _FAILED, _USAGE, _INTERRUPTED, _BROKEN_PIPE = 1, 2, 130, 141
@@ -63,7 +76,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         args = _parser().parse_args(arguments)
         report: Report = args.run(args)
         print(json.dumps(report.values, allow_nan=False) if args.json else report.text)
-        return 0
+        return report.exit_code
     finally:
         sys.stdout.flush()  # a closed pipe shows here, where it is handled; also after --help
 

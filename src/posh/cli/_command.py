@@ -28,10 +28,11 @@ class UsageError(ValueError):
 
 
 class Report(NamedTuple):
-    """The outcome of a command: ``values`` for ``--json``, ``text`` for people."""
+    """The outcome of a command: ``values`` for ``--json``, ``text`` for people, and the exit code."""
 
     values: dict[str, Any]
     text: str
+    exit_code: int = 0
 
 
 class Parser(argparse.ArgumentParser):

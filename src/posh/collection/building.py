@@ -94,7 +94,7 @@ def write_knowledge(connection: Connection, generation: int, view: View, n: int)
     """Keep what an index has learned from n items; a snapshot of what it was before is of no use any more."""
     content = store.dump_model("Knowledge", {"n": n}, view.knowledge())
     connection.execute("UPDATE generations SET knowledge = ? WHERE number = ?", (content, generation))
-    tables.put_meta(connection, "snapshot", None)
+    tables.put_meta(connection, {"snapshot": None})
 
 
 def sample(connection: Connection, directory: Directory, n: int, n_features: int) -> Float32:

@@ -5,14 +5,15 @@ Both are done before the transaction is committed: if one fails, nothing has hap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from posh.collection import building, tables
+from posh.collection import building, sums, tables
 from posh.collection.base import Id, Payload
 from posh.collection.moment import Moment
 from posh.collection.storage import Connection
@@ -39,13 +40,13 @@ def upsert(
             f"got {vectors.shape[1]}"
         )
     gone = _deleted(connection, generations, ids)
+    slots = _slots(moment, gone)
     seqs = np.arange(moment.last_seq + 1, moment.last_seq + 1 + len(ids))
     tables.insert(connection, seqs, ids, payloads, vectors)
     if moment.n_features is None:
-        tables.put_meta(connection, "n_features", vectors.shape[1])
+        tables.put_meta(connection, {"n_features": vectors.shape[1]})
     names = np.empty(len(ids), object)
     names[:] = ids
-    slots = moment.directory.slots_of(gone)
     following = replace(
         moment,
         n_features=vectors.shape[1],
@@ -54,22 +55,28 @@ def upsert(
     )
     if moment.view is not None:
         following = _indexed(connection, following, moment.view.without(slots), seqs, vectors)
-    return _written(connection, following)
+    return _written(connection, following, gone, zip(seqs.tolist(), ids, strict=True))
 
 
 def delete(connection: Connection, moment: Moment, generations: Sequence[int], ids: list[Id]) -> Moment:
     """Remove the items with these ids that are there."""
-    slots = moment.directory.slots_of(_deleted(connection, generations, ids))
-    if not len(slots):
+    gone = _deleted(connection, generations, ids)
+    if not gone:
         return moment
+    slots = _slots(moment, gone)
     view = None if moment.view is None else moment.view.without(slots)
-    return _written(connection, replace(moment, directory=moment.directory.without(slots), view=view))
+    following = replace(moment, directory=moment.directory.without(slots), view=view)
+    return _written(connection, following, gone, [])
 
 
-def _deleted(connection: Connection, generations: Sequence[int], ids: list[Id]) -> Seqs:
+def _deleted(connection: Connection, generations: Sequence[int], ids: list[Id]) -> list[tables.Stored]:
     items = tables.find(connection, ids)
     tables.delete(connection, items, generations)
-    return np.array([item.seq for item in items], np.int64)
+    return items
+
+
+def _slots(moment: Moment, items: list[tables.Stored]) -> npt.NDArray[np.int64]:
+    return moment.directory.slots_of(np.array([item.seq for item in items], np.int64))
 
 
 def _indexed(connection: Connection, moment: Moment, view: View, seqs: Seqs, vectors: Float32) -> Moment:
@@ -84,6 +91,16 @@ def _indexed(connection: Connection, moment: Moment, view: View, seqs: Seqs, vec
     return replace(moment, directory=directory, view=filled, learned_from=directory.n_live)
 
 
-def _written(connection: Connection, moment: Moment) -> Moment:
-    tables.put_meta(connection, "version", moment.version + 1)
-    return replace(moment, version=moment.version + 1).tidy()
+def _written(
+    connection: Connection, moment: Moment, gone: list[tables.Stored], new: Iterable[tuple[int, Id]]
+) -> Moment:
+    added = sum(itertools.starmap(sums.of_id, new))
+    removed = sum(sums.of_id(item.seq, item.id) for item in gone)
+    following = replace(
+        moment, version=moment.version + 1, ids_sum=sums.together(moment.ids_sum, added, removed)
+    )
+    tables.put_meta(
+        connection,
+        {"version": following.version, "last_seq": following.last_seq, "ids_sum": following.ids_sum},
+    )
+    return following.tidy()

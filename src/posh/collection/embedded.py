@@ -160,7 +160,7 @@ class Collection(BaseCollection):
     def _set_metadata(self, metadata: Payload) -> None:
         text = tables.dumps(metadata)
         with self._engine.writing() as connection:
-            tables.put_meta(connection, "metadata", text)
+            tables.put_meta(connection, {"metadata": text})
         self._metadata = text
 
     def _reindex(self, hasher: Hasher[Any], options: Mapping[str, Any]) -> None:

@@ -212,7 +212,7 @@ class Engine:
                 with self._lock, self.database.writing() as connection:
                     now = self.moment
                     if (now.generation, now.learned_from) == (moment.generation, moment.learned_from):
-                        tables.put_meta(connection, "snapshot", name)
+                        tables.put_meta(connection, {"snapshot": name})
         except Exception as error:  # a write that is done must not fail because of it
             logger.warning("%s: no snapshot of the index (%s): opening will take longer", self.path, error)
 

@@ -39,7 +39,8 @@ class Given:
     def first_meta(self) -> dict[str, Any]:
         """What is written down of a new collection."""
         texts = {"options": json.dumps(self.options), "metadata": tables.dumps(self.metadata or {})}
-        return {"version": 0, "generation": 0, "n_features": None, "snapshot": None} | texts
+        numbers = {"version": 0, "generation": 0, "last_seq": 0, "ids_sum": 0}
+        return numbers | {"n_features": None, "snapshot": None} | texts
 
     def require_agreement(self, path: Path, moment: Moment, metadata: Payload) -> None:
         """Refuse what an existing collection has otherwise: opening changes nothing."""

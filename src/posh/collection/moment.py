@@ -21,8 +21,8 @@ class Moment:
     ``version`` counts the writes and is in the database too: so it is known which moment of the one belongs
     to which of the other. ``view`` is the index, None without a hasher; its slots are those of the directory.
     ``options`` are its options as they were given, ``generation`` the number of its codes in the database, 0
-    without a hasher. ``last_seq`` is the largest seq that was ever used, and ``learned_from`` the number of
-    items that the index has learned from, if it learns.
+    without a hasher. ``last_seq`` is the largest seq that was ever used, ``ids_sum`` the checksum of all ids,
+    and ``learned_from`` the number of items that the index has learned from, if it learns.
     """
 
     version: int
@@ -32,6 +32,7 @@ class Moment:
     directory: Directory
     view: View | None
     last_seq: int
+    ids_sum: int
     learned_from: int = 0
 
     def compacted(self) -> Moment:

@@ -49,7 +49,7 @@ def open_database(path: Path, first_meta: Mapping[str, Any]) -> Database:
     if not (path / DATABASE).exists():
         for leftover in path.glob(f"{_IN_MAKING}*"):
             leftover.unlink()
-        create(path / DATABASE, lambda connection: tables.put_all_meta(connection, first_meta))
+        create(path / DATABASE, lambda connection: tables.put_meta(connection, first_meta))
     return Database(path / DATABASE)
 
 
@@ -65,11 +65,10 @@ def read_moment(folder: Path, database: Database, numbering: int = 0) -> tuple[M
 
 
 def _moment(folder: Path, connection: Connection, numbering: int) -> tuple[Moment, int]:
-    version, generation, n_features, options = (
-        tables.get_meta(connection, key) for key in ("version", "generation", "n_features", "options")
+    keys = ("version", "generation", "n_features", "options", "last_seq", "ids_sum")
+    version, generation, n_features, options, last_seq, ids_sum = (
+        tables.get_meta(connection, key) for key in keys
     )
-    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'items'").fetchone()
-    last_seq = 0 if row is None else int(row[0])
     seqs, names = tables.ordered(connection)
     directory = Directory.of(seqs, names, np.ones(len(seqs), bool), numbering)
     view, learned_from, changes = None, 0, len(seqs)
@@ -77,7 +76,15 @@ def _moment(folder: Path, connection: Connection, numbering: int) -> tuple[Momen
         view, learned_from = building.stored_view(connection, generation)
         view, directory, changes = snapshots.opened(folder, connection, generation, view, directory)
     moment = Moment(
-        int(version), n_features, json.loads(options), generation, directory, view, last_seq, learned_from
+        version,
+        n_features,
+        json.loads(options),
+        generation,
+        directory,
+        view,
+        last_seq,
+        ids_sum,
+        learned_from,
     )
     return moment, changes
 

@@ -19,7 +19,7 @@ class Place:
     """
 
     def __init__(self, files: Iterable[Path]) -> None:
-        known = {file: _identity(file) for file in files}
+        known = {str(file): _identity(str(file)) for file in files}  # faster than paths
         self._known = {file: identity for file, identity in known.items() if identity is not None}
 
     def require(self, consequence: str) -> None:
@@ -33,9 +33,9 @@ class Place:
                 )
 
 
-def _identity(file: Path) -> tuple[int, int] | None:
+def _identity(file: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(file)  # noqa: PTH116  # half the time of Path.stat, and it is asked before every write
+        found = os.stat(file)  # noqa: PTH116
     except OSError:
         return None
     return found.st_dev, found.st_ino

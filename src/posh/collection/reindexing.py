@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -77,17 +78,17 @@ class Reindexing:
             building.write_knowledge(connection, self.number, self._view, self._learned_from)
         n_features = self._view.hasher.n_features_in_
         meta = {"generation": self.number, "n_features": n_features, "options": json.dumps(self._options)}
-        tables.put_all_meta(connection, meta | {"snapshot": None, "version": moment.version + 1})
+        tables.put_meta(connection, meta | {"snapshot": None, "version": moment.version + 1})
         view, directory = self._without_removed(moment.directory)
-        return Moment(
-            moment.version + 1,
-            n_features,
-            self._options,
-            self.number,
-            directory,
-            view,
-            moment.last_seq,
-            self._learned_from,
+        return replace(
+            moment,
+            version=moment.version + 1,
+            n_features=n_features,
+            options=self._options,
+            generation=self.number,
+            directory=directory,
+            view=view,
+            learned_from=self._learned_from,
         )
 
     def _must_learn(self, directory: Directory) -> bool:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from posh.collection import lock
+from posh.collection import lock, schema
 from posh.collection.place import Place
 from posh.errors import FormatError, StorageError
 from posh.store import sync_folder
@@ -21,35 +21,15 @@ __all__ = ["CLOSED", "NEW", "Connection", "DamageError", "Database", "create", "
 
 Connection = sqlite3.Connection
 
-VERSION = 1
 NEW = ".new"  # the end of the name of a database in the making
-_APPLICATION = 0x504F5348  # "POSH", in the header of the file
 _IDLE_READERS = 8
 
-_BEFORE = (  # of the first table
-    "PRAGMA encoding = 'UTF-8'",
-    "PRAGMA page_size = 8192",
-    "PRAGMA auto_vacuum = INCREMENTAL",
-)
 _ALWAYS = (
     "PRAGMA synchronous = FULL",
     "PRAGMA trusted_schema = OFF",
     "PRAGMA cell_size_check = ON",
     "PRAGMA cache_size = -16384",
     "PRAGMA journal_size_limit = 67108864",
-)
-_SCHEMA = (
-    "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
-    "CREATE TABLE items (seq INTEGER PRIMARY KEY AUTOINCREMENT, id NOT NULL, payload TEXT NOT NULL,"
-    " vector BLOB NOT NULL)",
-    "CREATE UNIQUE INDEX ids ON items (id)",
-    "CREATE TABLE fields (name TEXT NOT NULL, type INTEGER NOT NULL, value NOT NULL, seq INTEGER NOT NULL,"
-    " PRIMARY KEY (name, type, value, seq)) WITHOUT ROWID",
-    "CREATE TABLE generations (number INTEGER PRIMARY KEY, hasher BLOB NOT NULL, knowledge BLOB)",
-    "CREATE TABLE codes (generation INTEGER NOT NULL, seq INTEGER NOT NULL, code BLOB NOT NULL,"
-    " PRIMARY KEY (generation, seq)) WITHOUT ROWID",
-    f"PRAGMA application_id = {_APPLICATION}",
-    f"PRAGMA user_version = {VERSION}",
 )
 
 
@@ -77,18 +57,20 @@ class Database:
         self._in_doubt = False
 
     def _check(self) -> None:
-        if self._pragma("application_id") != _APPLICATION:
+        if self._pragma("application_id") != schema.APPLICATION:
             raise FormatError(f"{self.path}: expected a POSH collection, found another database")
         version = self._pragma("user_version")
-        if version != VERSION:
+        if not 1 <= version <= schema.VERSION:
             raise FormatError(
-                f"{self.path}: expected format version {VERSION}, found {version}: "
+                f"{self.path}: expected format version {schema.VERSION} or older, found {version}: "
                 "upgrade posh-ann to read it"
             )
         if self._writer.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise StorageError(
                 f"{self.path}: expected a disk that allows a write-ahead log, got another: use one"
             )
+        if version < schema.VERSION:
+            schema.upgrade(self._writer)
 
     def _settle(self) -> None:
         """Write to the database what a process that was killed has left in the log.
@@ -209,7 +191,7 @@ def create(path: Path, first: Callable[[Connection], None]) -> None:
     with understood(path):
         connection = _connected(new, "rwc")
         try:
-            for statement in (*_BEFORE, "BEGIN IMMEDIATE", *_SCHEMA):
+            for statement in (*schema.BEFORE, "BEGIN IMMEDIATE", *schema.TABLES):
                 connection.execute(statement)
             first(connection)
             connection.execute("COMMIT")

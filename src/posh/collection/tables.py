@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from posh.codes import Codes, PackedCodes
+from posh.collection import sums
 from posh.collection.base import Id, Item, Payload
 from posh.collection.conditions import fields_of
 from posh.collection.storage import Connection, DamageError
 from posh.hashers.base import Hasher, SparseHasher
 from posh.preprocess import Float32
 
-__all__ = ["Block", "Stored", "blocks", "delete", "dumps", "find", "get", "get_meta", "insert"]
-__all__ += ["insert_codes", "loads", "ordered", "payloads_after", "put_all_meta", "put_meta", "seq_of"]
+__all__ = ["KEYS", "Block", "Row", "Stored", "blocks", "delete", "dumps", "find", "get", "get_meta", "insert"]
+__all__ += ["insert_codes", "loads", "ordered", "payloads_after", "put_meta", "seq_of", "sound_item"]
 __all__ += ["take_items", "take_vectors"]
 
 Seqs = npt.NDArray[np.int64]
 T = TypeVar("T")
 
 _MANY = 500  # values in one statement
+KEYS = ("version", "generation", "n_features", "options", "last_seq", "ids_sum", "snapshot", "metadata")
+
+
+class Row(NamedTuple):
+    """An item as it is stored."""
+
+    seq: int
+    id: Id
+    payload: str
+    vector: bytes
 
 
 class Stored(NamedTuple):
@@ -36,19 +47,19 @@ class Stored(NamedTuple):
 
 
 def get_meta(connection: Connection, key: str) -> Any:
-    """A value by its key, None if there is none."""
-    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-    return None if row is None else row[0]
+    """A value by its key, which must be there."""
+    row = connection.execute("SELECT value, sum FROM meta WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        raise DamageError(f"{key} is missing")
+    return _sound(row[0], row[1], f"the value of {key}", sums.of_meta, key, row[0])
 
 
-def put_meta(connection: Connection, key: str, value: Any) -> None:
-    """Set the value of a key."""
-    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-
-
-def put_all_meta(connection: Connection, values: Mapping[str, Any]) -> None:
-    """Set the values of many keys."""
-    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
+def put_meta(connection: Connection, values: Mapping[str, Any]) -> None:
+    """Set the values of keys."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)",
+        [(key, value, sums.of_meta(key, value)) for key, value in values.items()],
+    )
 
 
 def dumps(payload: Payload) -> str:
@@ -60,8 +71,8 @@ def find(connection: Connection, ids: Sequence[Id]) -> list[Stored]:
     """The items with these ids that are there, by seq."""
     found: list[Stored] = []
     for some in _parts(ids, _MANY):
-        rows = connection.execute(f"SELECT seq, id, payload FROM items WHERE id IN ({_places(some)})", some)
-        found += map(Stored._make, rows)
+        rows = _rows(connection, f"WHERE id IN ({_places(some)})", some)
+        found += (Stored(row.seq, row.id, row.payload) for row in rows)
     return sorted(found)
 
 
@@ -71,10 +82,10 @@ def insert(
     """Write items with these seqs."""
     little = vectors.astype("<f4", copy=False)
     connection.executemany(
-        "INSERT INTO items (seq, id, payload, vector) VALUES (?, ?, ?, ?)",
+        "INSERT INTO items (seq, id, payload, vector, sum) VALUES (?, ?, ?, ?, ?)",
         (
-            (seq, number, dumps(payload), vector.tobytes())
-            for seq, number, payload, vector in zip(seqs.tolist(), ids, payloads, little, strict=True)
+            (*item, sums.of_item(*item))
+            for item in zip(seqs.tolist(), ids, map(dumps, payloads), map(_bytes, little), strict=True)
         ),
     )
     connection.executemany(
@@ -105,14 +116,19 @@ def insert_codes(connection: Connection, generation: int, seqs: Seqs, codes: Cod
     """Write the codes of items; those of items that are gone are left out."""
     rows = codes.active.astype("<u2", copy=False) if isinstance(codes, Codes) else codes.bits
     connection.executemany(
-        "INSERT INTO codes SELECT ?, seq, ? FROM items WHERE seq = ?",
-        ((generation, row.tobytes(), seq) for seq, row in zip(seqs.tolist(), rows, strict=True)),
+        "INSERT INTO codes SELECT ?, seq, ?, ? FROM items WHERE seq = ?",
+        (
+            (generation, code, sums.of_code(generation, seq, code), seq)
+            for seq, code in zip(seqs.tolist(), map(_bytes, rows), strict=True)
+        ),
     )
 
 
 def ordered(connection: Connection) -> tuple[Seqs, npt.NDArray[Any]]:
-    """The seqs of all items, ascending, and their ids."""
+    """The seqs of all items, ascending, and their ids: from the index of ids, without reading the items."""
     rows = connection.execute("SELECT seq, id FROM items INDEXED BY ids").fetchall()
+    if sums.together(0, sum(sums.of_id(*row) for row in rows)) != get_meta(connection, "ids_sum"):
+        raise DamageError("the index of ids: the checksum does not match")
     seqs = np.fromiter((row[0] for row in rows), np.int64, len(rows))
     ids = np.empty(len(rows), object)
     ids[:] = [row[1] for row in rows]
@@ -133,8 +149,8 @@ def get(connection: Connection, ids: Sequence[Id]) -> dict[Id, Item]:
     found: dict[Id, Item] = {}
     n_features = get_meta(connection, "n_features")
     for some in _parts(ids, _MANY):
-        statement = f"SELECT id, vector, payload FROM items WHERE id IN ({_places(some)})"
-        found |= {row[0]: _item(row, n_features) for row in connection.execute(statement, some)}
+        rows = _rows(connection, f"WHERE id IN ({_places(some)})", some)
+        found |= {row.id: _item(row, n_features) for row in rows}
     return found
 
 
@@ -142,8 +158,7 @@ def take_items(connection: Connection, seqs: Seqs) -> Iterator[Item]:
     """Items by ascending seq; they must be there."""
     n_features = get_meta(connection, "n_features")
     for some in _parts(seqs.tolist(), _MANY):
-        statement = f"SELECT id, vector, payload FROM items WHERE seq IN ({_places(some)}) ORDER BY seq"
-        for row in _all(connection, statement, some):
+        for row in _all(connection, some):
             yield _item(row, n_features)
 
 
@@ -152,8 +167,7 @@ def take_vectors(connection: Connection, seqs: Seqs, n_features: int) -> Float32
     out = np.empty((len(seqs), n_features), np.float32)
     start = 0
     for some in _parts(seqs.tolist(), _MANY):
-        statement = f"SELECT vector FROM items WHERE seq IN ({_places(some)}) ORDER BY seq"
-        rows = [row[0] for row in _all(connection, statement, some)]
+        rows = [row.vector for row in _all(connection, some)]
         out[start : start + len(some)] = _matrix(rows, "<f4", n_features)
         start += len(some)
     return out
@@ -161,8 +175,8 @@ def take_vectors(connection: Connection, seqs: Seqs, n_features: int) -> Float32
 
 def payloads_after(connection: Connection, seq: int) -> Iterator[tuple[int, Payload]]:
     """The payloads of the items above ``seq``, with their seqs."""
-    for number, text in connection.execute("SELECT seq, payload FROM items WHERE seq > ?", (seq,)):
-        yield number, loads(text)
+    for row in _rows(connection, "WHERE seq > ?", [seq]):
+        yield row.seq, loads(row.payload)
 
 
 class Block(NamedTuple):
@@ -186,18 +200,32 @@ def blocks(
 
     ``n_features`` asks for vectors; ``codes`` (generation, hasher, set bits) for codes.
     """
-    columns = "seq" + (", vector" if n_features else "") + (", code" if codes else "")
-    joined = "codes JOIN items USING (seq)" if n_features else "codes"
-    source = f"{joined} WHERE generation = ? AND" if codes else "items WHERE"
-    statement = f"SELECT {columns} FROM {source} seq > ? ORDER BY seq LIMIT ?"
-    cursor = connection.execute(statement, ([codes[0]] if codes else []) + [after, limit])
-    while rows := cursor.fetchmany(size):
-        parts = list(zip(*rows, strict=True))
+    where = "seq > ? ORDER BY seq LIMIT ?"
+    rows: Iterator[tuple[int, bytes | None, bytes | None]]
+    if codes is None:
+        rows = ((row.seq, row.vector, None) for row in _rows(connection, f"WHERE {where}", [after, limit]))
+    else:
+        rows = _coded(connection, where, [codes[0], after, limit], with_vectors=n_features is not None)
+    for part in _parts(rows, size):
+        seqs, vectors, stored = zip(*part, strict=True)
         yield Block(
-            np.array(parts[0], np.int64),
-            _matrix(parts[1], "<f4", n_features).astype(np.float32) if n_features else None,
-            _codes(parts[-1], codes[1], codes[2]) if codes else None,
+            np.array(seqs, np.int64),
+            _matrix(vectors, "<f4", n_features).astype(np.float32) if n_features else None,
+            _codes(stored, codes[1], codes[2]) if codes else None,
         )
+
+
+def _coded(
+    connection: Connection, where: str, values: list[int], *, with_vectors: bool
+) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    """Seqs, vectors if they are asked for, and codes of a generation; all of them are sound."""
+    columns, source = "generation, seq, code, codes.sum", "codes"
+    if with_vectors:
+        columns, source = f"{columns}, id, payload, vector, items.sum", "codes JOIN items USING (seq)"
+    statement = f"SELECT {columns} FROM {source} WHERE generation = ? AND {where}"
+    for generation, seq, code, kept, *item in connection.execute(statement, values):
+        _sound(code, kept, f"the code of item {seq}", sums.of_code, generation, seq, code)
+        yield seq, sound_item(seq, *item).vector if item else None, code
 
 
 def _codes(rows: Sequence[bytes], hasher: Hasher[Any], n_active: int) -> Codes | PackedCodes:
@@ -216,9 +244,36 @@ def _matrix(rows: Sequence[Any], dtype: str, width: int) -> npt.NDArray[Any]:
     return np.frombuffer(b"".join(rows), dtype).reshape(len(rows), width)
 
 
-def _item(row: tuple[Any, ...], n_features: int | None) -> Item:
-    vector = _matrix([row[1]], "<f4", n_features or 0)[0]
-    return Item(row[0], vector.astype(np.float32), loads(row[2]))
+def _rows(connection: Connection, rest: str, values: Sequence[Any]) -> Iterator[Row]:
+    """Rows of items, all of which are sound."""
+    statement = f"SELECT seq, id, payload, vector, sum FROM items {rest}"
+    return itertools.starmap(sound_item, connection.execute(statement, values))
+
+
+def sound_item(seq: int, number: Id, payload: str, vector: bytes, kept: int) -> Row:
+    """A row of items, if its checksum is the one that was written with it."""
+    row = Row(seq, number, payload, vector)
+    return _sound(row, kept, f"item {seq}", sums.of_item, *row)
+
+
+def _sound(value: T, kept: int, what: str, checksum: Callable[..., int], *parts: Any) -> T:
+    """The value, if the checksum of its parts is the one that was written with it."""
+    try:
+        found = checksum(*parts)
+    except (TypeError, AttributeError, ValueError):  # of another type than what was written
+        found = None
+    if found != kept:
+        raise DamageError(f"{what}: the checksum does not match")
+    return value
+
+
+def _item(row: Row, n_features: int | None) -> Item:
+    vector = _matrix([row.vector], "<f4", n_features or 0)[0]
+    return Item(row.id, vector.astype(np.float32), loads(row.payload))
+
+
+def _bytes(row: npt.NDArray[Any]) -> bytes:
+    return row.tobytes()
 
 
 def loads(text: Any) -> Payload:
@@ -232,16 +287,16 @@ def loads(text: Any) -> Payload:
     return payload
 
 
-def _all(connection: Connection, statement: str, some: list[int]) -> list[Any]:
-    rows = connection.execute(statement, some).fetchall()
-    if len(rows) != len(some):
-        raise DamageError(f"{len(some) - len(rows)} items are missing")
+def _all(connection: Connection, seqs: list[int]) -> list[Row]:
+    rows = list(_rows(connection, f"WHERE seq IN ({_places(seqs)}) ORDER BY seq", seqs))
+    if len(rows) != len(seqs):
+        raise DamageError(f"{len(seqs) - len(rows)} items are missing")
     return rows
 
 
 def _parts(values: Iterable[T], size: int) -> Iterator[list[T]]:
     left = iter(values)
-    while part := list(islice(left, size)):
+    while part := list(itertools.islice(left, size)):
         yield part
 
 

@@ -1,0 +1,44 @@
+"""``posh check``: whether a file or folder of ours is what was written."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import posh
+from posh.cli._command import Report, add_command
+from posh.collection.checking import Findings, check_collection
+from posh.collection.opening import DATABASE
+
+if TYPE_CHECKING:
+    from posh.cli._command import Commands
+
+__all__ = ["add"]
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    summary = "read all of a collection, an index folder or a model file and compare its checksums"
+    parser = add_command(commands, "check", summary, "posh check digits.safetensors", _check)
+    parser.add_argument("path", metavar="PATH", type=Path, help="nothing in it is opened for writing")
+
+
+def _check(args: argparse.Namespace) -> Report:
+    kind, findings = _looked_at(args.path)
+    checked = ", ".join(f"{number:,} {what}" for what, number in findings.checked.items())
+    verdict = f"{len(findings.problems)} problems" if findings.problems else "no damage"
+    lines = [f"{args.path}: {kind}, {verdict}", f"checked: {checked or 'nothing'}"]
+    values = {"path": str(args.path), "kind": kind, **findings._asdict()}
+    return Report(values, "\n".join(lines + findings.problems), exit_code=1 if findings.problems else 0)
+
+
+def _looked_at(path: Path) -> tuple[str, Findings]:
+    if (path / DATABASE).exists():
+        return "collection", check_collection(path)
+    try:
+        if path.is_dir():
+            return "index", Findings({"documents": len(posh.Index.load(path, verify=True))}, [])
+        return "model", Findings({"weights": posh.Hasher.load(path).weights_.size}, [])
+    except posh.FormatError as error:
+        return "index" if path.is_dir() else "model", Findings({}, [str(error)])

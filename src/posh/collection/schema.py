@@ -1,0 +1,66 @@
+"""The tables of a collection's database, and how those of an older version become the present ones."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+
+from posh.collection import sums
+
+__all__ = ["APPLICATION", "BEFORE", "TABLES", "VERSION", "upgrade"]
+
+logger = logging.getLogger(__name__)
+
+VERSION = 2
+APPLICATION = 0x504F5348  # "POSH", in the header of the file
+
+BEFORE = (  # of the first table
+    "PRAGMA encoding = 'UTF-8'",
+    "PRAGMA page_size = 8192",
+    "PRAGMA auto_vacuum = INCREMENTAL",
+)
+TABLES = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value, sum INTEGER) WITHOUT ROWID",
+    "CREATE TABLE items (seq INTEGER PRIMARY KEY AUTOINCREMENT, id NOT NULL, payload TEXT NOT NULL,"
+    " vector BLOB NOT NULL, sum INTEGER)",
+    "CREATE UNIQUE INDEX ids ON items (id)",
+    "CREATE TABLE fields (name TEXT NOT NULL, type INTEGER NOT NULL, value NOT NULL, seq INTEGER NOT NULL,"
+    " PRIMARY KEY (name, type, value, seq)) WITHOUT ROWID",
+    "CREATE TABLE generations (number INTEGER PRIMARY KEY, hasher BLOB NOT NULL, knowledge BLOB)",
+    "CREATE TABLE codes (generation INTEGER NOT NULL, seq INTEGER NOT NULL, code BLOB NOT NULL, sum INTEGER,"
+    " PRIMARY KEY (generation, seq)) WITHOUT ROWID",
+    f"PRAGMA application_id = {APPLICATION}",
+    f"PRAGMA user_version = {VERSION}",
+)
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Give all rows of a database of version 1 their checksums, in one transaction.
+
+    If it is interrupted, the database is still of version 1, and the next opening begins anew. Leaving old
+    rows without checksums would be faster, but then damage that removes a checksum would go unnoticed.
+    """
+    logger.info("a database of version 1 gets its checksums")
+    connection.create_function("item_sum", 4, sums.of_item)
+    connection.create_function("code_sum", 3, sums.of_code)
+    connection.create_function("meta_sum", 2, sums.of_meta)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for table in ("meta", "items", "codes"):
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER")
+        connection.execute("UPDATE items SET sum = item_sum(seq, id, payload, vector)")
+        connection.execute("UPDATE codes SET sum = code_sum(generation, seq, code)")
+        total = sums.together(0, sum(sums.of_id(*row) for row in connection.execute(_IDS)))
+        connection.execute("INSERT INTO meta (key, value) VALUES ('ids_sum', ?)", (total,))
+        connection.execute(f"INSERT INTO meta (key, value) VALUES ('last_seq', ({_LAST_SEQ}))")
+        connection.execute("UPDATE meta SET sum = meta_sum(key, value)")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+_IDS = "SELECT seq, id FROM items NOT INDEXED"
+_LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'items'"
