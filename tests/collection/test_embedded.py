@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import posh
 from posh.collection import building, moment, opening
 from posh.collection.reindexing import Reindexing
+from posh.collection.storage import Database
 from posh.index.view import View
 from tests.collection.implementations import DATA, OTHER, SPARSE
 from tests.collection.opened import answers, reopened
@@ -229,6 +231,46 @@ def test_compaction_gives_room_back(tmp_path):
     assert sum(file.stat().st_size for file in tmp_path.glob(f"{opening.DATABASE}*")) < before / 5
     assert collection._engine.moment.directory.n_slots == 100
     assert answers(collection) == expected
+    collection.close()
+
+
+def test_compaction_lets_others_write_and_search_in_between(tmp_path, monkeypatch):
+    """Neither the compacting of the index nor any step of giving pages back may hold others up for long."""
+    collection = posh.Collection(tmp_path, SPARSE)
+    collection.upsert(range(2000), np.resize(DATA, (2000, 8)), [{"text": ["x" * 20_000]}] * 2000)
+    collection.delete(range(1900))
+    compacted, shrink = moment.Moment.compacted, Database.shrink
+    written = []
+
+    def write(name):
+        if len(written) < 10:  # else giving back would never end
+            written.append(name)
+            thread = threading.Thread(target=collection.upsert, args=([name], DATA[:1]))
+            thread.start()
+            thread.join(20)
+            assert not thread.is_alive()
+            assert collection.search(DATA[0], 1).scores.tolist() == [[4.0]]
+
+    def write_and_compact(self):
+        write("while the index is compacted") if not written else None
+        return compacted(self)
+
+    def shrink_and_write(database, pages):
+        more = shrink(database, pages)
+        waiting.append(threading.Thread(target=write, args=(f"between steps {len(waiting)}",)))
+        waiting[-1].start()
+        return more
+
+    waiting: list[threading.Thread] = []
+    monkeypatch.setattr(moment.Moment, "compacted", write_and_compact)
+    monkeypatch.setattr(Database, "shrink", shrink_and_write)
+    collection.compact()
+    for thread in waiting:
+        thread.join()
+    assert len(waiting) > 5
+    assert all(name in collection for name in written)
+    assert collection._engine.moment.directory.n_slots < 200
+    assert answers(collection) == answers(reopened(collection, snapshot=False))
     collection.close()
 
 

@@ -30,7 +30,7 @@ __all__ = ["Engine"]
 logger = logging.getLogger(__name__)
 
 _TRIES = 100  # to read the database at the moment that was published last, a millisecond apart
-_PAGES = 1000  # given back to the disk in one go: others may write in between
+_PAGES = 200  # given back to the disk in one go: others may write in between
 
 
 class Engine:
@@ -192,11 +192,16 @@ class Engine:
             with self._lock:
                 self.require_open()
                 self._agree()
-                self.moment = self.moment.compacted()
+                before = self.moment
+            after = before.compacted()  # may take long: others write meanwhile
+            with self._lock:
+                self.moment = after if self.moment is before else self.moment.compacted()
             more = True
             while more:
                 with self._lock:
+                    self.database.require_place("nothing more is given back")
                     more = self.database.shrink(_PAGES)
+                time.sleep(0)  # whoever waits for the lock gets it
             if self._changes:
                 self._write_snapshot()
 

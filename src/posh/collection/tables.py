@@ -85,7 +85,7 @@ def insert(
         "INSERT INTO items (seq, id, payload, vector, sum) VALUES (?, ?, ?, ?, ?)",
         (
             (*item, sums.of_item(*item))
-            for item in zip(seqs.tolist(), ids, map(dumps, payloads), map(_bytes, little), strict=True)
+            for item in zip(seqs.tolist(), ids, map(dumps, payloads), map(bytes, little), strict=True)
         ),
     )
     connection.executemany(
@@ -119,7 +119,7 @@ def insert_codes(connection: Connection, generation: int, seqs: Seqs, codes: Cod
         "INSERT INTO codes SELECT ?, seq, ?, ? FROM items WHERE seq = ?",
         (
             (generation, code, sums.of_code(generation, seq, code), seq)
-            for seq, code in zip(seqs.tolist(), map(_bytes, rows), strict=True)
+            for seq, code in zip(seqs.tolist(), map(bytes, rows), strict=True)
         ),
     )
 
@@ -270,10 +270,6 @@ def _sound(value: T, kept: int, what: str, checksum: Callable[..., int], *parts:
 def _item(row: Row, n_features: int | None) -> Item:
     vector = _matrix([row.vector], "<f4", n_features or 0)[0]
     return Item(row.id, vector.astype(np.float32), loads(row.payload))
-
-
-def _bytes(row: npt.NDArray[Any]) -> bytes:
-    return row.tobytes()
 
 
 def loads(text: Any) -> Payload:
