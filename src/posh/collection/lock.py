@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import threading
+import time
 from pathlib import Path
 
 from posh.errors import StorageError
@@ -49,8 +50,7 @@ class FolderLock:
             self._file = file
             _files.add(file)
         with contextlib.suppress(OSError):  # a full disk: the number is only for the message of others
-            os.truncate(file, 0)
-            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+            os.truncate(file, os.pwrite(file, f"{os.getpid()}\n".encode(), 0))
 
     def release(self) -> None:
         """Let others have the folder; may be called twice, and does nothing in a forked child."""
@@ -86,10 +86,12 @@ def _take(file: int, folder: Path) -> None:
 
 
 def _holder(file: int) -> str:
-    text = os.pread(file, 20, 0).decode("ascii", "replace").strip()
-    if not text.isdigit():
+    number = _number(file)
+    if number is None or not _is_alive(number):
+        time.sleep(0.05)  # one that has just taken the lock has not written its number yet
+        number = _number(file)
+    if number is None:
         return "another process has it open: close it there first"
-    number = int(text)
     if number == os.getpid():
         return "this process has it open: close it there first"
     if _is_alive(number):
@@ -98,6 +100,11 @@ def _holder(file: int) -> str:
         f"another process has it open, not the one that opened it last ({number}, which does not run any "
         "more): look for a process that it has started, or for one in another container, and end it"
     )
+
+
+def _number(file: int) -> int | None:
+    text = os.pread(file, 20, 0).decode("ascii", "replace").strip()
+    return int(text) if text.isdigit() else None
 
 
 def _is_alive(number: int) -> bool:
