@@ -1,6 +1,6 @@
 """Several processes compete for a collection and are killed: nothing is lost, nothing is done twice.
 
-``POSH_ADVERSARY=1`` makes it 300 rounds instead of 15.
+``POSH_ADVERSARY=1`` makes it 300 rounds instead of 10.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from posh.collection.checking import check_collection
 from tests.collection.implementations import SPARSE
 
 ROOT = Path(__file__).parent.parent.parent
-ROUNDS = 300 if os.environ.get("POSH_ADVERSARY") == "1" else 15
+ROUNDS = 300 if os.environ.get("POSH_ADVERSARY") == "1" else 10
 
 
 def test_processes_that_compete_for_a_folder(tmp_path):

@@ -143,6 +143,25 @@ def test_vectors_of_another_width_written_meanwhile(tmp_path):
     collection.close()
 
 
+def test_filters_that_take_too_long_are_interrupted(tmp_path):
+    collection = posh.Collection(tmp_path, SPARSE)
+    collection.upsert(range(6000), np.resize(DATA, (6000, 8)), [{"n": i} for i in range(6000)])
+    assert collection.filter_seconds is None
+    collection.filter_seconds = 0
+    wide = {"n": {"gte": 0}}
+    for call in (
+        lambda: collection.count(wide),
+        lambda: collection.search(DATA[0], 1, filter=wide),
+        lambda: list(collection.items(wide)),
+    ):
+        with pytest.raises(TimeoutError, match=r"within 0.* seconds, got none: ask for less"):
+            call()
+    assert len(list(collection.items(limit=10))) == 10  # only filters have a deadline
+    collection.filter_seconds = 60
+    assert collection.count(wide) == 6000
+    collection.close()
+
+
 # Reindexing ------------------------------------------------------------------------------------------
 
 

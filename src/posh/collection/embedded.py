@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from posh import _validate
 from posh.collection import building, changes, opening, tables
 from posh.collection.base import NO_HASHER, BaseCollection, Id, Item, Matches, Payload, Query
 from posh.collection.engine import Engine
@@ -93,6 +94,18 @@ class Collection(BaseCollection):
         """The options of :class:`posh.Index`: all of them, or those given until there is a hasher."""
         moment = self._moment()
         return dict(moment.options) if moment.view is None else asdict(moment.view.options)
+
+    @property
+    def filter_seconds(self) -> float | None:
+        """How long a filter may be looked up before it is a ``TimeoutError``; None: as long as it takes.
+
+        It can be set. A part of the masks that were found by then is remembered.
+        """
+        return self._engine.filter_seconds
+
+    @filter_seconds.setter
+    def filter_seconds(self, seconds: float | None) -> None:
+        self._engine.filter_seconds = None if seconds is None else _validate.real("seconds", seconds, 0.0)
 
     def memory_usage(self) -> int:
         """Bytes that the index takes; ids take more, beside it."""

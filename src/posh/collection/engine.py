@@ -21,7 +21,7 @@ from posh.collection.lock import FolderLock
 from posh.collection.masks import Masks, combined
 from posh.collection.moment import Moment
 from posh.collection.reindexing import Reindexing
-from posh.collection.storage import CLOSED, Connection
+from posh.collection.storage import CLOSED, Connection, deadline
 from posh.errors import StorageError
 from posh.hashers.base import Hasher
 
@@ -47,6 +47,7 @@ class Engine:
         self._lock = threading.Lock()  # of whoever writes
         self._long_work = threading.Lock()  # of whoever reindexes, compacts or saves: taken before the other
         self._masks = Masks()
+        self.filter_seconds: float | None = None  # how long a filter may take; None: as long as it takes
         self._closed = False
         self._in_making = 0  # the generation of codes that reindexing makes
         self._changes = 0  # items written since the last snapshot
@@ -101,7 +102,7 @@ class Engine:
         moment = self.moment  # taken after what is known: see there
         mask = combined(tree, known, moment.directory)
         if mask is None:
-            with self.one_moment() as (moment, connection):
+            with self.one_moment() as (moment, connection), deadline(connection, self.filter_seconds):
                 mask = self._masks.mask(tree, known, moment.directory, connection)
         return moment, mask
 
@@ -112,7 +113,8 @@ class Engine:
         with self.one_moment() as (moment, connection):
             mask = moment.directory.live.rows
             if tree is not None:
-                mask = mask & self._masks.mask(tree, known, moment.directory, connection)
+                with deadline(connection, self.filter_seconds):
+                    mask = mask & self._masks.mask(tree, known, moment.directory, connection)
             yield moment, mask, connection
 
     # Writing ---------------------------------------------------------------------------------------

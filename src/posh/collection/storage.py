@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,12 +18,13 @@ from posh.collection.place import Place
 from posh.errors import FormatError, StorageError
 from posh.store import sync_folder
 
-__all__ = ["CLOSED", "NEW", "Connection", "DamageError", "Database", "create", "understood"]
+__all__ = ["CLOSED", "NEW", "Connection", "DamageError", "Database", "create", "deadline", "understood"]
 
 Connection = sqlite3.Connection
 
 NEW = ".new"  # the end of the name of a database in the making
 _IDLE_READERS = 8
+_STEPS = 20_000  # of SQLite's machine, about a millisecond, after which a deadline is looked at
 
 _ALWAYS = (
     "PRAGMA synchronous = FULL",
@@ -213,6 +215,24 @@ def _connected(path: Path, mode: str, *more: str) -> Connection:
         connection.close()
         raise
     return connection
+
+
+@contextlib.contextmanager
+def deadline(connection: Connection, seconds: float | None) -> Iterator[None]:
+    """Interrupt what a connection does for longer than some seconds: a ``TimeoutError``."""
+    if seconds is None:
+        yield
+        return
+    end = time.monotonic() + seconds
+    connection.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
+            raise
+        raise TimeoutError(f"expected an answer within {seconds} seconds, got none: ask for less") from error
+    finally:
+        connection.set_progress_handler(None, 0)
 
 
 @contextlib.contextmanager
