@@ -70,10 +70,16 @@ def test_a_folder_that_is_replaced_by_another_collection(collection, tmp_path):
         assert {next(items).payload["n"] for items in iterators} == {0}
 
 
-@pytest.mark.parametrize("name", [f"{opening.DATABASE}-wal", opening.DATABASE, "lock"])
-def test_a_file_that_is_deleted_while_open(collection, name):
-    (collection.path / name).unlink()
+def test_a_database_that_is_deleted_while_open(collection):
+    (collection.path / opening.DATABASE).unlink()
     require_no_writes(collection)
+
+
+def test_a_log_that_is_deleted_while_open(collection):
+    (collection.path / f"{opening.DATABASE}-wal").unlink()
+    for name in ("new", "newer"):
+        with pytest.raises(posh.StorageError, match="this write, and what is written after it, may be lost"):
+            collection.upsert([name], DATA[:1])
 
 
 def test_a_folder_that_goes_during_a_write(collection, monkeypatch):
@@ -84,7 +90,7 @@ def test_a_folder_that_goes_during_a_write(collection, monkeypatch):
         shutil.rmtree(collection.path)
 
     monkeypatch.setattr(opening.tables, "insert", insert_and_remove)
-    with pytest.raises(posh.StorageError, match="this write may be lost"):
+    with pytest.raises(posh.StorageError, match="this write, and what is written after it, may be lost"):
         collection.upsert(["new"], DATA[:1])
 
 

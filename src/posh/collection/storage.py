@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from posh.collection import lock, schema
+from posh.collection import schema
 from posh.collection.place import Place
 from posh.errors import FormatError, StorageError
 from posh.store import sync_folder
@@ -55,7 +55,7 @@ class Database:
             except BaseException:
                 self._writer.close()
                 raise
-        self._place = Place([path, path.with_name(f"{path.name}-wal"), path.with_name(lock.NAME)])
+        self._place, self._log = Place(path), Place(path.with_name(f"{path.name}-wal"))
         self._in_doubt = False
 
     def _check(self) -> None:
@@ -100,7 +100,7 @@ class Database:
                 self._roll_back()
                 raise
             self._commit()
-        self.require_place("this write may be lost")
+        self._log.require("this write, and what is written after it, may be lost")
 
     def require_place(self, consequence: str) -> None:
         """Raise if the files were deleted, moved or replaced while they are open."""
