@@ -86,8 +86,8 @@ def test_a_folder_that_goes_during_a_write(collection, monkeypatch):
     insert = opening.tables.insert
 
     def insert_and_remove(*args):
-        insert(*args)
         shutil.rmtree(collection.path)
+        return insert(*args)
 
     monkeypatch.setattr(opening.tables, "insert", insert_and_remove)
     with pytest.raises(posh.StorageError, match="this write, and what is written after it, may be lost"):

@@ -5,8 +5,7 @@ Both are done before the transaction is committed: if one fails, nothing has hap
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,7 +41,7 @@ def upsert(
     gone = _deleted(connection, generations, ids)
     slots = _slots(moment, gone)
     seqs = np.arange(moment.last_seq + 1, moment.last_seq + 1 + len(ids))
-    tables.insert(connection, seqs, ids, payloads, vectors)
+    added = tables.insert(connection, seqs, ids, payloads, vectors)
     if moment.n_features is None:
         tables.put_meta(connection, {"n_features": vectors.shape[1]})
     names = np.empty(len(ids), object)
@@ -55,7 +54,7 @@ def upsert(
     )
     if moment.view is not None:
         following = _indexed(connection, following, moment.view.without(slots), seqs, vectors)
-    return _written(connection, following, gone, zip(seqs.tolist(), ids, strict=True))
+    return _written(connection, following, gone, added)
 
 
 def delete(connection: Connection, moment: Moment, generations: Sequence[int], ids: list[Id]) -> Moment:
@@ -66,7 +65,7 @@ def delete(connection: Connection, moment: Moment, generations: Sequence[int], i
     slots = _slots(moment, gone)
     view = None if moment.view is None else moment.view.without(slots)
     following = replace(moment, directory=moment.directory.without(slots), view=view)
-    return _written(connection, following, gone, [])
+    return _written(connection, following, gone, 0)
 
 
 def _deleted(connection: Connection, generations: Sequence[int], ids: list[Id]) -> list[tables.Stored]:
@@ -91,10 +90,7 @@ def _indexed(connection: Connection, moment: Moment, view: View, seqs: Seqs, vec
     return replace(moment, directory=directory, view=filled, learned_from=directory.n_live)
 
 
-def _written(
-    connection: Connection, moment: Moment, gone: list[tables.Stored], new: Iterable[tuple[int, Id]]
-) -> Moment:
-    added = sum(itertools.starmap(sums.of_id, new))
+def _written(connection: Connection, moment: Moment, gone: list[tables.Stored], added: int) -> Moment:
     removed = sum(sums.of_id(item.seq, item.id) for item in gone)
     following = replace(
         moment, version=moment.version + 1, ids_sum=sums.together(moment.ids_sum, added, removed)

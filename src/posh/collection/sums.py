@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 from zlib import crc32
 
-__all__ = ["of_code", "of_id", "of_item", "of_meta", "together"]
+__all__ = ["continued", "of_code", "of_id", "of_item", "of_meta", "together"]
 
 
 def of_id(seq: int, number: int | str) -> int:
@@ -19,7 +19,12 @@ def of_id(seq: int, number: int | str) -> int:
 
 def of_item(seq: int, number: int | str, payload: str, vector: bytes) -> int:
     """Of an item as it is stored."""
-    return crc32(vector, crc32(payload.encode(), of_id(seq, number)))
+    return continued(of_id(seq, number), payload, vector)
+
+
+def continued(id_sum: int, payload: str, vector: bytes) -> int:
+    """Of an item, from the checksum of its id."""
+    return crc32(vector, crc32(payload.encode(), id_sum))
 
 
 def of_code(generation: int, seq: int, code: bytes) -> int:

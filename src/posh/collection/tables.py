@@ -78,24 +78,23 @@ def find(connection: Connection, ids: Sequence[Id]) -> list[Stored]:
 
 def insert(
     connection: Connection, seqs: Seqs, ids: Sequence[Id], payloads: Sequence[Payload], vectors: Float32
-) -> None:
-    """Write items with these seqs."""
-    little = vectors.astype("<f4", copy=False)
+) -> int:
+    """Write items with these seqs; gives the sum of the checksums of their ids."""
+    numbers, little = seqs.tolist(), vectors.astype("<f4", copy=False)
+    id_sums = list(map(sums.of_id, numbers, ids))
     connection.executemany(
         "INSERT INTO items (seq, id, payload, vector, sum) VALUES (?, ?, ?, ?, ?)",
         (
-            (*item, sums.of_item(*item))
-            for item in zip(seqs.tolist(), ids, map(dumps, payloads), map(bytes, little), strict=True)
+            (seq, number, text, vector, sums.continued(id_sum, text, vector))
+            for seq, number, text, vector, id_sum in zip(
+                numbers, ids, map(dumps, payloads), map(bytes, little), id_sums, strict=True
+            )
         ),
     )
-    connection.executemany(
-        "INSERT INTO fields VALUES (?, ?, ?, ?)",
-        (
-            (*field, seq)
-            for seq, payload in zip(seqs.tolist(), payloads, strict=True)
-            for field in fields_of(payload)
-        ),
-    )
+    owned = zip(numbers, payloads, strict=True)
+    rows = ((*field, seq) for seq, payload in owned for field in fields_of(payload))
+    connection.executemany("INSERT INTO fields VALUES (?, ?, ?, ?)", rows)
+    return sum(id_sums)
 
 
 def delete(connection: Connection, items: Sequence[Stored], generations: Iterable[int]) -> None:
