@@ -103,7 +103,7 @@ def test_leftovers_are_removed(tmp_path):
     (tmp_path / "snapshot-left").mkdir()
     with sqlite3.connect(tmp_path / opening.DATABASE) as connection:
         connection.execute("INSERT INTO generations SELECT 7, hasher, NULL FROM generations")
-        connection.execute("INSERT INTO codes SELECT 7, seq, code FROM codes")
+        connection.execute("INSERT INTO codes SELECT 7, seq, code, sum FROM codes")
     connection.close()
     with posh.Collection(tmp_path) as collection:
         assert folders(collection) == kept
