@@ -58,7 +58,8 @@ class Engine:
             self.database = opening.open_database(path, given.first_meta())
             undo.callback(self.database.close)
             self.moment, self._changes = opening.read_moment(path, self.database)
-            opening.remove_leftovers(path, self.database)
+            self._drop_unused_codes()  # of a process that was stopped in the middle of reindexing
+            snapshots.remove_unused(path, self.database)
             given.require_agreement(path, self.moment, tables.loads(opening.read_metadata(self.database)))
             if self.moment.view is None and given.hasher is not None:
                 self.reindex(given.hasher, given.options)

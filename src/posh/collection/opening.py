@@ -17,7 +17,7 @@ from posh.errors import FormatError, StorageError
 from posh.store import make_folder
 
 __all__ = ["DATABASE", "drop_unused_codes", "open_database", "prepare_folder", "read_metadata"]
-__all__ += ["read_moment", "remove_leftovers"]
+__all__ += ["read_moment"]
 
 DATABASE = "collection.sqlite3"
 _IN_MAKING = f"{DATABASE}{NEW}"
@@ -87,13 +87,6 @@ def _moment(folder: Path, connection: Connection, numbering: int) -> tuple[Momen
         learned_from,
     )
     return moment, changes
-
-
-def remove_leftovers(folder: Path, database: Database) -> None:
-    """Remove what a process has left that was stopped in the middle of reindexing or of a snapshot."""
-    while drop_unused_codes(database):
-        pass
-    snapshots.remove_unused(folder, database)
 
 
 def drop_unused_codes(database: Database) -> bool:
