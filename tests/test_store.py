@@ -186,7 +186,7 @@ def test_new_folders_are_synced_in_their_parents(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "sync_folder", synced.append)
     store.make_folder(tmp_path / "a" / "b")
     store.make_folder(tmp_path / "a" / "b")
-    assert synced == [tmp_path, tmp_path / "a"]
+    assert synced == [tmp_path.parent, tmp_path, tmp_path / "a", tmp_path / "a"]
 
 
 def test_the_folder_of_a_model_is_synced_after_the_rename(tmp_path, monkeypatch):

@@ -180,11 +180,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents, and return when the disk has their names.
-
-    A folder that is there already is left alone.
-    """
+    """Create a folder and its missing parents, and return when the disk has their names."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    present = missing[-1].parent if missing else folder
+    with contextlib.suppress(PermissionError):  # then it was there before
+        sync_folder(present.parent)  # whoever made it may have been killed before syncing its name
     for place in reversed(missing):
         place.mkdir(exist_ok=True)  # another process may create it at the same time
         sync_folder(place.parent)

@@ -239,8 +239,9 @@ def test_everything_is_synced_before_what_names_it(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "replace", recorded_replace)
     INDEXES[0].save(tmp_path / "parent" / "index")
     files = {f"sync {path.name}" for path in (tmp_path / "parent" / "index").glob("posh-data-*/*")}
-    assert events[:2] == [f"sync {tmp_path.name}", "sync parent"]  # the new folders
-    assert set(events[2:-5]) == files
+    folders = [tmp_path.parent.name, tmp_path.name, "parent"]  # what holds the last old one, and the new ones
+    assert events[:3] == [f"sync {folder}" for folder in folders]
+    assert set(events[3:-5]) == files
     expected = ["sync data", "sync index", "sync .manifest", "rename manifest.json", "sync index"]
     assert events[-5:] == expected
 

@@ -43,6 +43,7 @@ class Folder(Engine):
         self._path = path
         self._open: dict[str, Collection] = {}
         prepare(path)
+        store.sync_folder(path)  # a collection that is half removed must not come back under its old name
         for leftover in path.glob(f"{_DROPPED}*"):  # of a process that was stopped while it dropped
             shutil.rmtree(leftover, ignore_errors=True)
         for leftover in path.glob(f"{_NEW}*"):  # of a process that was stopped while it created
