@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from posh.collection.filters import MAX_DEPTH, parse, passes
+from posh.collection.filters import Limits, parse, passes
 from posh.serve.filters import unparse
 from tests.collection.strategies import filters, payloads
 from tests.conftest import CASES
@@ -33,7 +33,7 @@ def test_it_is_not_nested_deeper(source):
 
 def test_the_deepest_filter_can_be_sent():
     source = {"price": {"gte": 1, "lt": 2}, "label": 1}
-    for _ in range(MAX_DEPTH - 1):
+    for _ in range(Limits().depth - 1):
         source = {"not": source}
     assert parse(unparse(parse(source)))
 
