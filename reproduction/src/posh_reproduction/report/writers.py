@@ -1,0 +1,105 @@
+"""Documents as Markdown with pictures beside it, and as one page that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections.abc import Iterable
+
+from posh_reproduction.report.document import Block, Contents, Figure, Heading, Table, Text, anchor
+
+__all__ = ["to_html", "to_markdown"]
+
+
+def to_markdown(blocks: Iterable[Block], pictures: str) -> str:
+    r"""Markdown whose pictures are in the folder ``pictures`` beside it.
+
+    >>> to_markdown([Heading(2, "Title"), Table(["a"], [["1"]])], "figures")
+    '## Title\n\n| a |\n|---|\n| 1 |\n'
+    """
+    return "\n\n".join(_markdown(block, pictures) for block in blocks) + "\n"
+
+
+def _markdown(block: Block, pictures: str) -> str:
+    if isinstance(block, Heading):
+        return f"{'#' * block.level} {block.text}"
+    if isinstance(block, Contents):
+        return "\n".join(f"- [{text}](#{anchor(text)})" for text in block.headings)
+    if isinstance(block, Text):
+        return "\n".join(f"- {line}" if block.is_list else line for line in block.lines)
+    if isinstance(block, Figure):
+        return f"![{block.caption}]({pictures}/{block.name}.png)\n\n*{block.caption}*"
+    lines = [block.header, ["---"] * len(block.header), *block.rows]
+    return "\n".join(_row(cells) for cells in lines)
+
+
+def _row(cells: Iterable[str]) -> str:
+    texts = [cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells]
+    if set(texts) == {"---"}:
+        return f"|{'|'.join(texts)}|"
+    return f"| {' | '.join(texts)} |"
+
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --line: #d5d5d5; --soft: #f4f4f4; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8e8e8; --paper: #16181b; --line: #3a3d42; --soft: #22252a; }
+}
+body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+       max-width: 62rem; margin: 0 auto; padding: 1rem; overflow-wrap: break-word; }
+a { color: inherit; } nav ul { columns: 17rem; column-gap: 2rem; padding-left: 1.2rem; }
+h1 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
+th, td { border: 1px solid var(--line); padding: .3rem .5rem; text-align: left; vertical-align: top; }
+th { background: var(--soft); } tbody td:first-child { font-weight: 600; }
+figure { margin: 1.5rem 0; } figcaption { font-size: .9rem; opacity: .85; }
+img { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
+code { background: var(--soft); padding: .1rem .3rem; border-radius: 3px; font-size: .9em; }
+"""
+
+
+def to_html(blocks: Iterable[Block], title: str) -> str:
+    """One page with its style and pictures in it: light and dark, narrow and wide.
+
+    >>> '<h2 id="title">Title</h2>' in to_html([Heading(2, "Title")], "A page")
+    True
+    """
+    body = "\n".join(_html(block) for block in blocks)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _html(block: Block) -> str:
+    if isinstance(block, Heading):
+        return f'<h{block.level} id="{anchor(block.text)}">{_inline(block.text)}</h{block.level}>'
+    if isinstance(block, Contents):
+        links = "".join(f'<li><a href="#{anchor(t)}">{_inline(t)}</a></li>' for t in block.headings)
+        return f'<nav aria-label="Contents"><ul>{links}</ul></nav>'
+    if isinstance(block, Text):
+        if block.is_list:
+            items = "".join(f"<li>{_inline(line)}</li>" for line in block.lines)
+            return f"<ul>{items}</ul>"
+        return f"<p>{_inline(' '.join(block.lines))}</p>"
+    if isinstance(block, Figure):
+        picture = base64.b64encode(block.content).decode()
+        caption = html.escape(block.caption)
+        image = f'<img src="data:image/png;base64,{picture}" alt="{caption}">'
+        return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
+    return _html_table(block)
+
+
+def _html_table(table: Table) -> str:
+    head = "".join(f"<th>{_inline(cell)}</th>" for cell in table.header)
+    rows = "".join(f"<tr>{''.join(f'<td>{_inline(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _inline(text: str) -> str:
+    escaped = html.escape(text, quote=False).replace("\n", "<br>")
+    escaped = re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
+    return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", escaped)
