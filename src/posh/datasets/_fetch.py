@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from posh._progress import progress
 from posh.datasets._cache import Arrays, is_stored, scratch, store, write_arrays
 from posh.errors import DataUnavailableError, FormatError
 
@@ -130,6 +129,8 @@ def download(url: str, path: Path) -> None:
     """Save what is at ``url`` as ``path``, with a progress bar on terminals; nothing is left if cut off."""
     import urllib.request  # slow to import, and only needed to fetch
     from http.client import HTTPException
+
+    from posh._progress import progress
 
     partial = path.with_name(path.name + ".partial")
     try:
