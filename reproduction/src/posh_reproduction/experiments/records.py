@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+from filelock import FileLock, Timeout
+
 from posh.errors import FormatError
 from posh_reproduction.errors import OtherParametersError
 from posh_reproduction.experiments.spec import Unit, key
@@ -63,20 +65,18 @@ class Records:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from writing here: two runs would do the same work."""
-        import fcntl  # not on Windows, where only reading works
-
         self.folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.folder, os.O_RDONLY)
+        lock = FileLock(self.folder / ".lock")
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BlockingIOError(
-                    f"{self.folder}: expected to be alone, but another run writes here: wait or stop it"
-                ) from None
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise BlockingIOError(
+                f"{self.folder}: expected to be alone, but another run writes here: wait or stop it"
+            ) from None
+        try:
             yield
         finally:
-            os.close(handle)
+            lock.release()
 
     def _path(self, kind: str) -> Path:
         return self.folder / f"{kind}.jsonl"
