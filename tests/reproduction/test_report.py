@@ -13,8 +13,7 @@ import scipy.stats
 from posh.cli import main
 from posh_reproduction import report
 from posh_reproduction.experiments import SPECS, learning, orthogonality, sbiht, scale, trial
-from posh_reproduction.report import claims_others, claims_trials, paper
-from posh_reproduction.report import whole as whole_report
+from posh_reproduction.report import claims_trials, objectives, outline, paper
 from posh_reproduction.report.estimates import Difference, estimate, gain, mean_of, paired, versus_paper
 from posh_reproduction.report.evidence import Evidence
 from posh_reproduction.report.judge import CONFIRMED, MISSING, MIXED, REFUTED, UNDECIDED, always, mostly
@@ -175,7 +174,7 @@ def test_objectives_and_accuracies_are_compared(tmp_path, means, expected):
         record(learning.unit("BioHash", 0, learning_rate=rate), epochs=epochs([0.1, rate, rate, rate], means))
         for rate in (0.02, 0.04)
     ]
-    claims = list(claims_others.claims(written(tmp_path, records)))
+    claims = list(objectives.claims(written(tmp_path, records)))
     assert (
         verdict(claims, "A better (lower) objective of POSH goes with better accuracy: from the random")
         == expected
@@ -234,7 +233,7 @@ def test_an_unfinished_run_says_so_in_the_beginning(tmp_path, seeds, shown):
     evidence = written(
         tmp_path, (trial_record(u["data"], u["method"], u["size"], u["seed"], 0.5) for u in cells)
     )
-    text = " ".join(str(block) for block in whole_report._unfinished(evidence))
+    text = " ".join(str(block) for block in outline._unfinished(evidence))
     assert (f"{shown} trials are complete" in text) if shown else not text
 
 

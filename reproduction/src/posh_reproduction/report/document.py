@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["Block", "Contents", "Figure", "Heading", "Table", "Text", "anchor"]
+__all__ = ["NO_RECORDS", "Block", "Contents", "Figure", "Heading", "Table", "Text", "anchor"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ class Figure:
     content: bytes
     caption: str
 
+
+NO_RECORDS = Text.of("No records yet.")
 
 Block: TypeAlias = Heading | Contents | Text | Table | Figure
 

@@ -10,7 +10,7 @@ import numpy as np
 from posh_reproduction.report.estimates import Difference
 
 __all__ = ["CONFIRMED", "MARKS", "MISSING", "MIXED", "REFUTED", "UNDECIDED"]
-__all__ += ["Claim", "always", "counted", "mostly"]
+__all__ += ["Claim", "always", "counted", "missing", "mostly"]
 
 CONFIRMED, REFUTED, MIXED = "confirmed", "refuted", "mixed"
 UNDECIDED, MISSING = "undecided", "not measured"
@@ -24,6 +24,11 @@ class Claim:
     text: str
     verdict: str
     evidence: str
+
+
+def missing(text: str) -> Claim:
+    """A claim about which nothing is recorded."""
+    return Claim(text, MISSING, "no records yet")
 
 
 def always(text: str, leads: Sequence[Difference | None], note: str = "") -> Claim:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from posh_reproduction.report import paper, plots, shown
+from posh_reproduction.report import formatting, paper, plots
 from posh_reproduction.report.claims_trials import DATA, DEEP, DENSE, METHODS
 from posh_reproduction.report.document import Block, Figure, Heading, Table, Text
 from posh_reproduction.report.estimates import CLOSE, estimate, gain, versus_paper
@@ -111,7 +111,7 @@ def table_1(evidence: Evidence) -> Iterator[Block]:
     for data, size in product(("cifar10-gist", "mnist"), (16, 32, 64)):
         deep = [paper.deep(data, name, size) for name in DEEP]
         cells = [
-            shown.beside_paper(trials.estimate(data, name, size, "map"), paper.deep(data, name, size))
+            formatting.beside_paper(trials.estimate(data, name, size, "map"), paper.deep(data, name, size))
             for name in ours
         ]
         cited = ["–" if value is None else f"{value.mean:.2f}" for value in deep]
@@ -131,7 +131,9 @@ def table_2(evidence: Evidence) -> Iterator[Block]:
     for data in DATA:
         found = {name: trials.estimate(data, "POSH", _TABLE_2_SIZE, name) for name in _COLUMNS}
         printed = {name: paper.refinement(data, column) for name, column in _COLUMNS.items()}
-        rows.append([NAMES[data], *(shown.beside_paper(found[name], printed[name]) for name in _COLUMNS)])
+        rows.append(
+            [NAMES[data], *(formatting.beside_paper(found[name], printed[name]) for name in _COLUMNS)]
+        )
         base = printed["map_100"].mean
         own = [_gain(trials, data, _TABLE_2_SIZE, name) for name in list(_COLUMNS)[1:]]
         paper_gains = [f"{printed[name].mean - base:+.2f}" for name in list(_COLUMNS)[1:]]
@@ -173,7 +175,9 @@ def hash_length(evidence: Evidence) -> Iterator[Block]:
             known = {n: value for n, value in found.items() if value is not None}
             halves = [value.half for value in known.values()]
             lines.append((method, list(known), [value.mean for value in known.values()], halves))
-            rows.append([NAMES[data], str(size), method, *(shown.mean(value) for value in found.values())])
+            rows.append(
+                [NAMES[data], str(size), method, *(formatting.mean(value) for value in found.values())]
+            )
         content.append(lines)
     titles = [f"{NAMES[data]}, α = {size}" for data, size in cells]
     picture = plots.panels(titles, content, "hash length D", "MAP@1000 (%)", columns=len(sizes))
@@ -201,8 +205,8 @@ def asymmetric(evidence: Evidence) -> Iterator[Block]:
             for size in sizes:
                 own = trials.estimate(data, method, size, "asymmetric_map_1000")
                 extra = trials.estimate(data, method, size, "asymmetric_map_1000_gain")
-                gained = "" if extra is None else f"\n{shown.difference(gain(extra))}"
-                cells.append(f"{shown.mean(own)}{gained}")
+                gained = "" if extra is None else f"\n{formatting.difference(gain(extra))}"
+                cells.append(f"{formatting.mean(own)}{gained}")
             rows.append([method, *cells])
         yield Table(["", *(f"{size} bits" for size in sizes)], rows)
 
@@ -232,7 +236,7 @@ def _table(evidence: Evidence, trials: Trials, data: str, measure: str, methods:
         [
             method,
             *(
-                shown.beside_paper(
+                formatting.beside_paper(
                     trials.estimate(data, method, size, measure),
                     paper.figure_3(data, method, size) if measure == "map_1000" else None,
                 )
@@ -246,4 +250,4 @@ def _table(evidence: Evidence, trials: Trials, data: str, measure: str, methods:
 
 def _gain(trials: Trials, data: str, size: int, name: str) -> str:
     found = trials.estimate(data, "POSH", size, f"{name}_gain")
-    return shown.difference(None if found is None else gain(found))
+    return formatting.difference(None if found is None else gain(found))

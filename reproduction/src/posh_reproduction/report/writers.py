@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import html
-import re
 from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
 
-from posh_reproduction.report.document import Block, Contents, Figure, Heading, Table, Text, anchor
+from markdown_it import MarkdownIt
+
+from posh_reproduction.report.document import Block, Contents, Figure, Heading, Text, anchor
 
 __all__ = ["to_html", "to_markdown"]
 
@@ -48,58 +51,38 @@ _STYLE = """
 }
 body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
        max-width: 62rem; margin: 0 auto; padding: 1rem; overflow-wrap: break-word; }
-a { color: inherit; } nav ul { columns: 17rem; column-gap: 2rem; padding-left: 1.2rem; }
+a { color: inherit; } ul:first-of-type { columns: 17rem; column-gap: 2rem; padding-left: 1.2rem; }
 h1 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
+table { display: block; overflow-x: auto; border-collapse: collapse; font-size: .85rem;
+        font-variant-numeric: tabular-nums; }
 th, td { border: 1px solid var(--line); padding: .3rem .5rem; text-align: left; vertical-align: top; }
 th { background: var(--soft); } tbody td:first-child { font-weight: 600; }
-figure { margin: 1.5rem 0; } figcaption { font-size: .9rem; opacity: .85; }
+p > em:only-child { font-style: normal; font-size: .9rem; opacity: .85; }
 img { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
 code { background: var(--soft); padding: .1rem .3rem; border-radius: 3px; font-size: .9em; }
 """
 
 
-def to_html(blocks: Iterable[Block], title: str) -> str:
+def to_html(markdown: str, folder: Path, title: str) -> str:
     """One page with its style and pictures in it: light and dark, narrow and wide.
 
-    >>> '<h2 id="title">Title</h2>' in to_html([Heading(2, "Title")], "A page")
+    ``folder`` is where the pictures of the Markdown text are.
+
+    >>> '<h2 id="title">Title</h2>' in to_html("## Title", Path(), "A page")
     True
     """
-    body = "\n".join(_html(block) for block in blocks)
+    converter = MarkdownIt("commonmark", {"html": True}).enable("table")  # cells have the HTML tag <br>
+    tokens = converter.parse(markdown)
+    for token, content in pairwise(tokens):
+        if token.type == "heading_open":
+            token.attrSet("id", anchor(content.content))
+        for child in token.children or ():
+            if child.type == "image":
+                picture = base64.b64encode((folder / str(child.attrs["src"])).read_bytes()).decode()
+                child.attrSet("src", f"data:image/png;base64,{picture}")
+    body = converter.renderer.render(tokens, converter.options, {})
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
     )
-
-
-def _html(block: Block) -> str:
-    if isinstance(block, Heading):
-        return f'<h{block.level} id="{anchor(block.text)}">{_inline(block.text)}</h{block.level}>'
-    if isinstance(block, Contents):
-        links = "".join(f'<li><a href="#{anchor(t)}">{_inline(t)}</a></li>' for t in block.headings)
-        return f'<nav aria-label="Contents"><ul>{links}</ul></nav>'
-    if isinstance(block, Text):
-        if block.is_list:
-            items = "".join(f"<li>{_inline(line)}</li>" for line in block.lines)
-            return f"<ul>{items}</ul>"
-        return f"<p>{_inline(' '.join(block.lines))}</p>"
-    if isinstance(block, Figure):
-        picture = base64.b64encode(block.content).decode()
-        caption = html.escape(block.caption)
-        image = f'<img src="data:image/png;base64,{picture}" alt="{caption}">'
-        return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
-    return _html_table(block)
-
-
-def _html_table(table: Table) -> str:
-    head = "".join(f"<th>{_inline(cell)}</th>" for cell in table.header)
-    rows = "".join(f"<tr>{''.join(f'<td>{_inline(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-
-
-def _inline(text: str) -> str:
-    escaped = html.escape(text, quote=False).replace("\n", "<br>")
-    escaped = re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
-    return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", escaped)

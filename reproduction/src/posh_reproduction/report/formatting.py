@@ -1,4 +1,4 @@
-"""How numbers are shown."""
+"""How numbers are written in tables."""
 
 from __future__ import annotations
 

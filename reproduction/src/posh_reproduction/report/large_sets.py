@@ -1,17 +1,68 @@
-"""Sections on large sets, and on sets that need their authors' files."""
+"""Large data sets, and data sets that need their authors' files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from posh_reproduction.report import paper, shown
-from posh_reproduction.report.document import Block, Heading, Table, Text
-from posh_reproduction.report.evidence import Evidence
+from posh_reproduction.report import formatting, paper
+from posh_reproduction.report.document import NO_RECORDS, Block, Heading, Table, Text
+from posh_reproduction.report.estimates import Difference, estimate
+from posh_reproduction.report.evidence import Evidence, Trials
+from posh_reproduction.report.judge import MISSING, Claim, mostly
 from posh_reproduction.report.paper import NAMES, Printed
 
-__all__ = ["authors", "places205", "scale"]
+__all__ = ["authors", "claims", "places205", "scale"]
 
-_NO_RECORDS = Text.of("No records yet.")
+
+def claims(evidence: Evidence) -> Iterator[Claim]:
+    """What the paper says about its large set, on that set and on others."""
+    for name in ("places205", "scale"):
+        trials = evidence.trials(name)
+        if name == "places205" and not trials.by_cell:
+            yield Claim(
+                "Places205: POSH is best, SphericalHash does not outperform FruitFly, refinement helps",
+                MISSING,
+                "needs the authors' file; the next claims are the same on sets that can be had",
+            )
+            continue
+        where = "Places205" if name == "places205" else "Large sets without labels"
+        measure = "map_1000" if name == "places205" else "recall_1000"
+        yield from _large_set(trials, where, measure)
+
+
+def _large_set(trials: Trials, where: str, measure: str) -> Iterator[Claim]:
+    cells = sorted({(data, size) for data, _, size in trials.by_cell})
+    pairs = {
+        "SphericalHash does not outperform FruitFly": ("FruitFly", "SphericalHash"),
+        "POSH clearly outperforms FruitFly": ("POSH", "FruitFly"),
+        "POSH outperforms SphericalHash": ("POSH", "SphericalHash"),
+    }
+    for text, pair in pairs.items():
+        leads = [_unpaired(trials, data, pair, size, measure) for data, size in cells]
+        note = f"{pair[0]} − {pair[1]}, {measure.replace('_', '@')}, intervals over queries"
+        yield mostly(f"{where}: {text}", leads, note)
+    gains = [_gain_of(trials, data, size, f"cr2_{measure}", measure) for data, size in cells]
+    yield mostly(f"{where}: refinement by a factor 2 helps POSH", gains)
+    losses = [_gain_of(trials, data, size, measure, f"coarse_{measure}") for data, size in cells]
+    known = [loss for loss in losses if loss is not None]
+    yield mostly(f"{where}: a coarse quantizer costs POSH accuracy", known)
+
+
+def _unpaired(trials: Trials, data: str, pair: tuple[str, str], size: int, measure: str) -> Difference | None:
+    """A difference of two methods with one trial each: intervals over queries, as if these were others."""
+    one, other = (trials.estimate(data, method, size, measure) for method in pair)
+    if one is None or other is None:
+        return None
+    return Difference(one.mean - other.mean, 1.96 * (one.query_variance + other.query_variance) ** 0.5)
+
+
+def _gain_of(trials: Trials, data: str, size: int, one: str, other: str) -> Difference | None:
+    records = trials.of_cell(data, "POSH", size, measure=one)
+    records = [record for record in records if other in record["measures"]]
+    if not records:
+        return None
+    better, worse = (estimate(records, name) for name in (one, other))
+    return Difference(better.mean - worse.mean, 1.96 * (better.query_variance + worse.query_variance) ** 0.5)
 
 
 def places205(evidence: Evidence) -> Iterator[Block]:
@@ -29,7 +80,7 @@ def places205(evidence: Evidence) -> Iterator[Block]:
             for column in columns:
                 method, prefix = column.removesuffix("+CR2"), "cr2_" if column.endswith("CR2") else ""
                 own = trials.estimate("places205", method, size, f"{prefix}{measure}_1000")
-                cells.append(shown.beside_paper(own, paper.places205(measure, column, size)))
+                cells.append(formatting.beside_paper(own, paper.places205(measure, column, size)))
             rows.append([f"{size} bits", *cells])
         yield Heading(3, name)
         yield Table(["", *columns], rows)
@@ -37,7 +88,7 @@ def places205(evidence: Evidence) -> Iterator[Block]:
     coarse = trials.estimate("places205", "POSH", 64, "coarse_map_1000")
     yield Text.of(
         "Coarse quantizer, 64 bits:",
-        shown.beside_paper(coarse, Printed(printed["map_at_1000_to"])).replace("\n", ", "),
+        formatting.beside_paper(coarse, Printed(printed["map_at_1000_to"])).replace("\n", ", "),
     )
 
 
@@ -54,7 +105,7 @@ def scale(evidence: Evidence) -> Iterator[Block]:
     )
     records = evidence.records("scale")
     if not records:
-        yield _NO_RECORDS
+        yield NO_RECORDS
         return
     rows = []
     for record in sorted(records, key=lambda r: (r["unit"]["data"], r["unit"]["size"])):
@@ -96,7 +147,7 @@ def authors(evidence: Evidence) -> Iterator[Block]:
             [
                 method,
                 *(
-                    shown.beside_paper(
+                    formatting.beside_paper(
                         trials.estimate(data, method, size, "map_1000"), paper.figure_3(data, method, size)
                     )
                     for size in sizes

@@ -1,4 +1,4 @@
-"""The whole document: a summary, the claims, and the sections."""
+"""The order of the report: a summary, the claims, and the sections."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from posh_reproduction.experiments.catalogue import SPECS
 from posh_reproduction.report import (
-    claims_others,
     claims_trials,
-    sections_large,
-    sections_others,
+    large_sets,
+    objectives,
+    orthogonality,
+    sbiht,
     sections_trials,
 )
 from posh_reproduction.report.claims_trials import DATA
@@ -25,8 +26,9 @@ _WANTED = 90  # per cent of the cells that should agree with the paper
 
 
 def blocks_of(evidence: Evidence) -> list[Block]:
-    """Everything, in order."""
-    claims = [*claims_others.claims(evidence), *claims_trials.claims(evidence)]
+    """All blocks of the report, in order."""
+    topics = (orthogonality, objectives, sbiht, large_sets, claims_trials)
+    claims = [claim for topic in topics for claim in topic.claims(evidence)]
     sections = _sections(evidence, claims)
     return [
         *_title(evidence),
@@ -40,18 +42,18 @@ def _sections(evidence: Evidence, claims: list[Claim]) -> list[Block]:
         *_summary(evidence, claims),
         *_claims(claims),
         *_method(),
-        *sections_others.figure_1(evidence),
-        *sections_others.figure_2(evidence),
+        *orthogonality.section(evidence),
+        *objectives.section(evidence),
         *sections_trials.figure_3(evidence),
         *sections_trials.precision(evidence),
         *sections_trials.table_1(evidence),
         *sections_trials.table_2(evidence),
-        *sections_large.places205(evidence),
-        *sections_others.sbiht(evidence),
+        *large_sets.places205(evidence),
+        *sbiht.section(evidence),
         *sections_trials.hash_length(evidence),
         *sections_trials.asymmetric(evidence),
-        *sections_large.scale(evidence),
-        *sections_large.authors(evidence),
+        *large_sets.scale(evidence),
+        *large_sets.authors(evidence),
         *_coverage(evidence),
     ]
 
