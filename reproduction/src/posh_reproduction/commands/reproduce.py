@@ -1,4 +1,4 @@
-"""``posh reproduce list``, ``run`` and ``report``: the experiments of the paper."""
+"""``posh reproduce list``, ``run`` and ``report``: run the experiments of the paper and report on them."""
 
 from __future__ import annotations
 

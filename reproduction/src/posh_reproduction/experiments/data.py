@@ -1,4 +1,4 @@
-"""The data of a unit: loaded, cut to size, checked, and named so that other data is noticed."""
+"""Loads the data of a unit, cuts it to size and checks it; a fingerprint tells other data apart."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def load(
 ) -> Dataset:
     """A data set with the first ``n_base`` vectors and ``n_queries`` queries of its fixed random order.
 
-    ``labelled=False`` allows sets without labels; of these, queries that are in the base are left out (two
-    patches of images may be equal: such a query would be its own neighbour).
+    ``labelled=False`` allows data sets without labels. Of these, queries that are in the base are left out:
+    two patches of images may be equal, and such a query would be its own neighbour.
 
     >>> load("digits", n_base=1000, n_queries=50)
     Dataset('digits', base=(1000, 64), queries=(50, 64), classes=10)
@@ -43,7 +43,7 @@ def load(
 
 
 def missing_files(units: Iterable[Unit]) -> list[str]:
-    """Names of the data sets that the units need, that no program can fetch, and that are not here.
+    """Names of the data sets that the units need but whose files are missing, and that no program can fetch.
 
     >>> missing_files([{"kind": "trial", "data": "digits", "seed": 0}])
     []

@@ -1,4 +1,4 @@
-"""Where and by which code a record was made."""
+"""The machine and the version of the code that made a record."""
 
 from __future__ import annotations
 

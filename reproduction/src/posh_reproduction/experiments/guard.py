@@ -1,8 +1,7 @@
-"""What would make a result worthless, caught before and while it is measured.
+"""Checks against mistakes that would make a result worthless.
 
-Labels cannot reach ``fit`` by the way experiments are written: it is given vectors and nothing else. What is
-left to check is that the vectors themselves carry no label, that no query is in the base, and that every
-result that is counted is a document.
+Experiments give ``fit`` vectors and nothing else, so it never sees labels. These checks make sure that no
+feature is the label, that no query is in the base, and that every counted result is a document.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from posh_reproduction.errors import LeakError
 
 __all__ = ["check_data", "check_ids", "in_base"]
 
-_SAMPLE = (
-    8  # rankings searched for an id that comes twice: sorting all of them would take longer than the search
-)
+# So many rankings are checked for an id that comes twice. Sorting all would take longer than the search.
+_SAMPLE = 8
 
 
 def check_data(data: Dataset, *, labelled: bool = True) -> Dataset:
@@ -49,7 +47,7 @@ def check_data(data: Dataset, *, labelled: bool = True) -> Dataset:
 
 
 def in_base(data: Dataset) -> npt.NDArray[np.bool_]:
-    """For each query, whether it is in the base, which may be large: only queries are held a second time."""
+    """For each query, whether it is in the base. Only the queries are copied: the base may be large."""
     queries = [row.tobytes() for row in np.ascontiguousarray(data.queries)]
     wanted = set(queries)
     found = {content for row in data.base if (content := row.tobytes()) in wanted}

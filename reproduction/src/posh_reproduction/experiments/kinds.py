@@ -1,4 +1,4 @@
-"""Who does the units of each kind."""
+"""The functions that do the units of each kind."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["KINDS", "Kind", "cost_minutes"]
 class Kind:
     """How units of a kind are done.
 
-    ``identity(unit)`` is what must be equal for a record to count, ``measure(unit)`` the work,
-    ``seconds(unit)`` a guess of its duration, ``headline(record)`` the line that is shown when it is done.
+    ``identity(unit)`` returns what must be equal for a record to count. ``measure(unit)`` does the work.
+    ``seconds(unit)`` estimates how long that takes. ``headline(record)`` is the line that is printed then.
     """
 
     identity: Callable[[Unit], dict[str, Any]]

@@ -1,7 +1,7 @@
 """Objective and accuracy epoch by epoch (the paper's figure 2).
 
-Each method is looked at after its epochs with the weights that it has then: its objective on the training
-vectors, and MAP@1000 of its codes. BioHash and SphericalHash maximise the mean cosine between a vector and
+After an epoch we measure the method with the weights that it has then: its objective on the training vectors,
+and MAP@1000 of its codes. BioHash and SphericalHash maximise the mean cosine between a vector and
 the unit that it excites most; POSH minimises ‖h − W x‖². One epoch is nearly all that POSH needs, so it is
 also followed mini-batch by mini-batch, as in a stream, from its random start on.
 """
@@ -48,7 +48,7 @@ def unit(
 ) -> Unit:
     """The unit of one method; ``per_class`` is how many vectors and queries of each class there are.
 
-    A ``learning_rate`` is BioHash's; it then goes on for all epochs, since the question is where that leads.
+    ``learning_rate`` is for BioHash, which then runs all of its epochs instead of stopping early.
 
     >>> unit("BioHash", 0, learning_rate=0.04)["params"]
     {'learning_rate': 0.04, 'stop_norm': 0.0}
@@ -77,12 +77,12 @@ def measure(unit: Unit) -> dict[str, Any]:
     training = data.base[: unit["n_train"]]
     hasher = _hasher(unit)
     states = _batches(hasher, training) if unit.get("batches") else _epochs(hasher, training)
-    epochs = [{"epoch": epoch, **_looked_at(state, data, training)} for epoch, state in states]
+    epochs = [{"epoch": epoch, **_measured(state, data, training)} for epoch, state in states]
     return {"epochs": epochs, "mean_norm": _mean_norm(hasher.weights_)}
 
 
 def _epochs(hasher: posh.EpochHasher, training: Float32) -> Iterator[tuple[float, posh.SparseHasher]]:
-    """The hasher after epochs worth looking at."""
+    """The hasher after each epoch that is measured."""
     last = 0
     for last, state in enumerate(hasher.fit_epochs(training), 1):
         if last <= _EVERY_EPOCH or last % _THEN_EVERY == 0:
@@ -105,7 +105,7 @@ def _batches(hasher: posh.EpochHasher, training: Float32) -> Iterator[tuple[floa
             yield epoch + seen / len(training), hasher
 
 
-def _looked_at(hasher: posh.SparseHasher, data: Dataset, training: Float32) -> dict[str, float]:
+def _measured(hasher: posh.SparseHasher, data: Dataset, training: Float32) -> dict[str, float]:
     coded = Coded.by(hasher, data)
     found = coded.labels(coded.ranked(min(_DEPTH, len(data.base))))
     values = metrics.average_precision(found, coded.query_labels())

@@ -1,4 +1,4 @@
-"""Doing one unit: its record, or why there is none."""
+"""Does one unit: gives its record, or the traceback if it failed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
 
 
 def outcome_of(unit: Unit, commit: str | None) -> Outcome:
-    """Do a unit on one thread; a failure is an outcome too, so that the others go on."""
+    """Do a unit on one thread. A failure is returned, not raised, so that the other units go on."""
     kind = KINDS[unit["kind"]]
     try:
         with one_blas_thread:

@@ -64,7 +64,7 @@ class Records:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from writing here: two runs would do the same work."""
+        """Make sure that no other run writes here meanwhile: two runs would do the same work."""
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.folder / ".lock")
         try:

@@ -1,4 +1,4 @@
-"""Running: what is recorded is not done again, and what is done is recorded at once."""
+"""Runs the units that have no record yet, and records each as soon as it is done."""
 
 from __future__ import annotations
 

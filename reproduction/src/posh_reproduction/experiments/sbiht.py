@@ -1,4 +1,4 @@
-"""SBIHT iteration by iteration: how well codes are met, and what refinement gains (the appendix's figure)."""
+"""SBIHT iteration by iteration: how many bits are wrong, and what refinement gains (from the appendix)."""
 
 from __future__ import annotations
 

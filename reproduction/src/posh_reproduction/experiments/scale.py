@@ -1,9 +1,9 @@
 """The paper's protocol for millions of vectors: accuracy, what a coarse quantizer costs, and speed.
 
 Places205, the paper's large set, has labels. Sets without labels are judged by true neighbours: a result is
-relevant if it is one of the 100 vectors with the largest cosine. Each of the measures is asked of the whole
-base (``map_1000`` …), of POSH with 2 candidates per result reordered by the decoder (``cr2_…``), and of POSH
-behind a coarse quantizer with n/1000 lists of which 20 are visited (``coarse_…``).
+relevant if it is one of the 100 vectors with the largest cosine. Each measure is taken of a search of the
+whole base (``map_1000`` …), of POSH with 2 candidates per result reordered by the decoder (``cr2_…``), and of
+POSH behind a coarse quantizer with n/1000 lists of which 20 are visited (``coarse_…``).
 """
 
 from __future__ import annotations

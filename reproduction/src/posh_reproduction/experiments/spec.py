@@ -1,4 +1,4 @@
-"""What an experiment is: a claim, a protocol, and units of work that can be done in any order."""
+"""An experiment: a claim, a protocol, and units of work that can be done in any order."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import Any, TypeAlias
 __all__ = ["Spec", "Unit", "key", "seed_major"]
 
 Unit: TypeAlias = dict[str, Any]
-"""Parameters of one piece of work, as JSON has them; ``kind`` says who can do it, ``seed`` is its trial."""
+"""Parameters of one piece of work, of types that JSON has.
+
+``kind`` says which module does the work; ``seed`` is the number of the trial.
+"""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One table or figure of the paper, or what goes beyond it.
+    """One table or figure of the paper, or an experiment that goes beyond it.
 
     ``full`` and ``quick`` are the units of the real run and of its laptop-sized twin. Specs may share units:
     a trial is fitted once, and several tables read from its record.
@@ -43,7 +46,7 @@ def key(unit: Unit) -> str:
 
 
 def seed_major(units: Iterable[Unit]) -> list[Unit]:
-    """Each unit once, all of the first seed before any of the second: half a run is half of the trials.
+    """Each unit once, sorted by seed: a run that stops half way has half of the trials of every cell.
 
     >>> seed_major([{"kind": "a", "seed": 1}, {"kind": "a", "seed": 0}, {"kind": "a", "seed": 1}])
     [{'kind': 'a', 'seed': 0}, {'kind': 'a', 'seed': 1}]

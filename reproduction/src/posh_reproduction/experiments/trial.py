@@ -1,8 +1,8 @@
-"""One trial of the paper's protocol: a method is fitted once, and everything that is asked of it is measured.
+"""One trial of the paper's protocol: a method is fitted once, and all measures are taken of it.
 
 Base and queries are fixed, and so are the training vectors: "we use the same training set for every method",
 the first 5,000 of the base, which is in random order. The 10 trials differ by their random initialisation
-(the paper's "Evaluation metrics"). What a unit asks for beyond MAP and Precision is listed in its ``extras``:
+(the paper's "Evaluation metrics"). The ``extras`` of a unit are the measures beyond MAP and Precision:
 
 - ``full-map``: the whole base is ranked (the paper's comparison with deep methods);
 - ``refinement``: MAP@100 of 2, 5 and 10 times 100 candidates, reordered by the linear decoder;

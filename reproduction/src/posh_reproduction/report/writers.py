@@ -18,6 +18,7 @@ __all__ = ["to_html", "to_markdown"]
 def to_markdown(blocks: Iterable[Block], pictures: str) -> str:
     r"""Markdown whose pictures are in the folder ``pictures`` beside it.
 
+    >>> from posh_reproduction.report.document import Table
     >>> to_markdown([Heading(2, "Title"), Table(["a"], [["1"]])], "figures")
     '## Title\n\n| a |\n|---|\n| 1 |\n'
     """
