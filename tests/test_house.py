@@ -7,6 +7,7 @@ import doctest
 import importlib
 import pkgutil
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,16 @@ def test_links_lead_somewhere_and_nothing_is_left_to_fill_in(document):
     assert "@TABLE@" not in text
     for target in re.findall(r"\]\(([^)#:]+)\)", text):
         assert (document.parent / target).exists(), target
+
+
+def test_the_versions_of_both_distributions_agree():
+    core, other = (
+        tomllib.loads((ROOT / path / "pyproject.toml").read_text())["project"]
+        for path in (".", "reproduction")
+    )
+    assert core["version"] == other["version"]
+    assert f"posh-ann=={core['version']}" in other["dependencies"]
+    assert core["optional-dependencies"]["reproduction"] == [f"posh-reproduction=={other['version']}"]
 
 
 def test_every_hasher_is_public():
