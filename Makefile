@@ -49,9 +49,9 @@ clean:
 	rm -rf $(VENV) build demo collections
 
 # The stamp is older than any native source that changed since, which rebuilds the extension.
-$(READY): $(NATIVE)
+$(READY): $(NATIVE) reproduction/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --editable ./reproduction
 	touch $(READY)
 
 # Somebody waits for the page: without what only developers need.

@@ -14,9 +14,9 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import posh
+from posh import _neighbours as neighbours
 from posh import bench, metrics
 from posh.cli import main
-from posh.experiments import neighbours
 from posh.index.refine import REFINERS
 from tests.test_cli import help_of, one_error, run_json
 

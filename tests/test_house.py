@@ -7,26 +7,29 @@ import doctest
 import importlib
 import pkgutil
 import re
-from inspect import ismodule
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import posh
+import posh_reproduction
+from posh.hashers.base import _CLASSES
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "posh"
+REPRODUCTION = ROOT / "reproduction" / "src" / "posh_reproduction"
 
 # Each module may import those to the left of it (and its own kind), never to the right.
 LAYERS = [
-    ["errors", "_native", "_progress"],
+    ["errors", "_native", "_plugins", "_progress"],
     ["kernels"],
     ["_arrays", "_validate", "store"],
     ["_threads", "_bitsliced", "_folder"],
     ["datasets"],
     ["codes", "metrics", "preprocess"],
     ["hashers"],
-    ["decode"],
+    ["decode", "_neighbours"],
     ["index"],
     ["collection"],
 ]
@@ -50,7 +53,7 @@ def imported(path: Path) -> set[str]:
 
 
 SOURCES = [path for path in sorted(SOURCE.rglob("*.py")) if path.parent != SOURCE or path.stem != "__init__"]
-TOP = ("bench", "cli", "demo", "experiments", "serve")  # the top of the house may use everything
+TOP = ("bench", "cli", "serve")  # the top of the house may use everything
 BELOW = [path for path in SOURCES if path.relative_to(SOURCE).with_suffix("").parts[0] not in TOP]
 
 
@@ -62,20 +65,42 @@ def test_dependencies_point_one_way(path):
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_the_core_does_not_know_the_reproduction(path):
+    assert "posh_reproduction" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "path", [*SOURCES, *sorted(REPRODUCTION.rglob("*.py"))], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_files_stay_small(path):
     assert len(path.read_text().splitlines()) <= 300
 
 
 def test_public_names_are_complete_and_documented():
-    values = {name for name, value in vars(posh).items() if not name.startswith("_") and not ismodule(value)}
-    modules = {name for name in posh.__all__ if ismodule(getattr(posh, name))}
-    assert set(posh.__all__) == values | modules
-    assert len(posh.__all__) == len(set(posh.__all__))
+    """The names for type checkers, the table of modules and ``__all__`` say the same."""
+    (block,) = [
+        node for node in ast.parse((SOURCE / "__init__.py").read_text()).body if isinstance(node, ast.If)
+    ]
+    checked = {
+        alias.name: f"posh.{alias.name}" if node.module == "posh" else node.module
+        for node in block.body
+        for alias in node.names
+    }
+    assert checked == posh._HOMES
+    assert sorted(checked) == sorted(posh.__all__)
+    assert set(posh.__all__) <= set(dir(posh))
     for name in posh.__all__:
         assert getattr(posh, name).__doc__, name
+    with pytest.raises(AttributeError, match="module 'posh' has no attribute 'nope'"):
+        posh.nope  # noqa: B018
 
 
-MODULES = [m.name for m in pkgutil.walk_packages(posh.__path__, "posh.") if not m.name.endswith("_native")]
+MODULES = [
+    module.name
+    for package in (posh, posh_reproduction)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if not module.name.endswith("_native")
+]
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -92,7 +117,9 @@ def test_python_in_the_documents_runs(document, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "document", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")), ids=str
+    "document",
+    [path for folder in (".", "docs", "reproduction") for path in sorted((ROOT / folder).glob("*.md"))],
+    ids=str,
 )
 def test_links_lead_somewhere_and_nothing_is_left_to_fill_in(document):
     text = document.read_text()
@@ -101,6 +128,16 @@ def test_links_lead_somewhere_and_nothing_is_left_to_fill_in(document):
         assert (document.parent / target).exists(), target
 
 
+def test_the_versions_of_both_distributions_agree():
+    core, other = (
+        tomllib.loads((ROOT / path / "pyproject.toml").read_text())["project"]
+        for path in (".", "reproduction")
+    )
+    assert core["version"] == other["version"]
+    assert f"posh-ann=={core['version']}" in other["dependencies"]
+    assert core["optional-dependencies"]["reproduction"] == [f"posh-reproduction=={other['version']}"]
+
+
 def test_every_hasher_is_public():
-    own = [cls for cls in posh.hashers.base._CLASSES.values() if cls.__module__.startswith("posh.")]
+    own = [cls for cls in _CLASSES.values() if cls.__module__.startswith("posh.")]
     assert {cls.__name__ for cls in own} <= set(posh.__all__)

@@ -8,8 +8,6 @@
         ├── DataUnavailableError    (OSError)      a data set cannot be had here and now
         ├── StorageError            (OSError)      a collection cannot be opened or written here and now
         ├── MissingExtraError       (ImportError)  an optional dependency is not installed
-        ├── LeakError               (ValueError)   data would tell an experiment what it must not know
-        ├── OtherParametersError    (ValueError)   recorded results are of another experiment
         ├── UnknownCollectionError  (LookupError)  a service has no collection of this name
         ├── CollectionExistsError   (ValueError)   a service has a collection of this name already
         ├── CancelledError          (Exception)    somebody cancelled the work
@@ -22,7 +20,7 @@ scikit-learn's ``NotFittedError``.
 from __future__ import annotations
 
 __all__ = ["DataUnavailableError", "FormatError", "MissingExtraError", "PoshError"]
-__all__ += ["LeakError", "OtherParametersError", "StorageError"]
+__all__ += ["StorageError"]
 __all__ += ["CancelledError", "CollectionExistsError", "ServiceError", "UnknownCollectionError"]
 
 
@@ -47,14 +45,6 @@ class MissingExtraError(PoshError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}: pip install 'posh-ann[{extra}]'", name=package)
-
-
-class LeakError(PoshError, ValueError):
-    """A query is in the base, a label among the features: results would be too good."""
-
-
-class OtherParametersError(PoshError, ValueError):
-    """A recorded result is of the same unit, but of other parameters or data than now."""
 
 
 class UnknownCollectionError(PoshError, LookupError):

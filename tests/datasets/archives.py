@@ -12,10 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .test_png import encode
-
 RNG = np.random.default_rng(0)
-BATCHES = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"]
 
 
 def idx(array: NDArray[np.uint8]) -> bytes:
@@ -51,27 +48,6 @@ def gzipped(folder: Path, files: dict[str, bytes]) -> list[Path]:
     for path, data in zip(paths, files.values(), strict=True):
         path.write_bytes(gzip.compress(data))
     return paths
-
-
-def cifar_binary(path: Path, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> Path:
-    """``images`` (6 * k, 32, 32, 3), k per batch."""
-    planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
-    records = np.concatenate([labels[:, None], planes], axis=1)
-    parts = np.split(records, 6)
-    names = [f"cifar-10-batches-bin/{name}.bin" for name in BATCHES]
-    return tar(path, {name: part.tobytes() for name, part in zip(names, parts, strict=True)})
-
-
-def cifar_pngs(path: Path, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> Path:
-    k = len(images) // 6
-    sheets = np.split(images.reshape(len(images), 1024, 3), 6)
-    files = {
-        f"package/{name}.png": encode(sheet, [4, 1, 1][:k])
-        for name, sheet in zip(BATCHES, sheets, strict=True)
-    }
-    files["package/train_lables.json"] = json.dumps(labels[: 5 * k].tolist()).encode()
-    files["package/test_lables.json"] = json.dumps(labels[5 * k :].tolist()).encode()
-    return tar(path, files)
 
 
 def glove_archive(path: Path, vectors: dict[str, list[float]]) -> Path:

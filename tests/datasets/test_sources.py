@@ -11,7 +11,6 @@ from posh.errors import FormatError
 
 from . import archives
 
-IMAGES = archives.RNG.integers(0, 256, (18, 32, 32, 3), dtype=np.uint8)
 LABELS = archives.RNG.integers(0, 10, 18, dtype=np.uint8)
 
 
@@ -22,14 +21,6 @@ def test_mnist_is_the_same_from_both_places(tmp_path: Path) -> None:
     assert content_hash(zipped) == content_hash(packed)
     assert zipped["images"].shape == (8, 28, 28)
     assert zipped["labels"].shape == (8,)
-
-
-def test_cifar_is_the_same_from_both_places(tmp_path: Path) -> None:
-    binary = _sources.cifar_from_binary([archives.cifar_binary(tmp_path / "b.tar.gz", IMAGES, LABELS)])
-    pngs = _sources.cifar_from_archive([archives.cifar_pngs(tmp_path / "p.tgz", IMAGES, LABELS)])
-    np.testing.assert_array_equal(binary["images"], IMAGES)
-    np.testing.assert_array_equal(pngs["labels"], LABELS)
-    assert content_hash(binary) == content_hash(pngs)
 
 
 def test_glove_keeps_odd_words(tmp_path: Path) -> None:
@@ -80,22 +71,3 @@ def test_archive_without_a_file(tmp_path: Path) -> None:
     path = archives.tar(tmp_path / "m.tgz", {"package/readme.md": b"no data"})
     with pytest.raises(FormatError, match="expected to contain package/data/train-images"):
         _sources.mnist_from_archive([path])
-
-
-def test_binary_records_of_another_length(tmp_path: Path) -> None:
-    files = {f"cifar-10-batches-bin/{name}.bin": bytes(100) for name in archives.BATCHES}
-    with pytest.raises(FormatError, match="records of 3073 bytes, got 600"):
-        _sources.cifar_from_binary([archives.tar(tmp_path / "b.tar.gz", files)])
-
-
-@pytest.mark.parametrize("labels", [b"[1,2", b"[300]", b'["cat"]', b"[{}]"])
-def test_labels_that_are_no_small_numbers(labels: bytes) -> None:
-    with pytest.raises(FormatError, match=r"JSON list of numbers 0\.\.255"):
-        _sources._json_labels(labels)
-
-
-def test_lines_of_another_length(tmp_path: Path) -> None:
-    sheet = archives.encode(IMAGES[:1].reshape(2, 512, 3), [0, 0])
-    path = archives.tar(tmp_path / "p.tgz", {f"package/{name}.png": sheet for name in archives.BATCHES})
-    with pytest.raises(FormatError, match="lines of 1024 pixels, got 512"):
-        _sources.cifar_from_archive([path])

@@ -1,40 +1,46 @@
 """The command line: ``posh COMMAND …``, one module per command.
 
-A command is a module with ``add(commands)``, which declares its arguments and the function that turns
-them into a :class:`~posh.cli._command.Report`. Printing, errors and exit codes are the business of
-:func:`main` alone.
+The module of a command has ``add(parser)``, which declares its arguments and the function that turns them
+into a :class:`~posh.cli._command.Report`. It is imported only if the command is chosen. Other distributions
+add commands through entry points of the group ``posh.commands``; each is a
+:class:`~posh.cli._command.Command`. Only :func:`main` prints, handles errors and chooses exit codes.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib import import_module
 
-from posh.cli import (
-    _bench,
-    _build,
-    _check,
-    _data,
-    _demo,
-    _encode,
-    _eval,
-    _fit,
-    _info,
-    _reproduce,
-    _search,
-    _serve,
-)
-from posh.cli._command import EXAMPLE, Parser, Report, UsageError, note
+from posh._plugins import hint, plugins
+from posh.cli._command import EXAMPLE, Command, Parser, Report, UsageError, note
 from posh.errors import PoshError
 
 __all__ = ["main"]
 
-_COMMANDS = (_data, _fit, _encode, _build, _search, _serve, _eval, _info, _check, _bench, _demo, _reproduce)
+_COMMANDS = {
+    "data": Command("list or fetch the data sets", "posh.cli._data"),
+    "fit": Command("learn a hasher from vectors and save it", "posh.cli._fit"),
+    "encode": Command("turn vectors into codes with a saved hasher", "posh.cli._encode"),
+    "build": Command("encode vectors and save them as an index", "posh.cli._build"),
+    "search": Command("find the nearest documents of an index", "posh.cli._search"),
+    "serve": Command("answer HTTP requests for a folder of collections", "posh.cli._serve"),
+    "eval": Command(
+        "measure what an index finds: precision by labels, or recall of the true neighbours", "posh.cli._eval"
+    ),
+    "info": Command("say what a model file or an index folder is", "posh.cli._info"),
+    "check": Command(
+        "read all of a collection, an index folder or a model file and compare its checksums",
+        "posh.cli._check",
+    ),
+    "bench": Command("measure how fast this machine searches, encodes or fits", "posh.cli._bench"),
+}
+_GROUP = "posh.commands"  # entry points of this group add commands
 # NotFittedError is a ValueError; MemoryError is what NumPy raises for arrays that do not fit.
 _EXPECTED = (PoshError, ValueError, TypeError, OSError, MemoryError)
 _FAILED, _USAGE, _INTERRUPTED, _BROKEN_PIPE = 1, 2, 130, 141
@@ -73,7 +79,8 @@ def _stop(number: int, frame: object) -> None:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        args = _parser().parse_args(arguments)
+        given = sys.argv[1:] if arguments is None else arguments
+        args = _parser(given).parse_args(given)
         report: Report = args.run(args)
         print(json.dumps(report.values, allow_nan=False) if args.json else report.text)
         return report.exit_code
@@ -81,17 +88,35 @@ def _run(arguments: Sequence[str] | None) -> int:
         sys.stdout.flush()  # a closed pipe shows here, where it is handled; also after --help
 
 
-def _parser() -> Parser:
+def _parser(arguments: Sequence[str]) -> Parser:
+    """The parser of all commands; only the chosen one has its arguments."""
+    chosen = next((text for text in arguments if not text.startswith("-")), None)
+    # A command of ours needs no search for others, which takes a while.
+    commands = _COMMANDS if chosen in _COMMANDS else _COMMANDS | plugins(_GROUP) | _COMMANDS
+    if chosen is not None and chosen not in commands:
+        raise UsageError(f"unknown command {chosen!r}; choose from {', '.join(commands)}{hint(_GROUP)}")
     parser = Parser(
         prog="posh",
         description="Sparse binary codes for vectors: learn them, encode and search with them, measure.",
         epilog=EXAMPLE.format("posh fit digits -o digits.safetensors --bits 256 --active 16"),
     )
-    parser.add_argument("--version", action="version", version=f"posh {version('posh-ann')}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
-    for command in _COMMANDS:
-        command.add(commands)
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    added = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for name, command in commands.items():
+        own = added.add_parser(name, help=command.summary, description=command.summary)
+        if name == chosen:
+            import_module(command.module).add(own)
     return parser
+
+
+class _Version(argparse.Action):
+    """Print the version; unlike argparse's own action, look it up only when asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"posh {version('posh-ann')}")
+        parser.exit()
 
 
 def _one_line(error: BaseException) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 import posh
 from posh import bench, datasets
-from posh.cli._command import EXAMPLE, Parser, Report, UsageError, add_command, counted
+from posh.cli._command import Parser, Report, UsageError, add_command, add_verbs, counted
 from posh.cli._method import add_method, described, make_hasher
 from posh.datasets import Dataset
 
@@ -23,16 +23,9 @@ _TRAIN, _ROWS, _QUERIES = 5000, 40_000, 1000  # vectors to learn from, to encode
 _NO_FAISS = "faiss is not installed: 'pip install faiss-cpu' to compare with it"
 
 
-def add(commands: Commands) -> None:
+def add(parser: Parser) -> None:
     """Declare the three commands."""
-    summary = "measure how fast this machine searches, encodes or fits"
-    parser = commands.add_parser(
-        "bench",
-        help=summary,
-        description=summary,
-        epilog=EXAMPLE.format("posh bench search --bits 256 --active 16"),
-    )
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb", required=True)
+    verbs = add_verbs(parser, "posh bench search --bits 256 --active 16")
     search = _add(verbs, "search", "exact search over codes, beside faiss.IndexBinaryFlat", _search)
     search.add_argument("-k", type=counted, default=10, help="results per query; default: 10")
     _add(verbs, "encode", "encoding, beside the bare matrix product", _encode)

@@ -6,7 +6,6 @@ import argparse
 import inspect
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import posh
 from posh._folder import require_free
@@ -14,10 +13,10 @@ from posh.cli._command import (
     Parser,
     Report,
     UsageError,
-    add_command,
     add_model,
     add_source,
     counted,
+    declare,
     note,
     read_source,
     shown_size,
@@ -27,16 +26,13 @@ from posh.index.files import FORMAT
 from posh.index.options import SCORINGS, STRUCTURES
 from posh.index.refine import REFINERS
 
-if TYPE_CHECKING:
-    from posh.cli._command import Commands
-
 __all__ = ["add"]
 
 
-def add(commands: Commands) -> None:
-    """Declare the command."""
+def add(parser: Parser) -> None:
+    """Declare the arguments."""
     example = "posh build digits.safetensors digits -o digits-index --refine decoder"
-    parser = add_command(commands, "build", "encode vectors and save them as an index", example, _build)
+    declare(parser, example, _build)
     add_model(parser)
     add_source(parser, name="the base of a data set")
     parser.add_argument(

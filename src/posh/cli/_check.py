@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import posh
-from posh.cli._command import Report, add_command
+from posh.cli._command import Parser, Report, declare
 from posh.collection.checking import Findings, check_collection
 from posh.collection.opening import DATABASE
-
-if TYPE_CHECKING:
-    from posh.cli._command import Commands
 
 __all__ = ["add"]
 
 
-def add(commands: Commands) -> None:
-    """Declare the command."""
-    summary = "read all of a collection, an index folder or a model file and compare its checksums"
-    parser = add_command(commands, "check", summary, "posh check digits.safetensors", _check)
+def add(parser: Parser) -> None:
+    """Declare the arguments."""
+    declare(parser, "posh check digits.safetensors", _check)
     parser.add_argument("path", metavar="PATH", type=Path, help="nothing in it is opened for writing")
 
 

@@ -8,19 +8,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-from posh import datasets, store
+    Commands: TypeAlias = argparse._SubParsersAction["Parser"]  # argparse gives this type no public name
 
-__all__ = ["EXAMPLE", "Commands", "Parser", "Report", "UsageError"]
-__all__ += ["add_command", "add_model", "add_source", "counted", "note", "output_path", "read_source"]
-__all__ += ["shown_size", "write_arrays"]
+__all__ = ["EXAMPLE", "Command", "Commands", "Parser", "Report", "UsageError"]
+__all__ += ["add_command", "add_model", "add_source", "add_verbs", "counted", "declare", "note"]
+__all__ += ["output_path", "read_source", "shown_size", "write_arrays"]
 
 EXAMPLE = "example:\n  {}"
 
-if TYPE_CHECKING:  # argparse gives its type of sub-commands no public name
-    Commands: TypeAlias = argparse._SubParsersAction["Parser"]
+
+class Command(NamedTuple):
+    """What ``posh --help`` shows of a command, and the module that declares its arguments.
+
+    The module has ``add(parser)`` and is imported only if the command is chosen.
+    """
+
+    summary: str
+    module: str
 
 
 class UsageError(ValueError):
@@ -49,11 +57,23 @@ class Parser(argparse.ArgumentParser):
 def add_command(
     commands: Commands, name: str, summary: str, example: str, run: Callable[[argparse.Namespace], Report]
 ) -> Parser:
-    """Declare a command that calls ``run``; the caller adds its arguments."""
-    parser = commands.add_parser(name, help=summary, description=summary, epilog=EXAMPLE.format(example))
+    """Declare a command below another one; the caller adds its arguments."""
+    parser = commands.add_parser(name, help=summary, description=summary)
+    declare(parser, example, run)
+    return parser
+
+
+def declare(parser: Parser, example: str, run: Callable[[argparse.Namespace], Report]) -> None:
+    """Let a parser call ``run``; its help shows the example."""
+    parser.epilog = EXAMPLE.format(example)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.set_defaults(run=run)
-    return parser
+
+
+def add_verbs(parser: Parser, example: str) -> Commands:
+    """Let a command have commands of its own, such as ``list`` in ``posh data list``."""
+    parser.epilog = EXAMPLE.format(example)
+    return parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb", required=True)
 
 
 def add_model(parser: Parser) -> None:
@@ -73,6 +93,8 @@ def add_source(parser: Parser, metavar: str = "DATA", name: str = "a data set") 
 
 def read_source(args: argparse.Namespace, *, queries: bool = False) -> npt.NDArray[np.float32]:
     """Return the vectors of a file, or the base (or the queries) of a data set, float32 (n, d)."""
+    from posh import datasets  # with NumPy: 'posh --help' needs neither
+
     path = Path(args.data)
     if args.data in datasets.names():
         if args.key is not None:
@@ -101,6 +123,10 @@ def output_path(path: Path) -> Path:
 
 def write_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
     """Write arrays to an .npz file, or the first of them to an .npy file, atomically."""
+    import numpy as np
+
+    from posh import store
+
     # An open file, because NumPy would add its suffix to the name of the temporary file.
     with store.atomic_write(path) as temporary, temporary.open("wb") as file:
         if path.suffix == ".npz":

@@ -5,29 +5,22 @@ from __future__ import annotations
 import argparse
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from posh import datasets
-from posh.cli._command import EXAMPLE, Report, add_command, note
-
-if TYPE_CHECKING:
-    from posh.cli._command import Commands
+from posh.cli._command import Parser, Report, add_command, add_verbs, note
 
 __all__ = ["add"]
 
 
-def add(commands: Commands) -> None:
+def add(parser: Parser) -> None:
     """Declare both commands."""
-    summary = "list or fetch the data sets"
-    parser = commands.add_parser(
-        "data", help=summary, description=summary, epilog=EXAMPLE.format("posh data list")
-    )
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb", required=True)
+    verbs = add_verbs(parser, "posh data list")
     add_command(verbs, "list", "show every data set: shape and origin", "posh data list --json", _list)
     fetch = add_command(
         verbs, "fetch", "put data sets into the data folder (POSH_DATA)", "posh data fetch mnist", _fetch
     )
-    fetch.add_argument("names", metavar="NAME", nargs="+", help=f"one of {', '.join(datasets.names())}")
+    fetch.add_argument("names", metavar="NAME", nargs="+", help="one that 'posh data list' shows")
 
 
 def _list(args: argparse.Namespace) -> Report:

@@ -5,35 +5,33 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import posh
 from posh.cli._command import (
+    Parser,
     Report,
     UsageError,
-    add_command,
     add_model,
     add_source,
+    declare,
     output_path,
     read_source,
     write_arrays,
 )
-
-if TYPE_CHECKING:
-    from posh.cli._command import Commands
 
 __all__ = ["add"]
 
 _SUFFIXES = (".npz", ".npy")
 
 
-def add(commands: Commands) -> None:
-    """Declare the command."""
+def add(parser: Parser) -> None:
+    """Declare the arguments."""
     example = "posh encode digits.safetensors digits -o codes.npz"
-    parser = add_command(commands, "encode", "turn vectors into codes with a saved hasher", example, _encode)
+    declare(parser, example, _encode)
     add_model(parser)
     add_source(parser)
     parser.add_argument(

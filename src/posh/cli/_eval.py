@@ -6,22 +6,19 @@ import argparse
 import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import posh
 from posh import datasets, metrics
-from posh.cli._command import Report, UsageError, add_command, counted
+from posh._neighbours import METRICS, distances, true_distances
+from posh.cli._command import Parser, Report, UsageError, counted, declare
 from posh.cli._index import add_index, open_index, search_options
 from posh.datasets import Dataset
-from posh.experiments.neighbours import METRICS, distances, true_distances
 from posh.index import files
 from posh.metrics import Interval
-
-if TYPE_CHECKING:
-    from posh.cli._command import Commands
 
 __all__ = ["add"]
 
@@ -31,10 +28,9 @@ _COMPARED = 256  # documents whose codes are compared with those of the data set
 Values = dict[str, npt.NDArray[np.float64]]
 
 
-def add(commands: Commands) -> None:
-    """Declare the command."""
-    summary = "measure what an index finds: precision by labels, or recall of the true neighbours"
-    parser = add_command(commands, "eval", summary, "posh eval digits-index digits --at 100", _eval)
+def add(parser: Parser) -> None:
+    """Declare the arguments."""
+    declare(parser, "posh eval digits-index digits --at 100", _eval)
     add_index(parser)
     parser.add_argument("data", metavar="DATA", help="the data set whose base the index holds")
     parser.add_argument(

@@ -5,25 +5,31 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import posh
-from posh.cli._command import Report, UsageError, add_command, add_source, counted, output_path, read_source
+from posh.cli._command import (
+    Parser,
+    Report,
+    UsageError,
+    add_source,
+    counted,
+    declare,
+    output_path,
+    read_source,
+)
 from posh.cli._method import METHODS, add_method, make_hasher
-
-if TYPE_CHECKING:
-    from posh.cli._command import Commands
 
 __all__ = ["METHODS", "add"]
 
 
-def add(commands: Commands) -> None:
-    """Declare the command."""
+def add(parser: Parser) -> None:
+    """Declare the arguments."""
     example = "posh fit digits -o digits.safetensors --bits 256 --active 16 --set n_epochs=20"
-    parser = add_command(commands, "fit", "learn a hasher from vectors and save it", example, _fit)
+    declare(parser, example, _fit)
     add_source(parser)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="MODEL", help="the file to write")
     add_method(parser)

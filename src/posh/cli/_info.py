@@ -5,25 +5,21 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import posh
 from posh import store
-from posh.cli._command import Report, add_command, shown_size
+from posh.cli._command import Parser, Report, declare, shown_size
 from posh.cli._index import disk_bytes
 from posh.cli._method import described
 from posh.index import files
 
-if TYPE_CHECKING:
-    from posh.cli._command import Commands
-
 __all__ = ["add"]
 
 
-def add(commands: Commands) -> None:
-    """Declare the command."""
-    summary = "say what a model file or an index folder is"
-    parser = add_command(commands, "info", summary, "posh info digits.safetensors", _info)
+def add(parser: Parser) -> None:
+    """Declare the arguments."""
+    declare(parser, "posh info digits.safetensors", _info)
     parser.add_argument("path", metavar="PATH", type=Path, help="what 'posh fit' or 'posh build' wrote")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,12 @@ import numpy.typing as npt
 import posh
 from posh import datasets
 from posh.cli._command import (
+    Parser,
     Report,
     UsageError,
-    add_command,
     add_source,
     counted,
+    declare,
     output_path,
     read_source,
     write_arrays,
@@ -25,18 +26,15 @@ from posh.cli._command import (
 from posh.cli._index import add_index, open_index, search_options
 from posh.errors import FormatError
 
-if TYPE_CHECKING:
-    from posh.cli._command import Commands
-
 __all__ = ["add"]
 
 _SHOWN_QUERIES, _SHOWN_HITS = 5, 10
 
 
-def add(commands: Commands) -> None:
-    """Declare the command."""
+def add(parser: Parser) -> None:
+    """Declare the arguments."""
     example = "posh search digits-index digits -k 5 -o hits.npz"
-    parser = add_command(commands, "search", "find the nearest documents of an index", example, _search)
+    declare(parser, example, _search)
     add_index(parser)
     add_source(parser, "QUERIES", "the queries of a data set")
     parser.add_argument("-k", type=counted, default=10, help="results per query; default: 10")

@@ -6,22 +6,18 @@ import argparse
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from posh.cli._command import Report, UsageError, add_command, note
-
-if TYPE_CHECKING:
-    from posh.cli._command import Commands
+from posh.cli._command import Parser, Report, UsageError, declare, note
 
 __all__ = ["add"]
 
 _TOKEN = "POSH_TOKEN"
 
 
-def add(commands: Commands) -> None:
-    """Declare the command."""
-    summary = "answer HTTP requests for a folder of collections"
-    parser = add_command(commands, "serve", summary, f"{_TOKEN}=secret posh serve collections", _serve)
+def add(parser: Parser) -> None:
+    """Declare the arguments."""
+    declare(parser, f"{_TOKEN}=secret posh serve collections", _serve)
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="each of its sub-folders is a collection")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; default: 127.0.0.1")
     parser.add_argument("--port", type=_port, default=8765, help="default: 8765; 0 is any free one")

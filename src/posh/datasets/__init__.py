@@ -8,7 +8,6 @@ Dataset('digits', base=(1597, 64), queries=(200, 64), classes=10)
 from posh.datasets._cache import data_dir
 from posh.datasets._dataset import Dataset
 from posh.datasets._formats import read_dataset, read_vectors
-from posh.datasets._gist import gist
 from posh.datasets._registry import Info, cached, catalogue, fetch, load, names
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "catalogue",
     "data_dir",
     "fetch",
-    "gist",
     "load",
     "names",
     "read_dataset",

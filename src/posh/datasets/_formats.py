@@ -40,26 +40,32 @@ def read_vectors(path: str | Path, key: str | None = None) -> Floats:
     ``.parquet``                  a column of equally long lists, or numeric columns      column
     ============================  ======================================================  ============
 
-    Args:
-        path: the file.
-        key: which matrix, where a file may hold several; by default the only one, and ``train`` for HDF5.
-            For Parquet by default the only column of lists, else all numeric columns side by side.
+    Parameters
+    ----------
+    path
+        The file.
+    key
+        Which matrix, where a file may hold several; by default the only one, and ``train`` for HDF5. For
+        Parquet by default the only column of lists, else all numeric columns side by side.
 
-    Returns:
-        float32 (n, d). Values that are not finite are passed on as they are.
+    Returns
+    -------
+    float32 (n, d). Values that are not finite are passed on as they are.
 
-    Raises:
-        FormatError: the file is truncated, contradicts itself, or holds no such matrix.
-        MissingExtraError: HDF5 and MATLAB 7.3 need h5py, Parquet needs pyarrow.
+    Raises
+    ------
+    FormatError : the file is truncated, contradicts itself, or holds no such matrix.
+    MissingExtraError : HDF5 and MATLAB 7.3 need h5py, Parquet needs pyarrow.
 
-    Example:
-        >>> import numpy as np, tempfile, pathlib
-        >>> from posh.datasets import read_vectors
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "three.npy")
-        ...     np.save(path, np.eye(3))
-        ...     read_vectors(path).shape
-        (3, 3)
+    Examples
+    --------
+    >>> import numpy as np, tempfile, pathlib
+    >>> from posh.datasets import read_vectors
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "three.npy")
+    ...     np.save(path, np.eye(3))
+    ...     read_vectors(path).shape
+    (3, 3)
 
     """
     path = Path(path)
@@ -74,9 +80,10 @@ def read_vectors(path: str | Path, key: str | None = None) -> Floats:
 def read_dataset(path: str | Path) -> Dataset:
     """Read an HDF5 file of ann-benchmarks: ``train`` becomes the base, ``test`` the queries.
 
-    Example:
-        >>> from posh.datasets import read_dataset
-        >>> data = read_dataset("sift-128-euclidean.hdf5")  # doctest: +SKIP
+    Examples
+    --------
+    >>> from posh.datasets import read_dataset
+    >>> data = read_dataset("sift-128-euclidean.hdf5")  # doctest: +SKIP
 
     """
     base, queries = (read_vectors(path, key) for key in ("train", "test"))

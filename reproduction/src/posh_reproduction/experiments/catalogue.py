@@ -1,0 +1,224 @@
+"""The experiments by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
+from posh_reproduction.experiments import learning, orthogonality, sbiht, scale, trial
+from posh_reproduction.experiments.spec import Spec, Unit
+
+__all__ = ["SPECS"]
+
+_DATA = ("mnist", "mnist-gist", "cifar10-gist")
+_AUTHORS_DATA = ("mnist-gist-knnh", "cifar10-gist-knnh", "cifar10-vgg", "labelme-gist", "labelme-vgg")
+_METHODS = (*trial.DENSE, *trial.SPARSE)
+_SIZES, _SEEDS = (8, 16, 32, 64, 128), range(10)
+_QUICK_SIZES, _QUICK_SEEDS = (16, 64), range(2)
+_SMALL: dict[str, Any] = {"n_train": 1000, "n_base": 10_000, "n_queries": 500}
+
+_PROTOCOL = (
+    "Base and queries are fixed; 5,000 training vectors, the same for every method; 10 trials that differ by "
+    "their random initialisation; sparse codes have 1,024 bits. The quick twin: 1,000 training vectors, the "
+    "first 10,000 of the base, 500 queries, 2 trials."
+)
+
+
+def _full(data: Iterable[str]) -> tuple[Unit, ...]:
+    return tuple(trial.unit(*cell) for cell in product(data, _METHODS, _SIZES, _SEEDS))
+
+
+def _quick(data: Iterable[str]) -> tuple[Unit, ...]:
+    cells = product(data, _METHODS, _QUICK_SIZES, _QUICK_SEEDS)
+    return tuple(trial.unit(*cell, **_SMALL) for cell in cells)
+
+
+_FULL, _QUICK = _full(_DATA), _quick(_DATA)
+
+
+def _with_extra(units: tuple[Unit, ...], extra: str) -> tuple[Unit, ...]:
+    return tuple(unit for unit in units if extra in unit["extras"])
+
+
+# Figure 1b: Bernoulli weights of several densities at one size, and of the paper's density at all sizes.
+_DENSITIES, _DENSITY, _DENSITY_SIZE = (0.05, 0.1, 0.2, 0.4), 0.2, 32
+
+
+def _random_weights(sizes: Iterable[int], seeds: Iterable[int], **limits: Any) -> tuple[Unit, ...]:
+    cells: list[tuple[dict[str, Any], int]] = [({"weights": "orthogonal"}, size) for size in sizes]
+    cells += [({"p": _DENSITY}, size) for size in sizes]
+    cells += [({"p": p}, _DENSITY_SIZE) for p in _DENSITIES if p != _DENSITY]
+    return tuple(
+        trial.unit(data, "FruitFly", size, seed, extras=(), params=params, **limits)
+        for data, seed, (params, size) in product(_DATA, seeds, cells)
+    )
+
+
+# Figure 2.
+_RATES = (0.02, 0.04, 0.08, 0.16)
+
+
+def _learning(seeds: Iterable[int], **limits: Any) -> tuple[Unit, ...]:
+    cells = [("BioHash", rate) for rate in _RATES] + [("SphericalHash", None), ("POSH", None)]
+    seeds = tuple(seeds)
+    return (
+        *(
+            learning.unit(method, seed, learning_rate=rate, **limits)
+            for seed, (method, rate) in product(seeds, cells)
+        ),
+        *(learning.unit("POSH", seed, batches=True, **limits) for seed in seeds),
+    )
+
+
+# Hash length: the codes of 1,024 bits are those of figure 3.
+_LENGTH_METHODS = ("FruitFly", "SphericalHash", "POSH")
+_LENGTHS, _LENGTH_SIZES, _LENGTH_SEEDS = (128, 256, 512, 2048), (16, 32, 64), range(3)
+
+
+def _lengths(
+    shared: tuple[Unit, ...], lengths: Iterable[int], sizes: tuple[int, ...], seeds: range, **limits: Any
+) -> tuple[Unit, ...]:
+    new = tuple(
+        trial.unit(data, method, size, seed, n_bits=n_bits, extras=(), **limits)
+        for data, method, size, seed, n_bits in product(_DATA, _LENGTH_METHODS, sizes, seeds, lengths)
+    )
+    return new + tuple(
+        unit
+        for unit in shared
+        if unit["method"] in _LENGTH_METHODS and unit["size"] in sizes and unit["seed"] in seeds
+    )
+
+
+# Scale.
+_SCALE_DATA, _SCALE_SIZES = ("glove-100", "cifar10-patches"), (16, 32, 64)
+_SCALE_SMALL: dict[str, Any] = {"n_train": 1000, "n_base": 50_000, "n_queries": 200}
+_PLACES_SEEDS = range(3)
+
+_SPECS = (
+    Spec(
+        "figure-1a",
+        "Entries of WᵀW / (D p) of 100 Bernoulli matrices",
+        "Bernoulli weights are approximately orthogonal: the diagonal is 1, the rest p.",
+        "100 matrices of 1,024 × 512 for each p. The quick twin: 10 matrices.",
+        tuple(orthogonality.unit(p) for p in (0.01, 0.05, *(tenth / 10 for tenth in range(1, 10)))),
+        tuple(orthogonality.unit(p, n_matrices=10) for p in (0.05, 0.1, 0.2, 0.5, 0.8)),
+    ),
+    Spec(
+        "figure-1b",
+        "Sparse binary against dense orthogonal random weights",
+        "Orthogonality gives a consistent, albeit small, advantage.",
+        "FruitFly with Bernoulli weights of several densities p and with orthogonal ones; 1,000 queries, "
+        "5 trials. The quick twin: the first 10,000 of the base, 500 queries, 2 trials.",
+        _random_weights(_SIZES, range(5), n_queries=1000),
+        _random_weights(_QUICK_SIZES, _QUICK_SEEDS, **_SMALL),
+    ),
+    Spec(
+        "figure-2",
+        "Objective against accuracy, epoch by epoch",
+        "A better BioHash objective does not mean better accuracy; a better POSH objective does.",
+        "CIFAR10-GIST, 1,000 vectors and 100 queries of each class, 5,000 training vectors, 64 of 1,024 bits "
+        "set, 3 trials. The quick twin: 200 vectors and 50 queries of each class, 1,000 training vectors, "
+        "1 trial.",
+        _learning(range(3)),
+        _learning(range(1), per_class=(200, 50), n_train=1000),
+    ),
+    Spec(
+        "figure-3",
+        "MAP@1000 of eight methods at 8 to 128 bits",
+        "SphericalHash and BOSL are best at few set bits, POSH at many; FruitFly beats most dense codes.",
+        _PROTOCOL,
+        _FULL,
+        _QUICK,
+    ),
+    Spec(
+        "figure-3-precision",
+        "Precision@1000 of eight methods at 8 to 128 bits",
+        "Precision@1000 shows the same as MAP@1000.",
+        _PROTOCOL,
+        _FULL,
+        _QUICK,
+    ),
+    Spec(
+        "figure-3-authors",
+        "Figure 3 and table 2 on the sets that only the authors of KNNH have",
+        "SphericalHash and BOSL are best at few set bits, POSH at many; FruitFly beats most dense codes.",
+        _PROTOCOL,
+        _full(_AUTHORS_DATA),
+        _quick(_AUTHORS_DATA),
+    ),
+    Spec(
+        "table-1",
+        "MAP of the whole base, beside deep methods",
+        "SphericalHash and POSH are competitive with deep methods.",
+        f"{_PROTOCOL} The whole base is ranked.",
+        _with_extra(_FULL, "full-map"),
+        _with_extra(_QUICK, "full-map"),
+    ),
+    Spec(
+        "table-2",
+        "MAP@100 of POSH with candidate refinement",
+        "Reordering 2, 5 or 10 times as many candidates by the linear decoder helps, 2 times most.",
+        f"{_PROTOCOL} The decoder learns from the training vectors.",
+        _with_extra(_FULL, "refinement"),
+        _with_extra(_QUICK, "refinement"),
+    ),
+    Spec(
+        "places205",
+        "MAP@1000 and Precision@1000 on Places205, its coarse quantizer and queries per second",
+        "POSH is best on a large set, where SphericalHash is no better than FruitFly.",
+        "5,000 training vectors, all queries, 3 trials. The quick twin: 1,000 training vectors, the first "
+        "50,000 of the base, 200 queries, 1 trial.",
+        tuple(
+            scale.unit("places205", *cell, n_train=5000, n_queries=None)
+            for cell in product(scale.METHODS, _SCALE_SIZES, _PLACES_SEEDS)
+        ),
+        tuple(
+            scale.unit("places205", *cell, **_SCALE_SMALL)
+            for cell in product(scale.METHODS, _QUICK_SIZES, range(1))
+        ),
+    ),
+    Spec(
+        "sbiht",
+        "SBIHT iteration by iteration",
+        "SBIHT meets codes ever better, down to exactly, and gains hardly any accuracy by it.",
+        "CIFAR10-GIST, 1,000 vectors and 100 queries of each class, POSH with 16 and 64 of 1,024 bits set, "
+        "50 iterations for every vector, MAP@100 of 200 candidates, 3 trials. The quick twin: 200 vectors "
+        "and 50 queries of each class, 1,000 training vectors, 1 trial.",
+        tuple(sbiht.unit(*cell) for cell in product((16, 64), range(3))),
+        tuple(
+            sbiht.unit(*cell, per_class=(200, 50), n_train=1000) for cell in product(_QUICK_SIZES, range(1))
+        ),
+    ),
+    Spec(
+        "hash-length",
+        "MAP@1000 of codes of 128 to 2,048 bits",
+        "Whatever the length, SphericalHash is generally better at 16 set bits and POSH at 64.",
+        f"{_PROTOCOL} 3 trials.",
+        _lengths(_FULL, _LENGTHS, _LENGTH_SIZES, _LENGTH_SEEDS),
+        _lengths(_QUICK, (256,), _QUICK_SIZES, _QUICK_SEEDS, **_SMALL),
+    ),
+    Spec(
+        "asymmetric",
+        "MAP@1000 of sparse methods with asymmetric scoring (beyond the paper)",
+        "The query's projection, summed over a document's set bits, ranks better than shared bits do.",
+        f"{_PROTOCOL} The first 3 trials, at most 2,000 queries; gains are of the same queries.",
+        _with_extra(_FULL, "asymmetric"),
+        _with_extra(_QUICK, "asymmetric"),
+    ),
+    Spec(
+        "scale",
+        "The protocol of Places205 on sets without labels, judged by true neighbours (beyond the paper)",
+        "POSH is best on a large set, where SphericalHash is no better than FruitFly.",
+        "GloVe (340,479 × 100) and image patches (2,428,372 × 128): 10,000 training vectors, 1,000 queries, "
+        "1 trial; relevant are the 100 vectors of the largest cosine. The quick twin: 50,000 image patches, "
+        "1,000 training vectors, 200 queries.",
+        tuple(scale.unit(*cell) for cell in product(_SCALE_DATA, scale.METHODS, _SCALE_SIZES, range(1))),
+        tuple(
+            scale.unit("cifar10-patches", *cell, **_SCALE_SMALL)
+            for cell in product(scale.METHODS, _QUICK_SIZES, range(1))
+        ),
+    ),
+)
+
+SPECS: dict[str, Spec] = {spec.name: spec for spec in _SPECS}

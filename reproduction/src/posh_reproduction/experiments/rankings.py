@@ -1,0 +1,114 @@
+"""From codes to rankings, and from rankings to measures.
+
+All measures of a method come from one search: the first 100 of 1,000 results are those of a search for 100,
+and the candidates of a refinement are the first results of a longer search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import kernels, metrics
+from posh.codes import Codes, PackedCodes
+from posh.datasets import Dataset
+from posh.hashers import Hasher, SparseHasher
+from posh.index.refine import REFINERS, Candidates
+from posh.index.segments import Segments
+from posh_reproduction.experiments.guard import check_ids
+
+__all__ = ["Coded", "asymmetric", "refined", "summary", "within"]
+
+Values = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A data set, a fitted hasher, and the codes that it gives the base and the queries."""
+
+    data: Dataset
+    hasher: Hasher[Any]
+    base: Codes | PackedCodes
+    queries: Codes | PackedCodes
+
+    @classmethod
+    def by(cls, hasher: Hasher[Any], data: Dataset) -> Coded:
+        """Encode the data."""
+        base, queries = (hasher.encode(X, n_threads=1) for X in (data.base, data.queries))
+        return cls(data, hasher, base, queries)
+
+    def ranked(self, k: int) -> Ids:
+        """Ids (m, k) of the best documents of each query: most common bits, then the lower id."""
+        return check_ids(self.searcher()(k), len(self.base))
+
+    def searcher(self) -> Callable[[int], Ids]:
+        """What finds the k best documents of each query, on one thread."""
+        base, queries = self.base, self.queries
+        if isinstance(base, Codes) and isinstance(queries, Codes):
+            segments, sparse = Segments(base.n_bits).with_codes(base), queries
+            return lambda k: segments.search(sparse, k, n_threads=1)[0]
+        assert isinstance(base, PackedCodes)
+        assert isinstance(queries, PackedCodes)
+        documents, dense = base, queries
+        return lambda k: kernels.hamming_topk(documents.bits, dense.bits, documents.n_bits, k)[0]
+
+    def labels(self, ids: Ids) -> npt.NDArray[np.int64]:
+        """The labels of documents."""
+        assert self.data.base_labels is not None
+        return np.asarray(self.data.base_labels[ids])
+
+    def query_labels(self, n: int | None = None) -> npt.NDArray[np.int64]:
+        """The labels of the first n queries, or of all."""
+        assert self.data.query_labels is not None
+        return self.data.query_labels[:n]
+
+
+def summary(values: Values) -> dict[str, float]:
+    """Mean and standard deviation over queries, from which intervals follow.
+
+    >>> summary(np.array([0.0, 1.0]))
+    {'mean': 0.5, 'std': 0.7071067811865476, 'n_queries': 2}
+    """
+    return {"mean": float(values.mean()), "std": float(values.std(ddof=1)), "n_queries": len(values)}
+
+
+def within(coded: Coded, ids: Ids) -> Mapping[str, Values]:
+    """MAP@100, MAP@1000 and Precision@1000 of rankings (m, 1000), one value per query."""
+    found, wanted = coded.labels(ids), coded.query_labels(len(ids))
+    return {
+        "map_100": metrics.average_precision(found, wanted, at=100),
+        "map_1000": metrics.average_precision(found, wanted, at=1000),
+        "precision_1000": metrics.precision(found, wanted, at=1000),
+    }
+
+
+def asymmetric(coded: Coded, k: int, n_queries: int) -> Ids:
+    """Ids (m, k) by the query's projection, summed over the set bits of a document, for the first queries."""
+    assert isinstance(coded.base, Codes)
+    tables = np.ascontiguousarray(coded.hasher.project(coded.data.queries[:n_queries]))
+    ids, _ = kernels.table_topk(coded.base.active, tables, k, n_threads=1)
+    return check_ids(ids, len(coded.base))
+
+
+def refined(coded: Coded, ids: Ids, factors: tuple[int, ...], k: int, n_train: int) -> dict[int, Ids]:
+    """For each factor, the k best of the first ``factor`` · k results by the distance to the decoded vector.
+
+    The linear decoder learns from the first ``n_train`` vectors, those that the hasher learned from.
+    """
+    assert isinstance(coded.hasher, SparseHasher)
+    assert isinstance(coded.base, Codes)
+    refiner = REFINERS["decoder"](coded.hasher)
+    refiner.fit(coded.base[:n_train], coded.data.base[:n_train])
+    kept = refiner.keep(coded.base, coded.data.base)
+    candidates = ids[:, : k * max(factors)]
+    scores = refiner.scores(coded.data.queries, Candidates(candidates, coded.base.active, kept), 1)
+    best = {}
+    for factor in factors:
+        first = slice(k * factor)
+        best[factor], _ = kernels.best_candidates(candidates[:, first].copy(), scores[:, first].copy(), k)
+    return best
