@@ -47,7 +47,7 @@ class Server(uvicorn.Server):
         connections = Connections(shelf.limits)
         config = uvicorn.Config(
             app,
-            http=type("Protocol", (BoundedProtocol,), {"table": connections}),
+            http=type("Protocol", (BoundedProtocol,), {"table": connections, "refusal": app.early_refusal}),
             ws="none",
             lifespan="off",
             log_config=None,
