@@ -310,6 +310,27 @@ def test_each_turn_of_the_loop_begins_one_of_the_requests_that_wait():
     assert all(after - before <= 1 for before, after in pairwise([0, *counts]))
 
 
+class Late:
+    """A connection whose time is over."""
+
+    deadline = 0.0
+
+    def __init__(self, table: Connections) -> None:
+        self.drop = lambda: table.forget(self)
+        table.admit(self)
+
+
+def test_connections_whose_time_is_over_are_not_all_dropped_in_one_turn():
+    table = Connections(Limits())
+    for _ in range(200):
+        Late(table)
+    left = []
+    while table._all:
+        table.sweep()
+        left.append(len(table._all))
+    assert left == [150, 100, 50, 0]
+
+
 # Too many connections ------------------------------------------------------------------------------------
 
 
