@@ -50,8 +50,8 @@ class Gate:
         connection: BoundedProtocol = scope.pop("posh.connection")
         is_open = scope["path"] in self._open
         answer = _Answer(connection, send, _HEADERS if is_open else _NOT_STORED)
-        refusal = self._refusal(scope)
         try:
+            refusal = self._refusal(scope)
             if refusal is not None or is_open or connection.was_early:
                 await connection.table.turn()
             if refusal is not None:
