@@ -21,6 +21,10 @@ class Limits:
     """Values in the JSON of a large request, counted by its commas and brackets; packed vectors are one."""
     metadata_bytes: int = 64 << 10
     """Bytes of a request that creates a collection, sets its metadata or fits a hasher."""
+    filter_bytes: int = 64 << 10
+    """Bytes of a filter as JSON; of a request that counts or browses, all bytes."""
+    filter_seconds: float = 10.0
+    """Time to look up a filter."""
     payload_bytes: int = 1 << 20
     """Bytes of the payload of one item, as JSON."""
     answer_bytes: int = 64 << 20

@@ -51,18 +51,19 @@ class SearchOperations(Operations):
             self._limits,
         )
         itself = body.ids is not None  # an item is not its own neighbour: one more is needed
-        options = Options(
-            k + itself,
-            body.filter,
-            None if body.filter is None else orjson.dumps(body.filter, option=orjson.OPT_SORT_KEYS),
-            body.scoring,
-            body.oversample,
-        )
+        key = None if body.filter is None else self._filter_key(body.filter)
+        options = Options(k + itself, body.filter, key, body.scoring, body.oversample)
         found = await served.coalescer.search(vectors, options, lambda: not is_gone(request.receive))
         results: list[dict[str, Any]] = [{"hits": hits} for hits in _hits(found, k, body.ids)]
         if body.include:
             await served.reads.run(self._complete, results, served, body.include, vectors)
         return answer({"results": results, "kind": found.kind, "seconds": time.perf_counter() - start})
+
+    def _filter_key(self, filter_: dict[str, Any]) -> bytes:
+        key, most = orjson.dumps(filter_, option=orjson.OPT_SORT_KEYS), self._limits.filter_bytes
+        if len(key) > most:
+            raise ValueError(f"expected a filter of at most {most:,} bytes, got {len(key):,}: use ranges")
+        return key
 
     async def _queries(self, served: Served, body: models.Search, *, large: bool) -> Float32:
         collection = served.collection
