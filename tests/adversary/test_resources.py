@@ -23,6 +23,8 @@ import numpy as np
 import pytest
 
 import posh
+from posh.collection import filters
+from posh.serve.limits import Limits
 from tests.serve.test_server import served
 
 LONG = os.environ.get("POSH_ADVERSARY") == "1"
@@ -102,9 +104,12 @@ def post(path: str, body: object) -> Ask:
     return lambda http, i: http.post(path, content=content, headers=JSON)
 
 
-ITEMS, QUERIES, BYTES = (10_000, 1_000, 64 << 20) if LONG else (1_000, 100, 4_000_000)
+OWN = Limits()
+ITEMS, QUERIES, BYTES = (OWN.items, OWN.queries, OWN.body_bytes) if LONG else (1_000, 100, 4_000_000)
+MANY = OWN.answer_bytes // (15 * D) if LONG else 300  # items with all that fill an answer nearly
 ALL = ["payload", "vector", "code"]
-CONDITIONS = {"or": [{"price": {"gte": i / 2, "lt": i + 1}} for i in range(1_000 if LONG else 50)]}
+N_CONDITIONS, N_VALUES = filters.Limits().conditions, filters.Limits().values
+CONDITIONS = {"or": [{"price": {"gte": i / 2, "lt": i + 1}} for i in range(N_CONDITIONS // 2)]}
 NESTED = b"[[[[]]]]," * (BYTES // 10)
 LARGE = posh.FruitFly(16_384 if LONG else 1024, 32, random_state=0).fit(RNG.normal(size=(100, D))).to_bytes()
 KEPT = {"ids": [f"{i:0>500}" for i in range(ITEMS)]} if LONG else {"ids": [str(i) for i in range(ITEMS)]}
@@ -112,6 +117,7 @@ ROOM = max(1, (BYTES - ITEMS * (6 * D + 500)) // ITEMS - 100)  # bytes for each 
 
 CASES["POST /v1/collections/{name}/search"] = [
     post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 100_000 // QUERIES // 10, "include": ALL}),
+    post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 25, "include": ["payload"]}),
     post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 100, "include": []}),
     post(f"{HOT}/search", {"vectors": packed(1), "k": 1_000, "oversample": 100.0}),
     post(f"{HOT}/search", {"vectors": packed(QUERIES // 50), "k": 1_000, "oversample": 100.0}),
@@ -129,6 +135,7 @@ CASES["POST /v1/collections/{name}/upsert"] = [
 CASES["POST /v1/collections/{name}/get"] = [
     post(f"{HOT}/get", {"ids": list(range(ITEMS)), "include": ALL}),
     post(f"{HOT}/get", {"ids": list(range(ITEMS // 10)) * 10, "include": ALL}),
+    post(f"{HOT}/get", {"ids": list(range(MANY)), "include": ALL}),
 ]
 CASES["POST /v1/collections/{name}/items"] = [
     post(f"{HOT}/items", {"limit": None, "include": ALL}),
@@ -136,10 +143,11 @@ CASES["POST /v1/collections/{name}/items"] = [
 ]
 CASES["POST /v1/collections/{name}/count"] = [
     post(f"{HOT}/count", {"filter": CONDITIONS}),
-    post(f"{HOT}/count", {"filter": {"price": {"in": list(range(900_000 if LONG else 50_000))}}}),
+    post(f"{HOT}/count", {"filter": {"price": {"in": list(range(N_VALUES))}}}),
+    post(f"{HOT}/count", {"filter": {"text": "x" * 65_000}}),
     post(f"{HOT}/count", {"filter": {"text": "x" * (BYTES - 1000)}}),
 ]
-CASES["POST /v1/collections/{name}/sample"] = [post(f"{HOT}/sample", {"n": 100_000})]
+CASES["POST /v1/collections/{name}/sample"] = [post(f"{HOT}/sample", {"n": OWN.sample})]
 CASES["POST /v1/collections/{name}/delete"] = [post(f"{HOT}/delete", KEPT)]
 CASES["POST /v1/collections/{name}/compact"] = [post(f"{HOT}/compact", None)]
 CASES["PUT /v1/collections/{name}/metadata"] = [
