@@ -117,7 +117,7 @@ ROOM = max(1, (BYTES - ITEMS * (6 * D + 500)) // ITEMS - 100)  # bytes for each 
 
 CASES["POST /v1/collections/{name}/search"] = [
     post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 100_000 // QUERIES // 10, "include": ALL}),
-    post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 25, "include": ["payload"]}),
+    post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 10, "include": ["payload"]}),
     post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 100, "include": []}),
     post(f"{HOT}/search", {"vectors": packed(1), "k": 1_000, "oversample": 100.0}),
     post(f"{HOT}/search", {"vectors": packed(QUERIES // 50), "k": 1_000, "oversample": 100.0}),

@@ -246,13 +246,13 @@ def test_others_are_answered_while_a_large_body_is_parsed():
 JSON = {"content-type": "application/json"}
 
 
-def test_all_bodies_together_are_bounded(address):
+def test_all_bodies_together_are_bounded(address, http):
     """Two bodies of 18,000 bytes at once are more than 30,000."""
     body = b'{"ids": [1]}' + b" " * 17_988
     with raw(address) as first:
         first.send(head(b"content-length: 18000") + body[:17_000])
         time.sleep(0.1)
-        refused = httpx.post(f"{address}/v1/collections/things/get", content=body, headers=JSON)
+        refused = http.post("/v1/collections/things/get", content=body, headers=JSON)
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
         assert "expected at most 30000 bytes of requests at once" in refused.json()["detail"]
@@ -278,6 +278,15 @@ def test_answers_are_bounded(ask, http):
         if after is None:
             break
     assert ids == [0, 1, 2, 3, 4]
+    http.delete("/v1/collections/heavy")
+
+
+def test_ids_that_are_the_same_count_each_time(http, ask):
+    http.put("/v1/collections/heavy", json={})
+    ask("upsert", {"ids": [1], "vectors": ROW, "payloads": [{"text": "x" * 900}]}, "heavy")
+    status, found = ask("get", {"ids": [1, 2, 1]}, "heavy")
+    assert (status, [item and item["id"] for item in found["items"]]) == (200, [1, None, 1])
+    assert ask("get", {"ids": [1, 1, 1]}, "heavy")[0] == 413
     http.delete("/v1/collections/heavy")
 
 
