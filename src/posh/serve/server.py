@@ -26,7 +26,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Bytes of each connection that the system buffers. By default Linux takes up to 4 MB of an answer that nobody
 # reads, and tells of a client that reads on only when a third of that is free.
 _SEND_BUFFER = 256 << 10
-_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 # Objects made before garbage is looked for. By default that is done so often that a body with 300,000 lists
 # takes ten times as long to parse, and nothing else is done meanwhile.
 _GARBAGE = (50_000, 20, 100)
@@ -109,13 +109,15 @@ def _allow_files(n_files: int) -> None:
 
 
 def _give_large_memory_back() -> None:
-    """Let the C library give memory of more than 256 KB back to the system as soon as it is free.
+    """Let the C library give large blocks back to the system as soon as they are free.
 
-    By default glibc keeps up to 32 MB of each block for later, in each of up to eight arenas per core.
+    By default glibc keeps blocks of up to 32 MB for later, in each of up to eight arenas per core: gigabytes.
+    Smaller ones are kept, because every write needs them again.
     """
     with suppress(AttributeError, OSError, TypeError):  # another C library
         c = ctypes.CDLL(None)
-        c.mallopt(_M_MMAP_THRESHOLD, 256 << 10)
+        c.mallopt(_M_MMAP_THRESHOLD, 8 << 20)
+        c.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
         c.mallopt(_M_ARENA_MAX, 2)
 
 
