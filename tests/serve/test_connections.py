@@ -355,7 +355,7 @@ def test_requests_in_work_are_not_closed_for_others():
     slow = Slow()
     with running(MemoryEngine(slow=slow), limits=Limits(connections=2)) as address, ExitStack() as stack:
         start = b"POST /v1/collections/slow/count HTTP/1.1\r\nhost: 127.0.0.1\r\n"
-        busy = [stack.enter_context(raw(address)) for _ in range(2)]
+        busy = [stack.enter_context(raw(address)) for _ in range(2)]  # as many reads as run at once
         for connection in busy:
             connection.sendall(start + b"content-type: application/json\r\ncontent-length: 2\r\n\r\n{}")
             assert slow.entered.acquire(timeout=30)
