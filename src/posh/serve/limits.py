@@ -29,7 +29,7 @@ class Limits:
     """Bytes of the payload of one item, as JSON."""
     answer_bytes: int = 32 << 20
     """Bytes of payloads, vectors and codes in an answer."""
-    bytes_in_work: int = 192 << 20
+    bytes_in_work: int = 144 << 20
     """Bytes of all requests that are being received, or wait for ``work_bytes``."""
     work_bytes: int = 512 << 20
     """Memory for all requests in work, half of it for parsed ones and half for answers in the making."""
