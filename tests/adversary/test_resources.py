@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ import pytest
 import posh
 from posh.collection import filters
 from posh.serve.limits import Limits
+from tests.adversary.prober import Prober, probing
 from tests.serve.test_server import served
 
 LONG = os.environ.get("POSH_ADVERSARY") == "1"
@@ -34,7 +34,7 @@ SECONDS = 1.0 if LONG else 5.0  # a busy machine is no reason to fail; what this
 LIMITS = [] if LONG else ["body_bytes=4000000", "answer_bytes=4000000", "items=1000", "queries=100"]
 RNG = np.random.default_rng(0)
 JSON, FILE = {"content-type": "application/json"}, {"content-type": "application/octet-stream"}
-HOT, COLD = "/v1/collections/hot", "/v1/collections/cold"
+HOT = "/v1/collections/hot"
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="memory is Linux's to tell"
@@ -42,11 +42,12 @@ pytestmark = pytest.mark.skipif(
 
 
 class Service(NamedTuple):
-    """The service: its process, its address and its memory when it has nothing to do."""
+    """The service: its process, a client, its memory when it has nothing to do, and somebody else."""
 
     pid: int
     http: httpx.Client
     idle: int
+    prober: Prober
 
 
 def memory(pid: int, key: str) -> int:
@@ -65,27 +66,19 @@ def service(tmp_path_factory) -> Iterator[Service]:
     with posh.Collection(folder / "cold", hasher) as cold:
         cold.upsert(list(range(1000)), X[:1000], payloads[:1000])
     arguments = [part for limit in LIMITS for part in ("--limit", limit)]
-    with served(folder, *arguments) as (process, address), client(address) as http:
-        for _ in range(20):
-            probe(http)
-        yield Service(process.pid, http, memory(process.pid, "VmRSS"))
+    with (
+        served(folder, *arguments) as (process, address),
+        client(address) as http,
+        probing(str(address), D) as prober,
+    ):
+        prober.begin()
+        time.sleep(1.0)
+        prober.end()
+        yield Service(process.pid, http, memory(process.pid, "VmRSS"), prober)
 
 
 def client(address: object) -> httpx.Client:
     return httpx.Client(base_url=str(address), timeout=300)
-
-
-def probe(http: httpx.Client) -> list[float]:
-    """Seconds of a small search and a small read of the other collection, and of the service's health."""
-    vector = RNG.normal(size=(1, D)).round(3).tolist()
-    times = [time.perf_counter()]
-    assert http.post(f"{COLD}/search", json={"vectors": vector, "k": 5}).status_code == 200
-    times.append(time.perf_counter())
-    assert http.post(f"{COLD}/get", json={"ids": [1, 2]}).status_code == 200
-    times.append(time.perf_counter())
-    assert http.get("/health").status_code == 200
-    times.append(time.perf_counter())
-    return np.diff(times).tolist()
 
 
 # What each operation is asked for ---------------------------------------------------------------------------
@@ -228,20 +221,13 @@ def test_at_its_limits(service, operation, capsys):
 def attacked(service: Service, ask: Ask) -> tuple[set[int], int, float, float]:
     """Ask many times at once: statuses, peak memory, 99th percentile of the others' seconds, and the time."""
     Path(f"/proc/{service.pid}/clear_refs").write_text("5")
-    done, times, begun = threading.Event(), [], time.perf_counter()
-
-    def measure() -> None:
-        with client(service.http.base_url) as http:
-            while not times or not done.is_set():
-                times.extend(probe(http))
-
-    with ThreadPoolExecutor(CLIENTS + 1) as threads:
-        prober = threads.submit(measure)
-        asked = [threads.submit(ask, service.http, i) for i in range(CLIENTS)]
-        try:
+    begun = time.perf_counter()
+    service.prober.begin()
+    try:
+        with ThreadPoolExecutor(CLIENTS) as threads:
+            asked = [threads.submit(ask, service.http, i) for i in range(CLIENTS)]
             statuses = {one.result().status_code for one in asked}
-        finally:
-            done.set()
-        prober.result()
+    finally:
+        times = service.prober.end()
     seconds = time.perf_counter() - begun
     return statuses, memory(service.pid, "VmHWM"), float(np.quantile(times, 0.99)), seconds
