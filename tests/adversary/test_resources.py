@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,9 @@ import numpy as np
 import pytest
 
 import posh
+from posh.collection import filters
+from posh.serve.limits import Limits
+from tests.adversary.prober import Prober, probing
 from tests.serve.test_server import served
 
 LONG = os.environ.get("POSH_ADVERSARY") == "1"
@@ -32,7 +34,7 @@ SECONDS = 1.0 if LONG else 5.0  # a busy machine is no reason to fail; what this
 LIMITS = [] if LONG else ["body_bytes=4000000", "answer_bytes=4000000", "items=1000", "queries=100"]
 RNG = np.random.default_rng(0)
 JSON, FILE = {"content-type": "application/json"}, {"content-type": "application/octet-stream"}
-HOT, COLD = "/v1/collections/hot", "/v1/collections/cold"
+HOT = "/v1/collections/hot"
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="memory is Linux's to tell"
@@ -40,11 +42,12 @@ pytestmark = pytest.mark.skipif(
 
 
 class Service(NamedTuple):
-    """The service: its process, its address and its memory when it has nothing to do."""
+    """The service: its process, a client, its memory when it has nothing to do, and somebody else."""
 
     pid: int
     http: httpx.Client
     idle: int
+    prober: Prober
 
 
 def memory(pid: int, key: str) -> int:
@@ -63,27 +66,19 @@ def service(tmp_path_factory) -> Iterator[Service]:
     with posh.Collection(folder / "cold", hasher) as cold:
         cold.upsert(list(range(1000)), X[:1000], payloads[:1000])
     arguments = [part for limit in LIMITS for part in ("--limit", limit)]
-    with served(folder, *arguments) as (process, address), client(address) as http:
-        for _ in range(20):
-            probe(http)
-        yield Service(process.pid, http, memory(process.pid, "VmRSS"))
+    with (
+        served(folder, *arguments) as (process, address),
+        client(address) as http,
+        probing(str(address), D) as prober,
+    ):
+        prober.begin()
+        time.sleep(1.0)
+        prober.end()
+        yield Service(process.pid, http, memory(process.pid, "VmRSS"), prober)
 
 
 def client(address: object) -> httpx.Client:
     return httpx.Client(base_url=str(address), timeout=300)
-
-
-def probe(http: httpx.Client) -> list[float]:
-    """Seconds of a small search and a small read of the other collection, and of the service's health."""
-    vector = RNG.normal(size=(1, D)).round(3).tolist()
-    times = [time.perf_counter()]
-    assert http.post(f"{COLD}/search", json={"vectors": vector, "k": 5}).status_code == 200
-    times.append(time.perf_counter())
-    assert http.post(f"{COLD}/get", json={"ids": [1, 2]}).status_code == 200
-    times.append(time.perf_counter())
-    assert http.get("/health").status_code == 200
-    times.append(time.perf_counter())
-    return np.diff(times).tolist()
 
 
 # What each operation is asked for ---------------------------------------------------------------------------
@@ -102,9 +97,12 @@ def post(path: str, body: object) -> Ask:
     return lambda http, i: http.post(path, content=content, headers=JSON)
 
 
-ITEMS, QUERIES, BYTES = (10_000, 1_000, 64 << 20) if LONG else (1_000, 100, 4_000_000)
+OWN = Limits()
+ITEMS, QUERIES, BYTES = (OWN.items, OWN.queries, OWN.body_bytes) if LONG else (1_000, 100, 4_000_000)
+MANY = OWN.answer_bytes // (15 * D) if LONG else 300  # items with all that fill an answer nearly
 ALL = ["payload", "vector", "code"]
-CONDITIONS = {"or": [{"price": {"gte": i / 2, "lt": i + 1}} for i in range(1_000 if LONG else 50)]}
+N_CONDITIONS, N_VALUES = filters.Limits().conditions, filters.Limits().values
+CONDITIONS = {"or": [{"price": {"gte": i / 2, "lt": i + 1}} for i in range(N_CONDITIONS // 2)]}
 NESTED = b"[[[[]]]]," * (BYTES // 10)
 LARGE = posh.FruitFly(16_384 if LONG else 1024, 32, random_state=0).fit(RNG.normal(size=(100, D))).to_bytes()
 KEPT = {"ids": [f"{i:0>500}" for i in range(ITEMS)]} if LONG else {"ids": [str(i) for i in range(ITEMS)]}
@@ -112,6 +110,7 @@ ROOM = max(1, (BYTES - ITEMS * (6 * D + 500)) // ITEMS - 100)  # bytes for each 
 
 CASES["POST /v1/collections/{name}/search"] = [
     post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 100_000 // QUERIES // 10, "include": ALL}),
+    post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 10, "include": ["payload"]}),
     post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 100, "include": []}),
     post(f"{HOT}/search", {"vectors": packed(1), "k": 1_000, "oversample": 100.0}),
     post(f"{HOT}/search", {"vectors": packed(QUERIES // 50), "k": 1_000, "oversample": 100.0}),
@@ -129,6 +128,7 @@ CASES["POST /v1/collections/{name}/upsert"] = [
 CASES["POST /v1/collections/{name}/get"] = [
     post(f"{HOT}/get", {"ids": list(range(ITEMS)), "include": ALL}),
     post(f"{HOT}/get", {"ids": list(range(ITEMS // 10)) * 10, "include": ALL}),
+    post(f"{HOT}/get", {"ids": list(range(MANY)), "include": ALL}),
 ]
 CASES["POST /v1/collections/{name}/items"] = [
     post(f"{HOT}/items", {"limit": None, "include": ALL}),
@@ -136,10 +136,11 @@ CASES["POST /v1/collections/{name}/items"] = [
 ]
 CASES["POST /v1/collections/{name}/count"] = [
     post(f"{HOT}/count", {"filter": CONDITIONS}),
-    post(f"{HOT}/count", {"filter": {"price": {"in": list(range(900_000 if LONG else 50_000))}}}),
+    post(f"{HOT}/count", {"filter": {"price": {"in": list(range(N_VALUES))}}}),
+    post(f"{HOT}/count", {"filter": {"text": "x" * 65_000}}),
     post(f"{HOT}/count", {"filter": {"text": "x" * (BYTES - 1000)}}),
 ]
-CASES["POST /v1/collections/{name}/sample"] = [post(f"{HOT}/sample", {"n": 100_000})]
+CASES["POST /v1/collections/{name}/sample"] = [post(f"{HOT}/sample", {"n": OWN.sample})]
 CASES["POST /v1/collections/{name}/delete"] = [post(f"{HOT}/delete", KEPT)]
 CASES["POST /v1/collections/{name}/compact"] = [post(f"{HOT}/compact", None)]
 CASES["PUT /v1/collections/{name}/metadata"] = [
@@ -220,20 +221,13 @@ def test_at_its_limits(service, operation, capsys):
 def attacked(service: Service, ask: Ask) -> tuple[set[int], int, float, float]:
     """Ask many times at once: statuses, peak memory, 99th percentile of the others' seconds, and the time."""
     Path(f"/proc/{service.pid}/clear_refs").write_text("5")
-    done, times, begun = threading.Event(), [], time.perf_counter()
-
-    def measure() -> None:
-        with client(service.http.base_url) as http:
-            while not times or not done.is_set():
-                times.extend(probe(http))
-
-    with ThreadPoolExecutor(CLIENTS + 1) as threads:
-        prober = threads.submit(measure)
-        asked = [threads.submit(ask, service.http, i) for i in range(CLIENTS)]
-        try:
+    begun = time.perf_counter()
+    service.prober.begin()
+    try:
+        with ThreadPoolExecutor(CLIENTS) as threads:
+            asked = [threads.submit(ask, service.http, i) for i in range(CLIENTS)]
             statuses = {one.result().status_code for one in asked}
-        finally:
-            done.set()
-        prober.result()
+    finally:
+        times = service.prober.end()
     seconds = time.perf_counter() - begun
     return statuses, memory(service.pid, "VmHWM"), float(np.quantile(times, 0.99)), seconds

@@ -110,6 +110,15 @@ def test_all_items_come_page_by_page():
         assert client.collection("many").get(list(range(50)))[49].payload == {"i": 49}
 
 
+def test_items_with_many_columns_come_in_smaller_pages():
+    """All of them are 36 MB of JSON, more than an answer may have."""
+    wide = np.random.default_rng(0).normal(size=(400, 8192)).astype(np.float32)
+    collection = ReferenceCollection().upsert(list(range(400)), wide)
+    with running(MemoryEngine(wide=collection)) as address, Client(address) as client:
+        for item, vector in zip(client.collection("wide").items(), wide, strict=True):
+            np.testing.assert_array_equal(item.vector, vector)
+
+
 def test_items_are_of_one_moment(client):
     collection = client.create("moving").upsert(list(range(50)), DATA[:50])
     items = collection.items()

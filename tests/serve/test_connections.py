@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import resource
 import socket
 import threading
 import time
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 
 import httpx
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from posh.serve.connections import Connections
 from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
@@ -54,7 +58,7 @@ def is_refused(connection: socket.socket, part: bytes, most: int) -> bool:
     try:
         for _ in range(most // len(part)):
             connection.sendall(part)
-    except ConnectionError:
+    except (ConnectionError, TimeoutError):  # it may close the connection, or only not read from it
         return True
     return False
 
@@ -97,6 +101,37 @@ def test_after_an_early_answer_a_client_cannot_send_for_ever(locked):
     with raw(locked) as connection:
         connection.sendall(head(b"content-length: 60000000"))
         assert is_refused(connection, b"x" * 100_000, 60_000_000)
+
+
+def test_nobody_parses_the_body_of_a_request_that_is_refused(locked, monkeypatch):
+    """Many short chunks take a millisecond, and strangers may send many of them."""
+    parsed = []
+    monkeypatch.setattr(HttpToolsProtocol, "on_body", lambda self, body: parsed.append(body))
+    with raw(locked) as connection:
+        connection.sendall(head(CHUNKED) + b"1\r\nx\r\n" * 2000)
+        ((top, _),) = answers(connection, 1)
+        assert top.startswith(b"HTTP/1.1 401")
+        assert b"\r\ncache-control: no-store" in top
+        assert ended(connection) == b""
+    assert parsed == []
+    counted = httpx.get(f"{locked}/metrics", headers={"authorization": f"Bearer {TOKEN}"}).text
+    assert 'posh_requests_total{method="POST",route="other",status="401"}' in counted
+
+
+ODD = {
+    "an upgrade with a body": [b"connection: upgrade", b"upgrade: x", b"content-length: 5"],
+    "another transfer coding": [b"transfer-encoding: gzip"],
+}
+
+
+@pytest.mark.parametrize("headers", ODD.values(), ids=ODD)
+def test_a_refused_request_gets_one_answer(locked, caplog, headers):
+    with raw(locked) as connection:
+        connection.sendall(head(*headers) + b"abc")
+        ((top, _),) = answers(connection, 1)
+        assert top.startswith(b"HTTP/1.1 401")
+        assert ended(connection) == b""
+    assert caplog.records == []
 
 
 def test_a_complete_request_keeps_the_connection(locked):
@@ -255,6 +290,47 @@ def test_requests_that_wait_for_answers_to_others_are_bounded():
         slow.go.set()
 
 
+def test_each_turn_of_the_loop_begins_one_of_the_requests_that_wait():
+    async def run() -> tuple[list[int], list[int]]:
+        table, begun, counts = Connections(Limits()), [], []
+
+        async def ask(number: int) -> None:
+            await table.turn()
+            begun.append(number)
+
+        asks = [asyncio.ensure_future(ask(i)) for i in range(50)]
+        asks[7].cancel()
+        while not all(one.done() for one in asks):
+            await asyncio.sleep(0)
+            counts.append(len(begun))
+        return begun, counts
+
+    begun, counts = asyncio.run(run())
+    assert begun == [i for i in range(50) if i != 7]
+    assert all(after - before <= 1 for before, after in pairwise([0, *counts]))
+
+
+class Late:
+    """A connection whose time is over."""
+
+    deadline = 0.0
+
+    def __init__(self, table: Connections) -> None:
+        self.drop = lambda: table.forget(self)
+        table.admit(self)
+
+
+def test_connections_whose_time_is_over_are_not_all_dropped_in_one_turn():
+    table = Connections(Limits())
+    for _ in range(200):
+        Late(table)
+    left = []
+    while table._all:
+        table.sweep()
+        left.append(len(table._all))
+    assert left == [150, 100, 50, 0]
+
+
 # Too many connections ------------------------------------------------------------------------------------
 
 
@@ -277,18 +353,18 @@ def test_a_new_connection_replaces_that_which_was_silent_for_longest():
 
 def test_requests_in_work_are_not_closed_for_others():
     slow = Slow()
-    with running(MemoryEngine(slow=slow), limits=Limits(connections=3)) as address, ExitStack() as stack:
+    with running(MemoryEngine(slow=slow), limits=Limits(connections=2)) as address, ExitStack() as stack:
         start = b"POST /v1/collections/slow/count HTTP/1.1\r\nhost: 127.0.0.1\r\n"
-        busy = [stack.enter_context(raw(address)) for _ in range(3)]
+        busy = [stack.enter_context(raw(address)) for _ in range(2)]  # as many reads as run at once
         for connection in busy:
             connection.sendall(start + b"content-type: application/json\r\ncontent-length: 2\r\n\r\n{}")
             assert slow.entered.acquire(timeout=30)
         refused = httpx.get(f"{address}/health")
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
-        assert "expected at most 3 connections in work" in refused.json()["detail"]
+        assert "expected at most 2 connections in work" in refused.json()["detail"]
         slow.go.set()
-        assert [response(connection)[0] for connection in busy] == [200] * 3
+        assert [response(connection)[0] for connection in busy] == [200] * 2
         assert httpx.get(f"{address}/health").status_code == 200
 
 

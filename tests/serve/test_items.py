@@ -111,9 +111,9 @@ def test_codes_are_the_numbers_of_set_bits(ask):
 
 def test_codes_of_dense_hashers_and_without_a_hasher():
     def page(collection: ReferenceCollection) -> list:
-        found, complete = ItemWriter(collection, ["code"], 10_000).page(collection.items(limit=2))
-        assert complete
-        return orjson.loads(orjson.dumps(found))
+        found = ItemWriter(collection, ["code"], 10_000).page(collection.items(limit=2), 2)
+        assert found.is_complete
+        return [orjson.loads(item) for item in found.items]
 
     expected = [np.flatnonzero(row).tolist() for row in DENSE.encode(DATA[:2]).to_dense()]
     assert [item["code"] for item in page(filled(10, DENSE))] == expected

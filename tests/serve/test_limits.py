@@ -6,13 +6,17 @@ import base64
 import contextlib
 import dataclasses
 import socket
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
+import posh
+from posh.serve.folder import Folder
 from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
@@ -155,9 +159,9 @@ def test_values_without_commas_count_too(value):
     limits = Limits(body_values=100_000)
     bodies = [b"[" * 100 + b"]" * 100] if value == b"[[]]" else [value]
     n = 1_000_000 // len(bodies[0])
-    many = b'{"filter": {"a": [' + b",".join(bodies * n) + b"]}}"
+    many = b'{"payloads": [{"a": [' + b",".join(bodies * n) + b"]}]}"
     with running(MemoryEngine(empty=ReferenceCollection()), limits=limits) as address:
-        answer = httpx.post(f"{address}/v1/collections/empty/count", content=many, headers=JSON)
+        answer = httpx.post(f"{address}/v1/collections/empty/upsert", content=many, headers=JSON)
     assert answer.status_code == 413
     assert "at most 100000 values in JSON, got more" in answer.json()["detail"]
 
@@ -178,6 +182,37 @@ def test_a_fit_has_the_bound_of_metadata(address):
     assert httpx.post(f"{address}/v1/collections/things/fit", json=body).status_code == 413
 
 
+@pytest.mark.parametrize("operation", ["count", "items", "search"])
+def test_a_filter_has_a_bound_of_its_own(operation):
+    body = {"vectors": ROW} if operation == "search" else {}
+    with running(MemoryEngine(things=filled())) as address:
+        url = f"{address}/v1/collections/things/{operation}"
+        refused = httpx.post(url, json=body | {"filter": {"text": "x" * 70_000}})
+        assert refused.status_code == (422 if operation == "search" else 413)
+        assert "at most 65536 bytes" in refused.json()["detail"].replace(",", "")
+        assert httpx.post(url, json=body | {"filter": {"text": "x" * 60_000}}).status_code == 200
+
+
+@pytest.fixture
+def impatient():
+    """A service with a collection of 6,000 items in a folder, whose filters may take no time."""
+    with tempfile.TemporaryDirectory() as folder:
+        with posh.Collection(f"{folder}/things", SPARSE) as things:
+            things.upsert(range(6000), np.resize(DATA, (6000, 8)), [{"n": i} for i in range(6000)])
+        with running(Folder(Path(folder), 1e-6)) as address:
+            yield address
+
+
+@pytest.mark.parametrize("operation", ["count", "items", "search"])
+def test_a_filter_that_takes_too_long_is_told_so(impatient, operation):
+    body = {"vectors": ROW} if operation == "search" else {}
+    url = f"{impatient}/v1/collections/things/{operation}"
+    answer = httpx.post(url, json=body | {"filter": {"n": {"gte": 0}}})
+    assert (answer.status_code, answer.json()["type"]) == (504, "urn:posh:too-long")
+    assert answer.json()["detail"] == "expected an answer within 1e-06 seconds, got none: ask for less"
+    assert httpx.post(url, json=body).status_code == 200
+
+
 def test_one_payload_has_a_bound_of_its_own():
     with running(MemoryEngine(empty=ReferenceCollection())) as address:
         url = f"{address}/v1/collections/empty/upsert"
@@ -191,11 +226,11 @@ def test_one_payload_has_a_bound_of_its_own():
 
 def test_others_are_answered_while_a_large_body_is_parsed():
     """A million values."""
-    content = b'{"filter": {"a": {"in": [' + b"1," * 900_000 + b"1]}}}"
+    content = b'{"payloads": [{"a": [' + b"1," * 900_000 + b"1]}]}"
     with running(MemoryEngine(things=filled())) as address, httpx.Client(base_url=address) as client:
         sender = threading.Thread(
             target=httpx.post,
-            args=(f"{address}/v1/collections/things/count",),
+            args=(f"{address}/v1/collections/things/upsert",),
             kwargs={"content": content, "headers": JSON, "timeout": 60},
         )
         sender.start()
@@ -211,13 +246,13 @@ def test_others_are_answered_while_a_large_body_is_parsed():
 JSON = {"content-type": "application/json"}
 
 
-def test_all_bodies_together_are_bounded(address):
+def test_all_bodies_together_are_bounded(address, http):
     """Two bodies of 18,000 bytes at once are more than 30,000."""
     body = b'{"ids": [1]}' + b" " * 17_988
     with raw(address) as first:
         first.send(head(b"content-length: 18000") + body[:17_000])
         time.sleep(0.1)
-        refused = httpx.post(f"{address}/v1/collections/things/get", content=body, headers=JSON)
+        refused = http.post("/v1/collections/things/get", content=body, headers=JSON)
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
         assert "expected at most 30000 bytes of requests at once" in refused.json()["detail"]
@@ -243,6 +278,15 @@ def test_answers_are_bounded(ask, http):
         if after is None:
             break
     assert ids == [0, 1, 2, 3, 4]
+    http.delete("/v1/collections/heavy")
+
+
+def test_ids_that_are_the_same_count_each_time(http, ask):
+    http.put("/v1/collections/heavy", json={})
+    ask("upsert", {"ids": [1], "vectors": ROW, "payloads": [{"text": "x" * 900}]}, "heavy")
+    status, found = ask("get", {"ids": [1, 2, 1]}, "heavy")
+    assert (status, [item and item["id"] for item in found["items"]]) == (200, [1, None, 1])
+    assert ask("get", {"ids": [1, 1, 1]}, "heavy")[0] == 413
     http.delete("/v1/collections/heavy")
 
 

@@ -41,6 +41,13 @@ def sqlite_error(code: int) -> StorageError:
         (sqlite_error(sqlite3.SQLITE_FULL), 507, "storage-full", "expected room"),
         (sqlite_error(sqlite3.SQLITE_READONLY | 1 << 8), 503, "read-only", "expected a disk that"),
         (sqlite_error(sqlite3.SQLITE_IOERR), 503, "storage-failed", "expected a disk that works"),
+        (TimeoutError("expected a filter"), 504, "too-long", "expected a filter"),
+        (
+            TimeoutError(errno.ETIMEDOUT, "no disk", SECRET),
+            503,
+            "storage-failed",
+            "expected a disk that works",
+        ),
         (FormatError(f"{SECRET}: damaged"), 500, "internal", "the service failed to answer"),
         (ZeroDivisionError(SECRET), 500, "internal", "the service failed to answer"),
     ],

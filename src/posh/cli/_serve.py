@@ -58,7 +58,7 @@ def _serve(args: argparse.Namespace) -> Report:
     limits = _limits(args.limits)
     _make_samples(args)
     with bind(args.host, args.port) as bound:
-        shelf = Shelf(Folder(args.folder), limits, Metrics())
+        shelf = Shelf(Folder(args.folder, limits.filter_seconds), limits, Metrics())
         server = Server(
             shelf,
             bound,

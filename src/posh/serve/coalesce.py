@@ -79,8 +79,10 @@ class Coalescer:
         try:
             async with asyncio.timeout(self._limits.seconds):
                 return await waiting.result
-        except TimeoutError:  # the result is cancelled: what waits still is not searched for
-            raise too_long(self._limits.seconds) from None
+        except TimeoutError:
+            if not waiting.result.cancelled():  # the search itself says so, of its filter
+                raise
+            raise too_long(self._limits.seconds) from None  # what waits still is not searched for
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
         batch = self._take()

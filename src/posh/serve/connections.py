@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
+from collections import deque
+from itertools import islice
 from typing import Protocol
 
 from posh.serve.limits import Limits
@@ -14,6 +17,7 @@ __all__ = ["Connection", "Connections", "Stage"]
 KEEP_ALIVE_SECONDS = 75.0  # longer than clients keep a connection, so that none closes in their face
 LINGER_SECONDS = 2.0  # for the client to read an answer that came before the end of its request
 _LONGEST_TICK = 1.0
+_MOST_DROPPED = 50  # connections at a time: all that came at once would be dropped at once
 
 
 class Stage:
@@ -59,6 +63,7 @@ class Connections:
         self._silent: dict[Connection, None] = {}  # those that may be dropped, the longest silent first
         self._answers: dict[Connection, tuple[int, float]] = {}  # bytes, and since when; the oldest first
         self._in_work = 0
+        self._turns: deque[asyncio.Future[None]] = deque()
 
     def admit(self, connection: Connection) -> bool:
         """Count a new connection; if there are too many, drop the one that was silent for longest.
@@ -91,8 +96,28 @@ class Connections:
         before, self._swept = self._swept, time.monotonic()
         # When the service itself was held up, its clients are not to blame: the clock counts less.
         self.now += min(self._swept - before, _LONGEST_TICK)
-        for connection in [one for one in self._all if one.deadline <= self.now]:
+        late = (one for one in list(self._all) if one.deadline <= self.now)
+        for connection in islice(late, _MOST_DROPPED):
             connection.drop()
+
+    async def turn(self) -> None:
+        """Wait for a turn of the event loop: of all the requests that wait here, each turn begins one.
+
+        So many clients that ask for what everybody may ask for, or that do not wait for their answers, do not
+        delay the others.
+        """
+        loop = asyncio.get_running_loop()
+        self._turns.append(loop.create_future())
+        if len(self._turns) == 1:
+            loop.call_soon(self._next_turn, loop)
+        await self._turns[-1]
+
+    def _next_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        first = self._turns.popleft()
+        if not first.done():  # else it was cancelled
+            first.set_result(None)
+        if self._turns:
+            loop.call_soon(self._next_turn, loop)
 
     def hold(self, connection: Connection, n_bytes: int) -> None:
         """Count the bytes of an answer until :meth:`release`.

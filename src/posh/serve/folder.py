@@ -36,11 +36,12 @@ def prepare(path: Path) -> None:
 class Folder(Engine):
     """Embedded collections, by the names of their folders; the folder is made if it is not there.
 
-    Other processes may have collections of the same folder open, make some or drop some.
+    Other processes may have collections of the same folder open, make some or drop some. ``filter_seconds``
+    is that of each collection.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, filter_seconds: float | None = None) -> None:
+        self._path, self._filter_seconds = path, filter_seconds
         self._open: dict[str, Collection] = {}
         prepare(path)
         store.sync_folder(path)  # a collection that is half removed must not come back under its old name
@@ -61,8 +62,9 @@ class Folder(Engine):
 
     def open(self, name: str) -> BaseCollection:
         """Open a collection."""
-        self._open[name] = Collection(self._path / name)
-        return self._open[name]
+        collection = self._open[name] = Collection(self._path / name)
+        collection.filter_seconds = self._filter_seconds
+        return collection
 
     def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> BaseCollection:
         """Make a new collection, and open it.

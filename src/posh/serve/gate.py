@@ -47,10 +47,15 @@ class Gate:
             await self._app(scope, receive, send)
             return
         start = time.perf_counter()
-        added = _HEADERS if scope["path"] in self._open else _NOT_STORED
-        answer = _Answer(scope.pop("posh.connection"), send, added)
+        connection: BoundedProtocol = scope.pop("posh.connection")
+        is_open = scope["path"] in self._open
+        answer = _Answer(connection, send, _HEADERS if is_open else _NOT_STORED)
         try:
-            self._admit(scope)
+            refusal = self._refusal(scope)
+            if refusal is not None or is_open or connection.was_early:
+                await connection.table.turn()
+            if refusal is not None:
+                raise refusal
             await self._app(scope, receive, answer)
         except ProblemError as problem:
             await send_problem(problem, answer)
@@ -64,28 +69,35 @@ class Gate:
             route = getattr(scope.get("route"), "path", "other")
             self._metrics.observe(route, scope["method"], answer.status, time.perf_counter() - start)
 
-    def _admit(self, scope: Scope) -> None:
-        if self._token is None:
-            self._refuse_other_sites(scope)
-        elif scope["path"] not in self._open:
-            self._require_token(scope, self._token)
+    def early_refusal(self, scope: Scope) -> ProblemError | None:
+        """The answer to a request whose body is still to come, if it is refused: nobody needs the body."""
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            refusal.headers |= {key.decode(): value.decode() for key, value in _NOT_STORED}
+            self._metrics.observe("other", scope["method"], refusal.status, 0.0)
+        return refusal
 
-    def _require_token(self, scope: Scope, token: bytes) -> None:
+    def _refusal(self, scope: Scope) -> ProblemError | None:
+        if self._token is None:
+            return self._refusal_of_other_sites(scope)
+        return None if scope["path"] in self._open else self._refusal_of_strangers(scope, self._token)
+
+    def _refusal_of_strangers(self, scope: Scope, token: bytes) -> ProblemError | None:
         scheme, _, given = (header(scope, b"authorization") or b"").partition(b" ")
         if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), token):
-            return
+            return None
         got = "another one" if given else "none"
-        raise ProblemError(
+        return ProblemError(
             401,
             "unauthorized",
             f"expected the service's token, got {got}: send the header 'Authorization: Bearer TOKEN'",
             {"www-authenticate": 'Bearer realm="posh"'},
         )
 
-    def _refuse_other_sites(self, scope: Scope) -> None:
+    def _refusal_of_other_sites(self, scope: Scope) -> ProblemError | None:
         host = (header(scope, b"host") or b"").decode("latin-1").lower()
         if host.removesuffix(f":{host.rpartition(':')[2]}") not in self._hosts and host not in self._hosts:
-            raise ProblemError(
+            return ProblemError(
                 403,
                 "forbidden",
                 f"expected a request to {' or '.join(sorted(self._hosts))}, got one to {host!r:.80}: "
@@ -93,9 +105,10 @@ class Gate:
             )
         origin = header(scope, b"origin")
         if origin is not None and origin.partition(b"://")[2].decode("latin-1").lower() != host:
-            raise ProblemError(
+            return ProblemError(
                 403, "forbidden", "expected a request from this service's own page, got another"
             )
+        return None
 
 
 class _Answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -14,10 +14,11 @@ from posh.hashers.base import Hasher, SparseHasher
 from posh.preprocess import Float32
 from posh.serve.problems import ProblemError
 
-__all__ = ["NUMPY", "ItemWriter", "set_bits"]
+__all__ = ["LARGE", "NUMPY", "ItemWriter", "Page", "joined", "set_bits"]
 
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
-_AT_ONCE = 256  # items fetched and written in one go: bounds what is in memory beside the answer
+LARGE = 1 << 20  # bytes of an answer from which on it needs a share of the memory for all of them
+_AT_ONCE = 32  # items fetched in one go: bounds what is in memory beside the answer, payloads may be large
 
 
 class Written(NamedTuple):
@@ -27,44 +28,67 @@ class Written(NamedTuple):
     n_bytes: int
 
 
+class Page(NamedTuple):
+    """Items as JSON, the id of the last one, and whether there are no more."""
+
+    items: list[bytes]
+    last: Id | None
+    is_complete: bool
+
+
 class ItemWriter:
     """Turns items into the fields that a client asked for: ``include`` names payload, vector and code.
 
-    ``n_active`` is the number of set bits of items, if not the hasher's.
+    ``n_active`` is the number of set bits of items, if not the hasher's. ``grow`` is called once, before the
+    answer gets large; it may wait, or raise.
     """
 
     def __init__(
-        self, collection: BaseCollection, include: Sequence[str], max_bytes: int, n_active: int | None = None
+        self,
+        collection: BaseCollection,
+        include: Sequence[str],
+        max_bytes: int,
+        n_active: int | None = None,
+        grow: Callable[[], object] = lambda: None,
     ) -> None:
         self._collection, self._include, self._max_bytes = collection, frozenset(include), max_bytes
-        self._n_active = n_active
+        self._n_active, self._grow = n_active, grow
         self._hasher = collection.hasher if "code" in self._include else None
-        self._room = max_bytes
+        self._room, self._is_large = max_bytes, False
 
     def by_id(self, ids: Sequence[Id]) -> dict[Id, Written]:
-        """The fields of stored items; what is not there is left out."""
+        """The fields of stored items, by distinct ids; what is not there is left out."""
         found: dict[Id, Written] = {}
-        for start in range(0, len(ids), _AT_ONCE):
-            items = [item for item in self._collection.get(ids[start : start + _AT_ONCE]) if item is not None]
-            for item, written in zip(items, self._written(items), strict=True):
+        for item, written in self._got(ids):
+            if item is not None:
                 found[item.id] = written
-                self.charge(written)
+                self.charge(written.n_bytes)
         return found
 
-    def page(self, items: Iterator[Item]) -> tuple[list[dict[str, Any]], bool]:
-        """Items with their fields, until the answer is full, but at least one; and whether these are all."""
-        found: list[dict[str, Any]] = []
+    def listed(self, ids: Sequence[Id]) -> list[bytes]:
+        """Stored items as JSON, in this order; null for what is not there."""
+        found = []
+        for item, written in self._got(ids):
+            found.append(b"null" if item is None else orjson.dumps({"id": item.id, **written.fields}))
+            self.charge(written.n_bytes)
+        return found
+
+    def page(self, items: Iterator[Item], limit: int) -> Page:
+        """Up to ``limit`` items, or until the answer is full, but at least one; take one more to look on."""
+        found: list[bytes] = []
+        last: Id | None = None
         while block := list(islice(items, _AT_ONCE)):
             for item, written in zip(block, self._written(block), strict=True):
-                found.append({"id": item.id, **written.fields})
-                self._room -= written.n_bytes
-                if self._room <= 0:
-                    return found, False
-        return found, True
+                if len(found) == limit or self._room <= 0:
+                    return Page(found, last, is_complete=False)
+                found.append(orjson.dumps({"id": item.id, **written.fields}))
+                last = item.id
+                self._take(written.n_bytes)
+        return Page(found, last, is_complete=True)
 
-    def charge(self, written: Written) -> None:
-        """Count what is written once more, and refuse an answer that gets too large."""
-        self._room -= written.n_bytes
+    def charge(self, n_bytes: int) -> None:
+        """Count what is written, and refuse an answer that gets too large."""
+        self._take(n_bytes)
         if self._room < 0:
             raise ProblemError(
                 413,
@@ -72,6 +96,19 @@ class ItemWriter:
                 f"expected an answer of at most {self._max_bytes} bytes of payloads, vectors and codes, "
                 "got more: ask for less at once",
             )
+
+    def _take(self, n_bytes: int) -> None:
+        self._room -= n_bytes
+        if not self._is_large and self._max_bytes - self._room > LARGE:
+            self._is_large = True
+            self._grow()
+
+    def _got(self, ids: Sequence[Id]) -> Iterator[tuple[Item | None, Written]]:
+        for start in range(0, len(ids), _AT_ONCE):
+            got = self._collection.get(ids[start : start + _AT_ONCE])
+            written = self._written([item for item in got if item is not None])
+            for item in got:
+                yield item, _NOTHING if item is None else next(written)
 
     def _written(self, items: list[Item]) -> Iterator[Written]:
         codes = self._codes(items)
@@ -90,6 +127,21 @@ class ItemWriter:
         if self._hasher is None or not items:
             return [b"null"] * len(items)
         return set_bits(self._hasher, np.stack([item.vector for item in items]), self._n_active)
+
+
+_NOTHING = Written({}, 0)
+
+
+def joined(before: bytes, parts: list[bytes], after: bytes) -> bytes:
+    """An answer with a list of parts, all of them JSON: in memory once beside its parts.
+
+    >>> joined(b'{"items":[', [b"1", b"2"], b"]}")
+    b'{"items":[1,2]}'
+    """
+    everything = [b","] * (2 * len(parts) + 1)
+    everything[1::2] = parts
+    everything[0], everything[-1] = before, after if parts else before + after
+    return b"".join(everything)
 
 
 def set_bits(hasher: Hasher[Any], vectors: Float32, n_active: int | None) -> list[bytes]:

@@ -15,19 +15,25 @@ class Limits:
     100
     """
 
-    body_bytes: int = 64 << 20
+    body_bytes: int = 48 << 20
     """Bytes of a request."""
     body_values: int = 1_000_000
     """Values in the JSON of a large request, counted by its commas and brackets; packed vectors are one."""
     metadata_bytes: int = 64 << 10
     """Bytes of a request that creates a collection, sets its metadata or fits a hasher."""
+    filter_bytes: int = 64 << 10
+    """Bytes of a filter as JSON; of a request that counts or browses, all bytes."""
+    filter_seconds: float = 10.0
+    """Time to look up a filter."""
     payload_bytes: int = 1 << 20
     """Bytes of the payload of one item, as JSON."""
-    answer_bytes: int = 64 << 20
+    answer_bytes: int = 32 << 20
     """Bytes of payloads, vectors and codes in an answer."""
-    bytes_in_work: int = 256 << 20
-    """Bytes of all requests that are being received or worked on."""
-    answers_in_work: int = 256 << 20
+    bytes_in_work: int = 144 << 20
+    """Bytes of all requests that are being received, or wait for ``work_bytes``."""
+    work_bytes: int = 512 << 20
+    """Memory for all requests in work, half of it for parsed ones and half for answers in the making."""
+    answers_in_work: int = 128 << 20
     """Bytes of all answers that are being sent, those of at most 64 KB left out."""
     body_seconds: float = 60.0
     """Time in which the lines before a body, and then the body, must arrive."""
@@ -41,7 +47,7 @@ class Limits:
     """Connections at once; for a new one, that which was silent for longest is closed."""
     items: int = 10_000
     """Items in one upsert, delete or get."""
-    page: int = 100_000
+    page: int = 20_000
     """Items on one page, which may be shorter to keep within ``answer_bytes``."""
     queries: int = 1_000
     """Queries in one search."""
@@ -61,7 +67,7 @@ class Limits:
     """Memory for all fits at once, as estimated before they begin."""
     fit_operations: int = 3_000_000_000_000
     """Operations of one fit, as estimated before it begins: about ten minutes."""
-    sample: int = 100_000
+    sample: int = 20_000
     """Vectors in a sample."""
     collections: int = 1_000
     """Collections in the folder."""

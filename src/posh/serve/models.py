@@ -130,6 +130,7 @@ class Get(Body):
 class Items(Body):
     """A page of items, in the order of writing."""
 
+    size_limit = "filter_bytes"
     model_config = example({"filter": FILTER, "limit": 20, "include": ["payload"]})
     filter: dict[str, Any] | None = None
     after: Id | None = Field(None, description="Begin after the item with this id.")
@@ -140,6 +141,7 @@ class Items(Body):
 class Count(Body):
     """Which items to count."""
 
+    size_limit = "filter_bytes"
     model_config = example({"filter": FILTER})
     filter: dict[str, Any] | None = None
 

@@ -85,6 +85,8 @@ def problem_of(error: BaseException) -> ProblemError:
             return ProblemError(503, "cancelled", str(error))
         case FormatError():
             return internal(error)  # a damaged file of the service's: no argument of a client's is the reason
+        case TimeoutError() if error.errno is None:  # not the disk's
+            return ProblemError(504, "too-long", str(error))
         case OSError():
             return _storage(error)
         case KeyError():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
-from httptools import HttpParserError, HttpParserUpgrade
+from httptools import HttpParserError, HttpParserUpgrade, parse_url
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from posh.serve.connections import Connections, Stage
@@ -28,6 +30,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     table: Connections
+    refusal: Callable[[Scope], ProblemError | None]  # is asked when a head has come without all of its body
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -35,8 +38,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stage = self._waits_for = Stage.IDLE
         self._tail = b""  # of an unfinished head, in which its end may begin
         self._overhead = 0  # bytes of the head, or of the body those that are no content
-        self._left: int | None = None  # bytes of the body that are to come, once known
+        self._n_after = 0  # bytes after the part that is being parsed, which came with it
+        self._left = 0  # bytes of the body that are to come
         self._early = b""  # bytes of the next requests
+        self.was_early = False  # the request came before the answer to the one before it
         self._is_last = False  # the answer under way was announced to be the last
         self._n_discarded = 0
 
@@ -61,11 +66,13 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._put_aside(data)
                 return
             if self._stage is Stage.BODY:
-                n = self._n_body(data)
+                n = min(self._left, len(data))
+                self._left -= n
             else:
                 self._stage, n = Stage.HEAD, self._n_head(data)
             self._overhead += n
             if self._overhead <= self.table.limits.head_bytes or self._stage is Stage.BODY:
+                self._n_after = len(data) - n
                 self._parse(data[:n])
                 data = data[n:]
             if self._overhead > self.table.limits.head_bytes:
@@ -94,11 +101,15 @@ class BoundedProtocol(HttpToolsProtocol):
         """The head is over."""
         if self._stage is Stage.WORK or len(self.headers) > self.table.limits.headers:
             raise ValueError("another request after one in chunks, in the same packet, or too many lines")
+        self._left = _n_body(self.headers)
+        if self._left > self._n_after and (refusal := self._early_refusal()) is not None:
+            self._refuse(refusal)
+            return
         self.scope["posh.connection"] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
         self.headers = []  # for the lines after a body in chunks: they are no headers
         self._stage = Stage.BODY
-        self._tail, self._overhead, self._left = b"", 0, None
+        self._tail, self._overhead = b"", 0
 
     def on_chunk_header(self) -> None:
         """A chunk begins."""
@@ -111,6 +122,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is complete."""
+        if self._stage is Stage.END:  # refused at its head; for the parser, one that upgrades has no body
+            return
         super().on_message_complete()
         self._stage = Stage.WORK
 
@@ -136,6 +149,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._stage, self._overhead = Stage.IDLE, 0
         early, self._early = self._early, b""
+        self.was_early = bool(early)
         if early:
             self.data_received(early)
         else:
@@ -167,16 +181,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._tail = b""
         return end + 4 - n_before
 
-    def _n_body(self, data: bytes) -> int:
-        """How many of these bytes may belong to the body."""
-        if self._left is None:
-            self._left = sys.maxsize  # a body in chunks tells its end by itself
-            for name, value in self.scope["headers"]:
-                if name == b"content-length":
-                    self._left = int(value)
-        n = min(self._left, len(data))
-        self._left -= n
-        return n
+    def _early_refusal(self) -> ProblemError | None:
+        method, path = self.parser.get_method(), parse_url(self.url).path
+        self.scope["method"], self.scope["path"] = method.decode("ascii"), path.decode("ascii")
+        return type(self).refusal(cast(Scope, self.scope))
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -210,6 +218,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, problem: ProblemError) -> None:
         """Answer in place of the application, and close."""
+        if self._stage is Stage.END:
+            return
         if self._stage is Stage.WORK or (self._stage is Stage.BODY and self.cycle.response_started):
             self.drop()
             return
@@ -234,3 +244,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         self.transport.write_eof()
         self._settle()
+
+
+def _n_body(headers: list[tuple[bytes, bytes]]) -> int:
+    """How many bytes of a body follow these headers."""
+    for name, value in headers:
+        if name == b"content-length":
+            return int(value)
+        if name == b"transfer-encoding":
+            return sys.maxsize  # a body in chunks tells its end by itself
+    return 0

@@ -23,7 +23,8 @@ from posh.serve.vectors import pack, unpack
 
 __all__ = ["RemoteCollection"]
 
-_PAGE = 1000  # items fetched in one go
+_PAGE = 1000  # items fetched in one go, or fewer
+_NUMBERS = 1 << 20  # of vectors, of all items of a page: about 12 MB of an answer
 
 
 class Request(Protocol):
@@ -144,7 +145,8 @@ class RemoteCollection(BaseCollection):
     def _iterate(self, filter: Any, after: Id | None, limit: int | None) -> Iterator[Item]:  # noqa: A002
         # Ids first, because they are of one moment; what is deleted before it is fetched is left out.
         ids = islice(self._ids(filter, after, limit), limit)
-        while page := list(islice(ids, _PAGE)):
+        at_once = max(1, min(_PAGE, _NUMBERS // (self.n_features or 1)))
+        while page := list(islice(ids, at_once)):
             yield from (item for item in self._get(page) if item is not None)
 
     def _ids(self, filter: Any, after: Id | None, limit: int | None) -> Iterator[Id]:  # noqa: A002

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
+import numpy as np
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
+from posh.serve.budget import Budget, Share
 from posh.serve.gate import header
 from posh.serve.limits import Limits
 from posh.serve.models import Body, Packed
@@ -16,8 +18,14 @@ from posh.serve.problems import ProblemError
 __all__ = ["Reader", "is_gone"]
 
 B = TypeVar("B", bound=Body)
-_SMALL = 256 << 10  # bytes that are parsed at once, without counting their values
+Content = bytes | bytearray
+_TINY = 16 << 10  # bytes whose values are not counted
+_SMALL = 256 << 10  # bytes that are parsed on the event loop
 _PART = 1 << 20  # bytes whose values are counted in one go
+_SEPARATORS = b",[{"  # every value but the first comes after one of these
+# What a parsed body takes: about its bytes once more, and once more as vectors, and so much for each value.
+_TIMES, _VALUE_BYTES = 3, 120
+_FILE_TIMES = 6  # of a model file: bytes and arrays, of what came and of the collection's own copy
 
 
 class Reader:
@@ -26,45 +34,66 @@ class Reader:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._in_work = 0
+        # Two of them, so that no two requests hold a part of one each and wait for the rest.
+        self._bodies, self._answers = (Budget(limits.work_bytes // 2, limits.seconds) for _ in range(2))
+        self._parsing = asyncio.Lock()  # of a large body: the interpreter does nothing else meanwhile
 
     async def parse(self, request: Request, model: type[B]) -> B:
         """The body of a request as a checked object."""
         _require_type(request.scope, b"application/json")
         body = await self.read(request, getattr(self._limits, model.size_limit))
         if len(body) <= _SMALL:
+            n_values = len(body) // 2 if len(body) <= _TINY else self._n_values(body)
+            await self._work(request.scope, _TIMES * len(body) + _VALUE_BYTES * n_values)
             return self._parsed(body, model)
-        return await asyncio.to_thread(self._counted_and_parsed, body, model)
+        n_values = await asyncio.to_thread(self._n_values, body)
+        await self._work(request.scope, _TIMES * len(body) + _VALUE_BYTES * n_values)
+        async with self._parsing:
+            return await asyncio.to_thread(self._parsed, body, model)
 
-    def _counted_and_parsed(self, body: bytes, model: type[B]) -> B:
-        """Parse a large body, in a thread, unless it has so many values that this would take long."""
-        n_values = 0  # every value but the first comes after one of these
-        for start in range(0, len(body), _PART):
-            part = body[start : start + _PART]
-            n_values += part.count(b",") + part.count(b"[") + part.count(b"{")
+    def _n_values(self, body: Content) -> int:
+        """About how many values the JSON of a body has, unless that would take long to parse."""
+        content, n_values = np.frombuffer(body, np.uint8), 0
+        for start in range(0, len(content), _PART):
+            part = content[start : start + _PART]
+            n_values += sum(int(np.count_nonzero(part == separator)) for separator in _SEPARATORS)
             if n_values > self._limits.body_values:
                 raise _too_large(f"{self._limits.body_values} values in JSON", "pack vectors as base64")
-        return self._parsed(body, model)
+        return n_values
 
-    def _parsed(self, body: bytes, model: type[B]) -> B:
+    async def _work(self, scope: Scope, n_bytes: int) -> None:
+        """Count the memory for a request in place of its bytes, when there is room for it."""
+        share = scope["posh.share"] = Share(self._bodies)
+        await share.wait_for(n_bytes)
+        self._in_work -= scope.pop("posh.held", 0)
+
+    def grow(self, scope: Scope, n_bytes: int) -> None:
+        """Count the memory for a large answer, in the thread that makes it; once for a request."""
+        share = scope["posh.answer"] = Share(self._answers)
+        share.add(n_bytes)
+
+    def _parsed(self, body: Content, model: type[B]) -> B:
         parsed = model.model_validate_json(body)
         self._check_limits(parsed)
         return parsed
 
-    async def read_bytes(self, request: Request) -> bytes:
+    async def read_file(self, request: Request) -> bytes:
         """The body of a request that is a file."""
         _require_type(request.scope, b"application/octet-stream")
-        return await self.read(request, self._limits.body_bytes)
+        content = await self.read(request, self._limits.body_bytes)
+        await self._work(request.scope, _FILE_TIMES * len(content))
+        return bytes(content)
 
-    async def read(self, request: Request, most: int) -> bytes:
+    async def read(self, request: Request, most: int) -> Content:
         """The bytes of a body."""
         announced = header(request.scope, b"content-length") or b"0"
         if not announced.isdigit() or int(announced) > most:
             raise _too_many_bytes(most)
         message = await request.receive()
         if message["type"] == "http.request" and not message.get("more_body", False):
-            body = message.get("body", b"")
+            body: bytes = message.get("body", b"")
             self._hold(request.scope, len(body), most)
-            return bytes(body)
+            return body
         try:
             async with asyncio.timeout(self._limits.body_seconds):
                 return await self._rest(message, request, most)
@@ -75,21 +104,22 @@ class Reader:
                 f"expected the body within {self._limits.body_seconds:g} s, got a part of it",
             ) from None
 
-    async def _rest(self, message: Message, request: Request, most: int) -> bytes:
-        parts: list[bytes] = []
+    async def _rest(self, message: Message, request: Request, most: int) -> bytearray:
+        body = bytearray()  # parts would be in memory twice when they are joined
         while True:
             if message["type"] == "http.disconnect":
                 raise ProblemError(400, "not-json", "expected a complete body, got a part of it")
-            parts.append(message.get("body", b""))
-            self._hold(request.scope, len(parts[-1]), most)
+            part = message.get("body", b"")
+            self._hold(request.scope, len(part), most)
+            body += part
             if not message.get("more_body", False):
-                return b"".join(parts)
+                return body
             message = await request.receive()
 
     def _hold(self, scope: Scope, n_bytes: int, most: int) -> None:
-        """Count bytes of a request until :meth:`release`."""
+        """Count bytes of a request until it is in work or answered."""
         self._in_work += n_bytes
-        scope["posh.bytes"] = scope.get("posh.bytes", 0) + n_bytes
+        scope["posh.bytes"] = scope["posh.held"] = scope.get("posh.bytes", 0) + n_bytes
         if scope["posh.bytes"] > most:
             raise _too_many_bytes(most)
         if self._in_work > self._limits.bytes_in_work:
@@ -102,8 +132,12 @@ class Reader:
             )
 
     def release(self, scope: Scope) -> None:
-        """Forget the bytes of a request that is answered."""
-        self._in_work -= scope.pop("posh.bytes", 0)
+        """Forget the bytes and the memory of a request that is answered."""
+        self._in_work -= scope.pop("posh.held", 0)
+        for name in ("posh.share", "posh.answer"):
+            share: Share | None = scope.get(name)
+            if share is not None:
+                share.close()
 
     def _check_limits(self, body: Body) -> None:
         for name, limit in body.limited:

@@ -41,15 +41,12 @@ def pack(array: Float32) -> dict[str, Any]:
 
 
 def _from_bytes(packed: Packed) -> Float32:
-    text = packed.float32
+    text, content = packed.float32, bytearray()
     try:
-        parts = [
-            binascii.a2b_base64(text[start : start + _AT_ONCE], strict_mode=True)
-            for start in range(0, len(text), _AT_ONCE)
-        ]
+        for start in range(0, len(text), _AT_ONCE):
+            content += binascii.a2b_base64(text[start : start + _AT_ONCE], strict_mode=True)
     except ValueError as error:
         raise ValueError(f"expected float32 to be base64, got something else: {error}") from None
-    content = parts[0] if len(parts) == 1 else b"".join(parts)
     n, d = packed.shape
     if len(content) != 4 * n * d:
         raise ValueError(f"expected {4 * n * d} bytes for vectors of shape [{n}, {d}], got {len(content)}")

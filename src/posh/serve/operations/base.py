@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+from starlette.requests import Request
 from starlette.responses import Response
 
 from posh.serve.items import NUMPY, ItemWriter
@@ -13,12 +14,17 @@ from posh.serve.requests import Reader
 from posh.serve.shelf import Served, Shelf
 from posh.serve.vectors import unpack
 
-__all__ = ["Operations", "answer"]
+__all__ = ["Operations", "answer", "written"]
 
 
 def answer(content: Any, status: int = 200) -> Response:
     """An answer of JSON."""
-    return Response(orjson.dumps(content, option=NUMPY), status, media_type="application/json")
+    return written(orjson.dumps(content, option=NUMPY), status)
+
+
+def written(content: bytes, status: int = 200) -> Response:
+    """An answer that is JSON already."""
+    return Response(content, status, media_type="application/json")
 
 
 class Operations:
@@ -27,9 +33,15 @@ class Operations:
     def __init__(self, shelf: Shelf, reader: Reader) -> None:
         self._shelf, self._reader, self._limits = shelf, reader, shelf.limits
 
-    def _writer(self, served: Served, include: Include) -> ItemWriter:
+    def _writer(self, request: Request, served: Served, include: Include, beside: int = 0) -> ItemWriter:
+        """What writes items; it takes ``beside`` bytes of memory beside the answer if that is large."""
+        most = self._limits.answer_bytes
         return ItemWriter(
-            served.collection, include, self._limits.answer_bytes, self._n_active(served, "document_active")
+            served.collection,
+            include,
+            most,
+            self._n_active(served, "document_active"),
+            lambda: self._reader.grow(request.scope, 2 * most + beside),  # its parts, and all of it
         )
 
     def _n_active(self, served: Served, option: str) -> int | None:

@@ -16,13 +16,15 @@ from posh.serve.shelf import Served
 
 __all__ = ["CollectionOperations"]
 
+_VERSION = version("posh-ann")  # reads files, so once: everybody may ask for /health
+
 
 class CollectionOperations(Operations):
     """Health, metrics, and making, describing and dropping collections."""
 
     async def health(self, request: Request) -> Response:
         """Whether the service is up."""
-        return answer({"status": "ok", "version": version("posh-ann"), "collections": len(self._shelf)})
+        return answer({"status": "ok", "version": _VERSION, "collections": len(self._shelf)})
 
     async def metrics(self, request: Request) -> Response:
         """Counters in the text format of Prometheus."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -9,7 +10,7 @@ from posh.collection.base import NO_HASHER
 from posh.serve import models
 from posh.serve.costs import fit_bytes, index_bytes
 from posh.serve.indexing import make_hasher, read_hasher
-from posh.serve.operations.base import Operations, answer
+from posh.serve.operations.base import Operations, answer, written
 from posh.serve.problems import ProblemError
 from posh.serve.shelf import Served
 from posh.serve.vectors import pack
@@ -52,7 +53,12 @@ class HasherOperations(Operations):
         hasher = served.collection.hasher
         if hasher is None:
             raise ProblemError(404, "no-hasher", NO_HASHER)
-        return Response(await served.reads.run(hasher.to_bytes), media_type="application/octet-stream")
+
+        def content() -> bytes:
+            self._reader.grow(request.scope, 3 * 4 * hasher.n_bits * hasher.n_features_in_)
+            return hasher.to_bytes()
+
+        return Response(await served.reads.run(content), media_type="application/octet-stream")
 
     async def put_hasher(self, request: Request, served: Served) -> Response:
         """Search by the codes of this hasher, a model file, from now on; the answer comes when that is so.
@@ -60,7 +66,7 @@ class HasherOperations(Operations):
         The query parameter ``index`` may hold index options as JSON.
         """
         options = models.IndexOptions.model_validate_json(request.query_params.get("index", "{}"))
-        content = await self._reader.read_bytes(request)
+        content = await self._reader.read_file(request)
 
         def reindex() -> None:
             hasher = read_hasher(content, self._limits)
@@ -80,5 +86,11 @@ class HasherOperations(Operations):
         body = await self._reader.parse(request, models.Sample)
         columns = served.collection.n_features or 0
         most = self._limits.answer_bytes // (6 * max(1, columns))  # base64 makes 4 bytes into nearly 6
-        vectors = await served.reads.run(served.collection._sample, min(body.n, most))
-        return answer(pack(vectors.reshape(len(vectors), columns)))
+        n = min(body.n, most)
+
+        def packed() -> bytes:
+            self._reader.grow(request.scope, 4 * 4 * n * columns)  # vectors, bytes, base64, JSON
+            vectors = served.collection._sample(n)
+            return orjson.dumps(pack(vectors.reshape(len(vectors), columns)))
+
+        return written(await served.reads.run(packed))

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posh.serve import models
-from posh.serve.operations.base import Operations, answer
+from posh.serve.items import joined
+from posh.serve.operations.base import Operations, answer, written
 from posh.serve.shelf import Served
 
 __all__ = ["ItemOperations"]
@@ -49,25 +50,23 @@ class ItemOperations(Operations):
         """Items by id."""
         body = await self._reader.parse(request, models.Get)
 
-        def found() -> list[dict[str, Any] | None]:
-            there = self._writer(served, body.include).by_id(list(dict.fromkeys(body.ids)))
-            return [{"id": one, **there[one].fields} if one in there else None for one in body.ids]
+        def found() -> bytes:
+            return joined(b'{"items":[', self._writer(request, served, body.include).listed(body.ids), b"]}")
 
-        return answer({"items": await served.reads.run(found)})
+        return written(await served.reads.run(found))
 
     async def items(self, request: Request, served: Served) -> Response:
         """A page of items, in the order of writing."""
         body = await self._reader.parse(request, models.Items)
 
-        def page() -> dict[str, Any]:
+        def page() -> bytes:
             limit = min(body.limit or self._limits.page, self._limits.page)
             more = served.collection.items(body.filter, after=body.after, limit=limit + 1)
-            found, complete = self._writer(served, body.include).page(more)
-            last = complete and len(found) <= limit
-            found = found[:limit]
-            return {"items": found, "next": None if last else found[-1]["id"]}
+            found = self._writer(request, served, body.include).page(more, limit)
+            following = orjson.dumps(None if found.is_complete else found.last)
+            return joined(b'{"items":[', found.items, b'],"next":%b}' % following)
 
-        return answer(await served.reads.run(page))
+        return written(await served.reads.run(page))
 
     async def count(self, request: Request, served: Served) -> Response:
         """How many items there are, or pass a filter."""

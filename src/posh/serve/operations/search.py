@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,8 +18,8 @@ from posh.preprocess import Float32
 from posh.serve import models
 from posh.serve.coalesce import Options
 from posh.serve.costs import require_affordable_search
-from posh.serve.items import set_bits
-from posh.serve.operations.base import Operations, answer
+from posh.serve.items import joined, set_bits
+from posh.serve.operations.base import Operations, written
 from posh.serve.problems import ProblemError
 from posh.serve.requests import is_gone
 from posh.serve.shelf import Served
@@ -26,6 +27,10 @@ from posh.serve.shelf import Served
 __all__ = ["SearchOperations"]
 
 _LARGE = 256 << 10  # bytes of a request whose vectors are unpacked in a thread
+_MANY = 5_000  # hits that are written in a thread
+_ITEM_BYTES = 600  # of an item in memory, beside the fields that were asked for
+
+Row = list[tuple[Id, float]]
 
 
 class SearchOperations(Operations):
@@ -51,18 +56,24 @@ class SearchOperations(Operations):
             self._limits,
         )
         itself = body.ids is not None  # an item is not its own neighbour: one more is needed
-        options = Options(
-            k + itself,
-            body.filter,
-            None if body.filter is None else orjson.dumps(body.filter, option=orjson.OPT_SORT_KEYS),
-            body.scoring,
-            body.oversample,
-        )
+        key = None if body.filter is None else self._filter_key(body.filter)
+        options = Options(k + itself, body.filter, key, body.scoring, body.oversample)
         found = await served.coalescer.search(vectors, options, lambda: not is_gone(request.receive))
-        results: list[dict[str, Any]] = [{"hits": hits} for hits in _hits(found, k, body.ids)]
+        rows = _hits(found, k, body.ids)
         if body.include:
-            await served.reads.run(self._complete, results, served, body.include, vectors)
-        return answer({"results": results, "kind": found.kind, "seconds": time.perf_counter() - start})
+            results = await served.reads.run(self._completed, request, served, body, rows, vectors)
+        elif found.ids.size <= _MANY:
+            results = list(_results(rows))
+        else:
+            results = await served.reads.run(list, _results(rows))
+        end = orjson.dumps({"kind": found.kind, "seconds": time.perf_counter() - start})
+        return written(joined(b'{"results":[', results, b"]," + end[1:]))
+
+    def _filter_key(self, filter_: dict[str, Any]) -> bytes:
+        key, most = orjson.dumps(filter_, option=orjson.OPT_SORT_KEYS), self._limits.filter_bytes
+        if len(key) > most:
+            raise ValueError(f"expected a filter of at most {most:,} bytes, got {len(key):,}: use ranges")
+        return key
 
     async def _queries(self, served: Served, body: models.Search, *, large: bool) -> Float32:
         collection = served.collection
@@ -82,33 +93,43 @@ class SearchOperations(Operations):
     def _checked(self, vectors: Any, n_features: int | None) -> Float32:
         return _arguments.vectors(self._vectors(vectors), n_features)
 
-    def _complete(
-        self, results: list[dict[str, Any]], served: Served, include: models.Include, vectors: Float32
-    ) -> None:
-        """Add to the hits what was asked for; in a thread."""
-        writer = self._writer(served, include)
-        there = writer.by_id(list({hit["id"]: None for result in results for hit in result["hits"]}))
-        for result in results:
-            result["hits"] = [hit for hit in result["hits"] if hit["id"] in there]  # or deleted meanwhile
-            for hit in result["hits"]:
-                writer.charge(there[hit["id"]])
-                hit.update(there[hit["id"]].fields)
-        hasher = served.collection.hasher
-        if "code" in include and hasher is not None:
+    def _completed(
+        self,
+        request: Request,
+        served: Served,
+        body: models.Search,
+        rows: Callable[[], Iterator[Row]],
+        vectors: Float32,
+    ) -> list[bytes]:
+        """The results with what was asked for; in a thread."""
+        distinct = list({number: None for row in rows() for number, _ in row})
+        writer = self._writer(request, served, body.include, _ITEM_BYTES * len(distinct))
+        there = writer.by_id(distinct)
+        hasher, results = served.collection.hasher, []
+        codes: list[bytes] | None = None
+        if "code" in body.include and hasher is not None:
             codes = set_bits(hasher, vectors, self._n_active(served, "query_active"))
-            for result, code in zip(results, codes, strict=True):
-                result["code"] = orjson.Fragment(code)
+        for i, row in enumerate(rows()):
+            kept = [hit for hit in row if hit[0] in there]  # or deleted meanwhile
+            writer.charge(sum(there[number].n_bytes for number, _ in kept))
+            hits = [{"id": number, "score": score, **there[number].fields} for number, score in kept]
+            code = {} if codes is None else {"code": orjson.Fragment(codes[i])}
+            results.append(orjson.dumps({"hits": hits, **code}))
+        return results
 
 
-def _hits(found: Matches, k: int, own: list[Id] | None) -> list[list[dict[str, Any]]]:
+def _hits(found: Matches, k: int, own: list[Id] | None) -> Callable[[], Iterator[Row]]:
     """The hits of each query, at most k, without places that are empty or the query itself."""
-    rows = []
-    for i, (ids, scores) in enumerate(zip(found.ids.tolist(), found.scores.tolist(), strict=True)):
-        itself = None if own is None else own[i]
-        row = [
-            {"id": number, "score": score}
-            for number, score in zip(ids, scores, strict=True)
-            if number is not None and number != itself
-        ]
-        rows.append(row[:k])
+
+    def rows() -> Iterator[Row]:
+        for i in range(len(found.ids)):
+            itself = None if own is None else own[i]
+            pairs = zip(found.ids[i].tolist(), found.scores[i].tolist(), strict=True)
+            yield [pair for pair in pairs if pair[0] is not None and pair[0] != itself][:k]
+
     return rows
+
+
+def _results(rows: Callable[[], Iterator[Row]]) -> Iterator[bytes]:
+    for row in rows():
+        yield orjson.dumps({"hits": [{"id": number, "score": score} for number, score in row]})
