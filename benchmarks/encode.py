@@ -1,9 +1,9 @@
-"""Encoding against the matrix product that it cannot do without, and the memory it takes.
+"""The speed of encoding relative to the bare matrix product that it contains, and the memory it needs.
 
     python -m benchmarks.encode [--rows 1000000] [--output results/encode.json]
 
-The rate is that of ``encode`` relative to a bare float32 product in tiles of 256 rows, and to one product of
-all rows at once, each on one thread. Memory is what ``encode`` allocates at its peak, less the codes.
+``encode`` is compared with a bare float32 product in tiles of 256 rows, and with one product of all rows at
+once, each on one thread. Memory is the peak of what ``encode`` allocates, without the codes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import posh
-from benchmarks._report import environment, seconds
+from posh.bench import environment, seconds
 
 N_BITS, N_ACTIVE, ROUNDS = 1024, 32, 15
 

@@ -1,12 +1,12 @@
 """POSH's fit against the algorithm of the paper's listing, in one run.
 
-The rival is Algorithm 1 as the paper lists it: NumPy in float64, an SVD of M after every mini-batch.
-Its slips are mended (the listing does not run as printed), its arithmetic is not changed. Both start
-from their own random matrix, as a user would see them; accuracy is MAP@1000 on MNIST.
+The rival is Algorithm 1 as the paper lists it: NumPy in float64, an SVD of M after every mini-batch. The
+listing does not run as printed: we corrected its slips, but not its arithmetic. Each starts from its own
+random matrix, as it would for a user. Accuracy is MAP@1000 on MNIST.
 
     python -m benchmarks.fit [--epochs 50] [--active 64] [--output results/fit.json]
 
-Ours is measured before and after the rival and the mean is taken. With 50 epochs the rival takes a quarter
+Our time is the mean of two fits, one before and one after the rival. With 50 epochs the rival takes a quarter
 of an hour.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from tqdm import tqdm
 
 import posh
-from benchmarks._report import environment
+from posh.bench import environment
 from posh.index.exact import search
 
 N_TRAIN, N_BITS, BATCH = 5000, 1024, 100
@@ -47,7 +47,7 @@ def listing_fit(X: np.ndarray, n_active: int, n_epochs: int, seed: int) -> np.nd
 
 
 def with_weights(hasher: posh.POSH, W: np.ndarray) -> posh.POSH:
-    """The same hasher with other weights, so that both are judged by the same code."""
+    """The same hasher with other weights, so that the same code measures both."""
     other = posh.POSH(**hasher.get_params())
     other.__dict__.update(hasher.__dict__, weights_=np.ascontiguousarray(W.T, np.float32))
     return other

@@ -3,8 +3,8 @@
     python -m benchmarks.growth [--sizes 10000 100000 1000000 2428372] [--output results/growth.json]
 
 The paper's setting: α = 64 of 1,024 bits, k = 1000, n/1000 lists, 20 probes, two threads, on real image
-patches (128 features), all 10,000 queries at once; encoding them is part of the time. Recall is that of the
-100 true nearest neighbours (Euclidean) among the 1000 results, for 200 queries.
+patches (128 features), all 10,000 queries at once. The time includes encoding the queries. Recall is the
+fraction of the 100 true nearest neighbours (Euclidean) among the 1000 results, for 200 queries.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import posh
-from benchmarks._report import environment, seconds
+from posh.bench import environment, seconds
 
 N_BITS, N_ACTIVE, K, N_TRUE, N_FEW, ROUNDS = 1024, 64, 1000, 100, 200, 4
 

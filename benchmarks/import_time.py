@@ -1,4 +1,4 @@
-"""How long imports take, beside scikit-learn's base: CPU seconds of a new process, best of several rounds.
+"""CPU time of imports in a new process, compared with that of ``sklearn.base``; the best of several rounds.
 
     python -m benchmarks.import_time [--rounds 7]
 

@@ -1,4 +1,4 @@
-"""The picture of the README, from the committed results: speed beside faiss, and how it grows.
+"""The picture of the README, from the committed results: speed compared with faiss, and growth with n.
 
     python -m benchmarks.plots [--output docs/speed.png]
 
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 RESULTS = Path("results")
-BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#8C8C8C"  # Okabe and Ito's: everybody can tell them apart
+BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#8C8C8C"  # of Okabe and Ito, for colour-blind readers, too
 NAMES = {"glove-100": "GloVe, 340 thousand", "cifar10-patches": "image patches, 2.4 million"}
 CASES = [(32, 10, 1000), (32, 100, 1000), (64, 1000, 1000), (32, 10, 1)]  # set bits, k, queries at once
 

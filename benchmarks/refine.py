@@ -1,10 +1,10 @@
-"""What better scores are worth, and what they cost: overlap, asymmetric scoring, refinement by the decoder.
+"""Accuracy and cost of better scores: overlap, asymmetric scoring, refinement by the decoder.
 
     python -m benchmarks.refine [--accuracy mnist cifar10-gist] [--cost mnist glove-100] [--output FILE]
 
 Accuracy: POSH, 1,024 bits, 5,000 training vectors, seed 0; MAP@1000 for overlap, asymmetric scoring and the
 decoder with 2k candidates; MAP@100 for 2, 5 and 10 times k (the paper's table 2). Cost: the time to reorder
-2k candidates beside the search that finds them, 32 set bits, one thread, batches of 1,000.
+2k candidates, and the time of the search that finds them, with 32 set bits, one thread, batches of 1,000.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 import posh
-from benchmarks._report import environment, seconds
 from posh import kernels
+from posh.bench import environment, seconds
 from posh.index.refine import Candidates
 
 N_BITS, N_TRAIN, N_QUERIES, ROUNDS = 1024, 5000, 1000, 4
@@ -55,7 +55,7 @@ def cost(hasher: posh.Hasher, base: np.ndarray, queries: np.ndarray) -> dict[str
 
 
 def reorder(index: posh.Index, queries: np.ndarray, slots: np.ndarray, k: int) -> None:
-    """The second stage of a refined search, by itself."""
+    """Reorder given candidates: the second stage of a refined search, without the first."""
     view = index.view()
     state = view.state
     scores = view.refiner.scores(queries, Candidates(slots, state.codes.rows, state.kept.rows), 1)

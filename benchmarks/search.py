@@ -2,10 +2,11 @@
 
     python -m benchmarks.search [--data glove-100 cifar10-patches] [--n-active 16 32 64] [--ghz 3.2]
 
-Both are timed in turn, several times, and the best counts. The rival gets fewer queries of the batch, as its
-time per query does not depend on their number. Overlap and Hamming distance give the same order here, and the
-overlaps found are compared. The roofline assumes a - 2 full adders of 5 logic operations for 256 documents
-and 3 such operations in a cycle; ``--ghz`` is the clock, measured with a loop of dependent additions.
+Both are timed several times, in turn; the best times are reported. The rival gets only part of the batch: its
+time per query does not depend on the number of queries. For these codes, overlap and Hamming distance give
+the same order; we check that both find the same overlaps. The roofline assumes a - 2 full adders of 5 logic
+operations for 256 documents, and 3 such operations in a cycle. ``--ghz`` is the clock, measured with a loop
+of dependent additions.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import faiss
 import numpy as np
 
 import posh
-from benchmarks._report import environment, seconds
 from posh import _native
 from posh._bitsliced import MAX_DOCS, Segment, empty_planes, handed_over, overlap_topk, pack
+from posh.bench import environment, seconds
 
 N_BITS, ROUNDS = 1024, 8
 BATCH, RIVAL_BATCH = 1000, 50
@@ -50,7 +51,7 @@ def packed(codes: posh.Codes) -> np.ndarray:
 
 
 def best_of(ours: Callable[[int], object], rival: Callable[[int], object]) -> tuple[float, float]:
-    """Best time of each, interleaved; both are told the round."""
+    """Best time of each, measured in turn; both get the number of the round as argument."""
     times = [(seconds(partial(ours, i)), seconds(partial(rival, i))) for i in range(ROUNDS)]
     return min(mine for mine, _ in times), min(its for _, its in times)
 

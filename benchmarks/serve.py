@@ -1,11 +1,12 @@
-"""``posh serve`` under load, beside the same service over faiss.IndexBinaryFlat that is asked one by one.
+"""``posh serve`` under load, compared with the same service that searches by faiss.IndexBinaryFlat.
 
     python -m benchmarks.serve [--seconds 60] [--rounds 3] [--documents N] [--output results/serve.json]
 
-GloVe (glove-100), POSH with 32 of 1,024 bits, k = 10, an embedded collection on disk. In turn, each in a
-service of its own: ours with 64 clients at once, ours with 64 clients while somebody writes, ours with one
-client, and the rival with one client (the one to compare with) and with 64. The rival is the same program but
-for the search itself: the same codes, in faiss. Clients, service and writer share the machine's cores.
+GloVe (glove-100), POSH with 32 of 1,024 bits, k = 10, an embedded collection on disk. Each round measures,
+each in a new service: ours with 64 clients, ours with 64 clients and a writer, ours with one client, the
+rival with one client, and the rival with 64. The ratios compare with the rival that has one client. The rival
+is the same program with another search: faiss, over the same codes. Clients, service and writer share the
+machine's cores.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 
 import posh
-from benchmarks._report import environment, seconds
+from posh.bench import environment, seconds
 from posh.serve.client import Client
 
 N_BITS, N_ACTIVE, K, QUERIES, CLIENTS = 1024, 32, 10, 2000, 64
@@ -55,7 +56,7 @@ def prepare(folder: Path, documents: int | None) -> dict[str, Any]:
 
 @contextmanager
 def service(program: str, folder: Path) -> Iterator[tuple[str, int]]:
-    """A service of its own at a free port: its address and the number of its process."""
+    """Start a service at a free port, and yield its address and the id of its process."""
     command = [sys.executable, "-c", f"import sys; {program}; sys.exit(main())", "serve", str(folder)]
     process = subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -72,7 +73,7 @@ def service(program: str, folder: Path) -> Iterator[tuple[str, int]]:
 
 
 class Writer:
-    """Adds items, 100 at a time, as fast as they are safe, until it is stopped."""
+    """Adds 100 items at a time, each batch as soon as the last one is durable, until it is stopped."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -90,7 +91,7 @@ class Writer:
                 self.written += 100
 
     def stop(self) -> int:
-        """Wait for its last write, and say how many items it has written."""
+        """Wait for the last write, and return the number of items written."""
         self._stop.set()
         self._thread.join()
         return self.written
@@ -123,7 +124,7 @@ def measure(
 
 
 def _remove_written(address: str, n: int) -> None:
-    """The next round finds the same collection."""
+    """Remove the items of the writer, so that the next round finds the same collection."""
     with Client(address) as client:
         for start in range(0, n + 100, 10_000):
             client.collection("glove").delete([f"new {i}" for i in range(start, start + 10_000)])
@@ -161,7 +162,7 @@ def main() -> None:
 
 
 def ratios(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """Throughput of 64 clients over that of the rival asked one by one, for each round."""
+    """Throughput of 64 clients divided by that of the rival with one client, for each round."""
 
     def rates(who: str, clients: int) -> list[float]:
         return [

@@ -1,10 +1,10 @@
-"""Clients that ask as fast as they are answered, in a process of their own: see benchmarks/serve.py.
+"""Clients in a process of their own; each sends its next request as soon as it has the answer: see serve.py.
 
     python -m benchmarks.serve_load URL QUERIES.npz --clients 64 --seconds 60 [--growing]
 
-Requests are made beforehand, and every answer is checked: its status, and that it has k hits. One in 100
-is parsed and compared with the scores that a direct search found; ``--growing`` allows better ones, because
-items are added meanwhile.
+Requests are prepared beforehand. Every answer is checked: its status, and that it has k hits. One answer in
+100 is parsed, and its scores are compared with those of a direct search. ``--growing`` also accepts better
+scores, for collections to which items are added at the same time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHECKED_EVERY = 100
 
 
 class Load:
-    """What all clients share: requests, expected scores, and what came of them."""
+    """Shared by all clients: the requests, the expected scores, and the results so far."""
 
     def __init__(
         self, url: str, queries: np.ndarray, scores: np.ndarray, until: float, growing: bool
@@ -37,7 +37,7 @@ class Load:
         self.n_checked = 0
 
     def answered(self, number: int, status: bytes, body: bytes, seconds: float, now: float) -> None:
-        """Count an answer, and look at it."""
+        """Count an answer, and check it."""
         self.latencies.append(seconds)
         self.ends.append(now)
         if status != b"200" or body.count(b'"id":') != self.k:

@@ -1,4 +1,4 @@
-"""The service with another search: the same collection and codes, scanned by faiss.IndexBinaryFlat."""
+"""The service with another search: faiss.IndexBinaryFlat, over the same collection and codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from posh.collection.base import Matches, Query
 
 
 class FlatCollection(posh.Collection):
-    """Searches by faiss what it holds when it is opened."""
+    """Searches by faiss the items that it holds when it is opened."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -36,9 +36,8 @@ class FlatCollection(posh.Collection):
         return np.packbits(self.hasher.encode(vectors).to_dense(), axis=1)
 
     def _search(self, query: Query) -> Matches:
-        faiss.omp_set_num_threads(
-            1 if len(query.vectors) == 1 else 2
-        )  # a second one only slows one query down
+        n_threads = 1 if len(query.vectors) == 1 else 2  # a second thread only slows a single query down
+        faiss.omp_set_num_threads(n_threads)
         distances, slots = self._flat.search(self._packed(query.vectors), query.k)
         assert isinstance(self.hasher, posh.SparseHasher)
         overlap = self.hasher.n_active - distances / 2  # the paper's eq. 3

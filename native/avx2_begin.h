@@ -1,8 +1,10 @@
-// Everything from here to avx2_end.h is compiled for AVX2, and nothing else in the file is.
+// The code between this header and avx2_end.h is compiled for AVX2. The rest of the file is not.
 //
-// Flags for whole files would also compile the standard library's templates for AVX2, and the linker, which
-// keeps one copy of each, might hand that copy to the kernels for older CPUs. So: include standard headers
-// before this one, and give every function of ours in between internal linkage.
+// Compiler flags for a whole file would also compile templates of the standard library for AVX2. The linker keeps
+// one copy of each template instance, and might give the AVX2 copy to the kernels for older CPUs. Therefore:
+// - include standard headers before this one;
+// - give our functions between the two headers internal linkage (an unnamed namespace).
+// tests/test_linkage.py checks both.
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,bmi,bmi2,popcnt"))), apply_to = function)
 #else

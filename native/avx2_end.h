@@ -1,4 +1,4 @@
-// Ends what avx2_begin.h began.
+// Ends the region that avx2_begin.h begins.
 #if defined(__clang__)
 #pragma clang attribute pop
 #else

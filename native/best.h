@@ -1,7 +1,7 @@
-// The best documents of one query so far, and the score that the next one needs to be among them.
+// The best documents of one query so far, and the score that a further document needs.
 //
-// Scores are small integers, so a histogram replaces the heap. Documents arrive by ascending slot: of
-// equal scores the first stay, so once k documents reach a score, later ones must exceed it.
+// Scores are small integers, so a histogram replaces the heap. Documents arrive by ascending slot, and of equal
+// scores the lower slot wins. So once k documents reach a score, later documents must exceed it.
 #pragma once
 
 #include <algorithm>
@@ -9,21 +9,23 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels.h"
+
 namespace posh {
 
-class alignas(64) Best {  // one cache line: a batch visits it for every tile
+class alignas(64) Best {  // a whole cache line, because a batch visits every Best once per tile
  public:
-  // Documents below `threshold` are refused, even if fewer than k are left.
+  // Refuses documents below `threshold`, even if fewer than k are then found.
   Best(std::size_t k, std::size_t max_score, std::uint32_t threshold)
       : n_missing_(static_cast<std::int64_t>(k)), threshold_(threshold), n_with_score_(max_score + 2) {}
 
-  // The lowest score that still matters.
+  // The lowest score that add() accepts.
   std::uint32_t threshold() const { return threshold_; }
 
-  // Whether k documents were found; their lowest score is threshold() - 1.
+  // Whether k documents were found. If so, the lowest of their scores is threshold() - 1.
   bool complete() const { return complete_; }
 
-  // Asks for the memory that the next add() writes.
+  // Prefetches the memory that the next add() writes.
   void prefetch() const { __builtin_prefetch(kept_.data() + kept_.size(), 1); }
 
   void add(std::uint32_t score, std::uint64_t slot) {
@@ -50,11 +52,10 @@ class alignas(64) Best {  // one cache line: a batch visits it for every tile
   }
 
  private:
-  static constexpr int slot_bits = 47;
-
   std::uint32_t lowest() const { return threshold_ - complete_; }
 
-  // At most 2k documents are worth keeping: fewer than k that pass, and k that did when the threshold rose.
+  // Drops documents that are no longer among the best. Fewer than 2k remain: those that reach the threshold now,
+  // fewer than k, and those k that reached it just before it last rose.
   void make_room() {
     const std::uint64_t worst = std::uint64_t{lowest()} << slot_bits;
     kept_.erase(std::remove_if(kept_.begin(), kept_.end(), [=](std::uint64_t entry) { return entry < worst; }),
@@ -62,11 +63,11 @@ class alignas(64) Best {  // one cache line: a batch visits it for every tile
     if (2 * kept_.size() >= kept_.capacity()) kept_.reserve(2 * kept_.size() + 16);
   }
 
-  std::int64_t n_missing_;  // k less the documents that reach the threshold
+  std::int64_t n_missing_;  // k minus the number of documents that reach the threshold
   std::uint32_t threshold_;
   bool complete_ = false;
   std::vector<std::uint32_t> n_with_score_;
-  std::vector<std::uint64_t> kept_;  // score above slot in one word, by ascending slot
+  std::vector<std::uint64_t> kept_;  // score << slot_bits | slot, by ascending slot (keys.h lists all encodings)
 };
 
 }  // namespace posh

@@ -1,4 +1,5 @@
-// The door to Python: compares shapes, releases the GIL, calls. No algorithm and no prose.
+// Python bindings of centring and winner selection. All bindings do the same: compare shapes, release the GIL,
+// call the kernel. They contain no algorithm and word no error messages: Python has checked the input.
 #include "bindings.h"
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// What the files of the door share.
+// Types and helpers that all bindings_*.cpp files use.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -20,14 +20,23 @@ using Matrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 using Words = Vector<const std::uint64_t>;
 
+// The implementation of this name; throws if this CPU cannot run it.
 const posh::Kernels& kernel_named(const std::string& name);
+
+// Add the functions of their file to the module.
 void bind_search(nb::module_& m);
 void bind_tables(nb::module_& m);
+
+// Whether a Python signal handler raised an exception, for instance after Ctrl-C.
 bool signalled();
+
+// Throws std::invalid_argument(tag) if the condition is false.
 void require(bool condition, const char* tag);
+
+// The words of a bitmap of n_docs bits, or null if there is none.
 const std::uint64_t* bitmap(const std::optional<Words>& words, std::size_t n_docs);
 
-// Does long work without the GIL; work() returns false when a signal has asked it to stop.
+// Runs work() without the GIL. If work() returns false, a signal has stopped it: throws that signal's exception.
 template <class Work>
 void run(Work work) {
   bool finished;

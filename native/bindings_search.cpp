@@ -1,4 +1,4 @@
-// The door to packing and searching: compares shapes, refuses numbers out of range, releases the GIL, calls.
+// Python bindings of packing and overlap search. They also refuse bit numbers and slots that are out of range.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
@@ -26,11 +26,12 @@ bool signalled() {
 
 namespace {
 
-constexpr std::size_t max_slot = std::size_t{1} << 47;
+constexpr std::size_t max_slot = std::size_t{1} << posh::slot_bits;
 
 using SegmentArrays =
     std::tuple<Matrix<const std::uint64_t>, std::size_t, std::int64_t, std::optional<Words>, std::optional<Words>>;
 
+// Whether every bit number is below n_bits.
 bool below(Matrix<const std::uint16_t> codes, std::size_t n_bits) {
   return std::all_of(codes.data(), codes.data() + codes.size(), [=](std::uint16_t bit) { return bit < n_bits; });
 }
@@ -42,7 +43,7 @@ void pack(Matrix<const std::uint16_t> codes, std::size_t first_doc, Matrix<std::
   posh::pack(codes.data(), codes.shape(0), codes.shape(1), first_doc, planes.shape(1), planes.data());
 }
 
-// Segments that Python has handed over once for any number of searches; keeps their arrays alive.
+// The segments of an index, checked once for any number of searches. Keeps their arrays alive.
 class Segments {
  public:
   Segments(std::vector<SegmentArrays> arrays, std::size_t n_bits, std::vector<Vector<const std::int64_t>> slots)

@@ -1,4 +1,4 @@
-// The door to table scores and Hamming distances: compares shapes, refuses numbers out of range, calls.
+// Python bindings of table scores and Hamming search. They also refuse bit numbers and slots that are out of range.
 #include <algorithm>
 #include <stdexcept>
 

@@ -1,4 +1,4 @@
-// Centring: one pass that subtracts, scales and finds the largest magnitude.
+// Centring: one pass subtracts the mean, scales, and finds the largest magnitude.
 #include <algorithm>
 #include <cstring>
 
@@ -8,7 +8,7 @@ namespace posh {
 
 template <class T>
 float centre(const T* vectors, std::size_t n_rows, std::size_t n_columns, const T* mean, T factor, float* centred) {
-  std::int32_t peak = 0;  // without their sign, floats order like integers, and NaN comes last
+  std::int32_t peak = 0;  // without the sign bit, floats order like integers, and NaN is the largest
   for (std::size_t row = 0; row < n_rows; ++row, vectors += n_columns, centred += n_columns)
     for (std::size_t i = 0; i < n_columns; ++i) {
       const float value = static_cast<float>((vectors[i] - mean[i]) * factor);

@@ -1,4 +1,4 @@
-// Which implementations exist in this build, and which of them this CPU can run.
+// The table of implementations in this build, and a test for each whether this CPU can run it.
 #include "kernels.h"
 
 namespace posh {

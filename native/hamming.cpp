@@ -1,4 +1,4 @@
-// Hamming distances bit by bit, which is the specification, and by words.
+// Hamming search: bit by bit (`scalar`, the specification) and by words (`portable`).
 #include "hamming.h"
 
 namespace posh {

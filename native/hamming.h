@@ -1,24 +1,25 @@
-// Hamming top-k over packed codes, written once: `Isa::different(a, b, n_bytes)` counts differing bits.
+// Hamming search over packed codes: the algorithm, written once for every instruction set.
+// `Isa::different(a, b, n_bytes)` counts the bits in which two codes differ.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
-#include "best_keys.h"
 #include "kernels.h"
+#include "keys.h"
 
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
 
-// A tile of documents stays in L2 while all queries of a task look at it.
+// A tile of documents stays in the L2 cache while all queries of a task are compared with it.
 constexpr std::size_t queries_per_task = 16, tile_bytes = 1 << 17;
 
 template <class Isa>
 void scan_tile(const HammingSearch& s, const std::uint8_t* query, std::size_t first, std::size_t last, BestKeys& best) {
   for (std::size_t doc = first; doc < last; ++doc)
     if (passes(s.passing, doc)) {
-      const std::uint64_t equal = s.n_bits - Isa::different(query, s.codes + doc * s.n_bytes, s.n_bytes);
-      best.add(equal << 32 | (0xFFFFFFFFu - static_cast<std::uint32_t>(doc)));
+      const std::size_t equal = s.n_bits - Isa::different(query, s.codes + doc * s.n_bytes, s.n_bytes);
+      best.add(descending_key(static_cast<std::uint32_t>(equal), static_cast<std::uint32_t>(doc)));
     }
 }
 
@@ -39,7 +40,7 @@ bool hamming_topk(const HammingSearch& s, std::int64_t* ids, std::int32_t* score
       std::fill_n(id, s.k, -1);
       std::fill_n(score, s.k, -1);
       for (const std::uint64_t key : best[q].sorted()) {
-        *id++ = BestKeys::slot(key);
+        *id++ = position_of_key(key);
         *score++ = static_cast<std::int32_t>(key >> 32);
       }
     }
@@ -47,7 +48,7 @@ bool hamming_topk(const HammingSearch& s, std::int64_t* ids, std::int32_t* score
   return !cancellation.requested();
 }
 
-// Eight bytes at a time; the compiler turns the built-in into one instruction where there is one.
+// Eight bytes at a time. The compiler turns the built-in into one instruction if the CPU has it.
 struct ByWords {
   static std::size_t different(const std::uint8_t* a, const std::uint8_t* b, std::size_t n_bytes) {
     std::size_t count = 0, i = 0;

@@ -1,10 +1,10 @@
-// Hamming distances by words, compiled for CPUs that count bits in one instruction.
+// Hamming search by words, compiled for CPUs that count the bits of a word in one instruction.
 #if defined(__x86_64__)
 #include <algorithm>
 #include <vector>
 
-#include "best_keys.h"
 #include "kernels.h"
+#include "keys.h"
 
 #include "avx2_begin.h"
 #include "hamming.h"

@@ -1,16 +1,16 @@
-// Exact search with AVX2: 256 documents per vector.
+// Overlap search with AVX2: one vector holds a bit of each of 256 documents.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
-#include "kernels.h"
+#include "overlap_search.h"
 
 #include "avx2_begin.h"
 #include "overlap_scan.h"
-#include "overlap_search.h"
 
 namespace posh {
 namespace {

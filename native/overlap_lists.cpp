@@ -1,30 +1,30 @@
-// Exact search in the lists that each query visits, one query after the other.
+// Overlap search in the lists that each query visits, one query after the other.
 //
-// A query's lists are few, so all their documents are scanned before any is chosen: the counters themselves
-// then tell the k-th best score, and nothing is extracted that is not among the best.
+// A query visits few lists, so we scan all their documents before we choose any. The counters of all documents
+// together give the k-th best score, and we extract only documents that reach it.
 #include <algorithm>
 #include <memory>
 #include <numeric>
 #include <vector>
 
+#include "keys.h"
 #include "overlap_plan.h"
 #include "overlap_search.h"
-#include "sort_keys.h"
 
 namespace posh {
 namespace {
 
 constexpr std::size_t queries_per_task = 64;
-constexpr std::size_t group_words = 1024;  // 65,536 documents are scanned before the best of them are taken
-constexpr int slot_bits = 48;  // whole digits of sort_keys
-constexpr std::uint64_t slot_mask = (std::uint64_t{1} << slot_bits) - 1;
+constexpr std::size_t group_words = 1024;  // we scan up to 65,536 documents before we choose the best of them
+constexpr int key_slot_bits = 48;          // of a list key: see keys.h
+constexpr std::uint64_t slot_mask = (std::uint64_t{1} << key_slot_bits) - 1;
 
 struct ListTile {
   Tile tile;
   const std::int64_t* slots;
 };
 
-// What all threads share: the tiles of the segments that are visited at all.
+// The tiles of all segments that some query visits. All threads share them.
 class ListTiles {
  public:
   explicit ListTiles(const ListSearch& search) : allowed_(search.n_segments), tiles_(search.n_segments) {
@@ -51,6 +51,7 @@ class ListTiles {
   std::vector<std::vector<ListTile>> tiles_;
 };
 
+// Searches one query after the other, on one thread.
 class Task {
  public:
   Task(const ListSearch& search, const ListTiles& tiles, const ScanSteps& steps)
@@ -61,13 +62,13 @@ class Task {
   void run(std::size_t q, std::int64_t* ids, std::int32_t* scores) {
     keys_.clear();
     threshold_ = 0;
-    ahead_.clear();
+    tiles_of_query_.clear();
     for (std::int64_t i = search_.offsets[q]; i < search_.offsets[q + 1]; ++i)
-      for (const ListTile& tile : tiles_.of(search_.visits[i])) ahead_.push_back(&tile);
+      for (const ListTile& tile : tiles_.of(search_.visits[i])) tiles_of_query_.push_back(&tile);
     const std::uint16_t* query = search_.queries + q * search_.n_active;
-    for (std::size_t i = 0; i < ahead_.size(); ++i) {
-      if (i + 1 < ahead_.size()) prefetch(ahead_[i + 1]->tile, query);
-      scan(*ahead_[i], query);
+    for (std::size_t i = 0; i < tiles_of_query_.size(); ++i) {
+      if (i + 1 < tiles_of_query_.size()) prefetch(tiles_of_query_[i + 1]->tile, query);
+      scan(*tiles_of_query_[i], query);
     }
     take_best();
     write(ids, scores);
@@ -92,10 +93,10 @@ class Task {
     n_words_ += tile.n_words;
   }
 
-  // The best of the documents scanned since the last time become keys: ascending keys are best first.
+  // Turns the best documents of the group into list keys (see keys.h), and begins a new group.
   void take_best() {
     const Blocks blocks{n_words_, n_counters_, passing_.data(), sums_.data()};
-    const std::int32_t score = steps_.part(blocks, search_.k, equal_.data());
+    const std::int32_t score = steps_.split(blocks, search_.k, equal_.data());
     const std::size_t n_better = take(blocks);
     if (score >= 0) take_lowest(search_.k - n_better, static_cast<std::uint32_t>(score));
     group_.clear();
@@ -115,11 +116,11 @@ class Task {
     return n;
   }
 
-  // Of the documents that have the k-th best score, those of the n lowest slots.
+  // Of the documents that have the k-th best score, takes those with the n lowest slots.
   void take_lowest(std::size_t n, std::uint32_t score) {
     const std::size_t before = keys_.size();
     const std::uint64_t* equal = equal_.data();
-    std::uint64_t last = ~std::uint64_t{0};  // a key that is too high, and so are all after it in its tile
+    std::uint64_t last = ~std::uint64_t{0};  // higher keys are not among the n lowest
     for (const ListTile* list_tile : group_) {
       take_below(list_tile->slots, equal, list_tile->tile.n_words, score, last);
       equal += list_tile->tile.n_words;
@@ -128,6 +129,7 @@ class Task {
     if (keys_.size() > before + n) cut(before, n);
   }
 
+  // Takes the set documents of a tile up to the key `last`. Slots of a tile ascend, so later keys are higher still.
   void take_below(const std::int64_t* slots, const std::uint64_t* words, std::size_t n_words, std::uint32_t score,
                   std::uint64_t last) {
     for (std::size_t word = 0; word < n_words; ++word)
@@ -139,16 +141,17 @@ class Task {
   }
 
   std::uint64_t key(std::uint32_t score, std::int64_t slot) const {
-    return std::uint64_t{search_.n_active - score} << slot_bits | static_cast<std::uint64_t>(slot);
+    return std::uint64_t{search_.n_active - score} << key_slot_bits | static_cast<std::uint64_t>(slot);
   }
 
-  // Slots come in no order, so documents with the k-th best score still matter.
+  // The threshold is the k-th best score so far. Documents that only equal it still matter: a later list may hold
+  // lower slots.
   void raise_threshold() {
     if (keys_.size() < search_.k) return;
-    threshold_ = static_cast<std::uint32_t>(search_.n_active - (cut(0, search_.k) >> slot_bits));
+    threshold_ = static_cast<std::uint32_t>(search_.n_active - (cut(0, search_.k) >> key_slot_bits));
   }
 
-  // Leaves only the n smallest of the keys from `begin` on, and returns the largest of them.
+  // Of the keys from `begin` on, keeps the n smallest and returns the largest of these.
   std::uint64_t cut(std::size_t begin, std::size_t n) {
     std::nth_element(keys_.begin() + begin, keys_.begin() + (begin + n - 1), keys_.end());
     keys_.resize(begin + n);
@@ -161,7 +164,7 @@ class Task {
     const std::size_t n = keys_.size();
     for (std::size_t i = 0; i < n; ++i) {
       ids[i] = static_cast<std::int64_t>(keys_[i] & slot_mask);
-      scores[i] = static_cast<std::int32_t>(search_.n_active - (keys_[i] >> slot_bits));
+      scores[i] = static_cast<std::int32_t>(search_.n_active - (keys_[i] >> key_slot_bits));
     }
     std::fill(ids + n, ids + search_.k, -1);
     std::fill(scores + n, scores + search_.k, -1);
@@ -172,16 +175,16 @@ class Task {
   const ScanSteps& steps_;
   int n_counters_;
   std::uint32_t threshold_ = 0;
-  std::size_t n_words_ = 0;               // of the group
-  std::vector<const ListTile*> ahead_;    // the tiles of the query
-  std::vector<const ListTile*> group_;    // scanned, and not yet taken
+  std::vector<const ListTile*> tiles_of_query_;
+  std::vector<const ListTile*> group_;    // tiles that were scanned, but from which nothing was taken yet
+  std::size_t n_words_ = 0;               // words of all tiles of the group
   std::vector<std::uint32_t> offsets_;
   std::vector<std::uint64_t> passing_, equal_, sums_;
-  std::unique_ptr<Found[]> found_;        // not a vector, which would write to all of it
+  std::unique_ptr<Found[]> found_;        // not a vector: a vector would initialise all entries
   std::vector<std::uint64_t> keys_, scratch_;
 };
 
-// Queries that visit the same lists come one after the other, and find them in the cache.
+// An order in which queries that visit the same lists follow one another, so that they find the lists in the cache.
 std::vector<std::size_t> by_visits(const ListSearch& search) {
   std::vector<std::size_t> order(search.n_queries);
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -1,4 +1,4 @@
-// What all threads of a search share: segments by ascending slot, and their documents that may be found.
+// The segments of a search by ascending slot, and which of their documents may be found. All threads share them.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,8 @@ struct Range {
   std::size_t size() const { return end - begin; }
 };
 
-// One bit per document of whole blocks: live, passing the filter, and existing. Empty if all of them are.
+// One bit per document, in whole blocks of 256: 1 if the document exists, is live and passes the filter.
+// Returns an empty vector if every bit would be 1.
 inline std::vector<std::uint64_t> allowed_words(const Segment& segment) {
   if (!segment.live && !segment.filter && segment.n_docs % 256 == 0) return {};
   constexpr std::uint64_t all = ~std::uint64_t{0};
@@ -26,6 +27,7 @@ inline std::vector<std::uint64_t> allowed_words(const Segment& segment) {
   return words;
 }
 
+// A place is the number of a segment in the order of slots.
 class Plan {
  public:
   explicit Plan(const Search& search)

@@ -1,8 +1,8 @@
-// Exact search without intrinsics: 128 documents per vector of the compiler, which is SSE2, NEON or two words.
+// Overlap search without intrinsics: one vector holds a bit of each of 128 documents. The compiler makes SSE2, NEON
+// or two 64-bit words of it.
 #include <cstring>
 
 #include "overlap_scan.h"
-#include "overlap_search.h"
 
 namespace posh {
 namespace {

@@ -1,4 +1,4 @@
-// Exact search as its definition says: the specification that the other kernels are tested against.
+// Overlap search, straight from its definition: the specification that the tests compare other kernels with.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -18,7 +18,7 @@ std::int32_t overlap(const Segment& segment, std::size_t doc, const std::uint16_
 
 using Ranked = std::pair<std::int32_t, std::int64_t>;  // (-score, slot): ascending is best first
 
-// Calls slot_of(doc) for each document of the segment that may be found.
+// Appends (-score, slot) for each document of the segment that may be found; slot_of(doc) gives its slot.
 template <class SlotOf>
 void rank(const Search& search, const Segment& segment, std::size_t q, SlotOf slot_of, std::vector<Ranked>& found) {
   for (std::size_t doc = 0; doc < segment.n_docs; ++doc) {

@@ -1,8 +1,9 @@
-// One query against one tile of bit-sliced documents: the algorithm, written once for every instruction set.
+// Overlap search of one query in one tile of bit-sliced documents: the algorithm, written once for every
+// instruction set. overlap_search.h declares the types and what the functions promise.
 //
-// The planes of the query's bits are added with carry-save adders into vertical counters: sums[0] holds the
-// lowest bit of every document's overlap, sums[1] the next. Comparing these with a threshold takes one
-// operation per counter, and only documents that pass are looked at one by one.
+// Carry-save adders add the planes of the query's bits into vertical counters: sums[0] holds the lowest bit of
+// every document's overlap, sums[1] the next bit, and so on. Comparing all documents with a threshold takes one
+// operation per counter. Only documents that pass are then visited one by one.
 //
 // `Docs` is a vector of bits, one per document, that supplies & | ^ and
 //   static constexpr size_t n_words;   static Docs none(), all(), load(const uint64_t*);
@@ -14,66 +15,17 @@
 #include <cstdint>
 #include <utility>
 
-// The counters stay in registers only if everything that touches them is one function.
-#define POSH_INLINE __attribute__((always_inline)) inline
+#include "overlap_search.h"
 
 namespace posh {
+namespace {  // internal linkage: see avx2_begin.h
 
-constexpr std::size_t max_tile_words = 32;
-constexpr std::size_t max_found = 64 * max_tile_words + 2;
-
-struct Tile {
-  const std::uint64_t* planes;   // the first word of plane 0
-  std::size_t stride;
-  std::size_t n_words;           // a multiple of 4, at most max_tile_words
-  const std::uint64_t* allowed;  // n_words, 1 = may be found
-};
-
-struct Found {
-  std::uint32_t position, score;
-};
-
-// What scans leave of tiles: which documents pass, and their counters, block after block.
-struct Blocks {
-  std::size_t n_words;
-  int n_counters;
-  std::uint64_t* passing;     // (n_words)
-  const std::uint64_t* sums;  // (n_words * n_counters)
-};
-
-// The allowed documents that share at least `threshold` bits with the query, by ascending position.
-// Those which k others of the tile exceed may be left out.
-//   IN  query    (n_active) bit numbers;  0 <= threshold <= n_active
-//   OUT offsets  scratch of n_active entries
-//   OUT found    room for max_found entries; returns how many were written
-using ScanFn = std::size_t (*)(const Tile& tile, const std::uint16_t* query, std::size_t n_active,
-                               std::uint32_t threshold, std::size_t k, std::uint32_t* offsets, Found* found);
-
-// The same in steps, for several tiles whose blocks lie one after the other.
-struct ScanSteps {
-  // Scans a tile. Returns whether some document passed.
-  //   OUT passing, sums  of this tile: (n_words) and (n_words * counters_for(n_active))
-  bool (*collect)(const Tile& tile, const std::uint16_t* query, std::size_t n_active, std::uint32_t threshold,
-                  std::uint32_t* offsets, std::uint64_t* passing, std::uint64_t* sums);
-  // Parts the passing documents if they are more than k: those that exceed the k-th best score, fewer than k, still
-  // pass, and `equal` (n_words) are those that have it. Returns that score, or -1 if there were no more than k.
-  std::int32_t (*part)(const Blocks& blocks, std::size_t k, std::uint64_t* equal);
-  // Writes the passing documents and returns their number; `found` has room for 64 * n_words + 2 entries.
-  std::size_t (*extract)(const Blocks& blocks, Found* found);
-};
-
-constexpr int max_counters = 17;     // 65536 active bits
-constexpr int max_unrolled = 64;     // longer queries are added in a loop
-
-constexpr int counters_for(std::size_t n_planes) {
-  int n = 0;
-  for (; n_planes; n_planes >>= 1) ++n;
-  return n;
-}
+constexpr int max_counters = 17;  // a query has at most 65,536 active bits
+constexpr int max_unrolled = 64;  // queries with more active bits are added in a loop
 
 template <class Docs>
 struct Scan {
-  // sum + a + b = the new sum + 2 * the carry that is returned.
+  // Adds a and b to sum and returns the carry: old sum + a + b = new sum + 2 * carry.
   POSH_INLINE static Docs full_adder(Docs& sum, Docs a, Docs b) {
     const Docs differ = a ^ b;
     const Docs carry = (a & b) | (sum & differ);
@@ -93,6 +45,7 @@ struct Scan {
     }
   }
 
+  // Adds the carry to the counters sums[from .. to).
   POSH_INLINE static void add_carry(Docs carry, Docs* sums, int from, int to) {
     for (int level = from; level < to; ++level) {
       const Docs sum = sums[level];
@@ -101,7 +54,7 @@ struct Scan {
     }
   }
 
-  // A number of planes known to the compiler keeps the counters in registers.
+  // The number of planes is known to the compiler, so that it keeps the counters in registers.
   template <int Planes, int Counters>
   POSH_INLINE static void add_unrolled(Docs* sums, const std::uint64_t* words, const std::uint32_t* offsets) {
     constexpr int levels = counters_for(Planes) - 1, group = 1 << levels;
@@ -110,6 +63,7 @@ struct Scan {
     if constexpr (Planes > group) add_unrolled<Planes - group, Counters>(sums, words, offsets + group);
   }
 
+  // Adds any number of planes: as many groups of 2^Levels as fit, then smaller groups.
   template <int Levels>
   static void add_looped(Docs* sums, int n_counters, const std::uint64_t* words, const std::uint32_t* offsets,
                          std::size_t n_planes) {
@@ -121,7 +75,8 @@ struct Scan {
     if constexpr (Levels > 0) add_looped<Levels - 1>(sums, n_counters, words, offsets, n_planes);
   }
 
-  // Documents whose counter is >= threshold: from the lowest bit up, a higher bit overrules.
+  // Documents whose counter is at least the threshold. Compares from the lowest bit up: each higher bit overrules
+  // the result of the lower ones.
   POSH_INLINE static Docs at_least(std::uint32_t threshold, const Docs* sums, int n_counters) {
     Docs passing = Docs::all();
     for (int level = 0; level < n_counters; ++level) {
@@ -133,8 +88,8 @@ struct Scan {
     return passing;
   }
 
-  // Every block is stored, whether or not a document passed: a branch on that would be mispredicted.
-  // Planes = 0 stands for any number. Returns whether some document passed.
+  // Scans a tile and returns whether some document passed. Planes = 0 stands for any number of planes.
+  // Stores every block, even if none of its documents passed: a branch on that would be mispredicted.
   template <int Planes>
   static bool collect(const Tile tile, std::uint32_t threshold, const std::uint32_t* offsets, std::size_t n_planes,
                       std::uint64_t* passing_words, std::uint64_t* sum_words) {
@@ -167,19 +122,21 @@ struct Scan {
     return n;
   }
 
+  // The counters of the block that holds this word.
   static const std::uint64_t* sums_of(const Blocks& blocks, std::size_t word) {
     return blocks.sums + word / Docs::n_words * Docs::n_words * blocks.n_counters;
   }
 
-  // Calls use(word, docs) with each block's counter of some level.
+  // Calls use(word, bits) for each block: its first word, and the bits of its counters at this level.
   template <class Use>
   POSH_INLINE static void each_block(const Blocks& blocks, int level, Use use) {
     for (std::size_t word = 0; word < blocks.n_words; word += Docs::n_words)
       use(word, Docs::load(sums_of(blocks, word) + level * Docs::n_words));
   }
 
-  // From the highest counter down, `equal` are the documents that agree so far with the k-th best score.
-  static std::int32_t part(const Blocks& blocks, std::size_t k, std::uint64_t* equal) {
+  // Finds the k-th best score bit by bit, from the highest counter down. `equal` holds the documents whose scores
+  // agree with the k-th best score in the bits found so far.
+  static std::int32_t split(const Blocks& blocks, std::size_t k, std::uint64_t* equal) {
     if (count(blocks.passing, blocks.n_words) <= k) return -1;
     std::copy_n(blocks.passing, blocks.n_words, equal);
     std::fill_n(blocks.passing, blocks.n_words, 0);
@@ -204,8 +161,8 @@ struct Scan {
     return score;
   }
 
-  // Positions of the set bits. Two per word are written whatever there is: most have no more, and a branch
-  // on their exact number would be mispredicted.
+  // Writes the positions of the passing documents. It always writes two per word: most words have no more, and a
+  // branch on the exact number would be mispredicted.
   static std::size_t list_passing(const Blocks& blocks, Found* found) {
     constexpr std::uint64_t last = std::uint64_t{1} << 63;  // ctz(0) is undefined
     std::size_t n = 0;
@@ -221,6 +178,7 @@ struct Scan {
     return n;
   }
 
+  // Writes the passing documents with their scores.
   static std::size_t extract(const Blocks& blocks, Found* found) {
     const std::size_t n = list_passing(blocks, found);
     for (std::size_t i = 0; i < n; ++i) {
@@ -250,11 +208,11 @@ struct Scan {
     return collect(tile, threshold, offsets, n_active, passing, sums);
   }
 
-  // A flood costs a few counts and not a visit to each document.
-  static void leave_out_exceeded(const Blocks& blocks, std::size_t k) {
+  // If many documents pass, drops those with k better ones in the tile, before each would be visited.
+  static void drop_exceeded(const Blocks& blocks, std::size_t k) {
     if (count(blocks.passing, blocks.n_words) <= 2 * k + 16) return;
     std::uint64_t equal[max_tile_words];
-    part(blocks, k, equal);
+    split(blocks, k, equal);
     for (std::size_t word = 0; word < blocks.n_words; ++word) blocks.passing[word] |= equal[word];
   }
 
@@ -263,11 +221,12 @@ struct Scan {
     alignas(64) std::uint64_t passing[max_tile_words], sums[max_tile_words * max_counters];
     if (!collect_tile(tile, query, n_active, threshold, offsets, passing, sums)) return 0;
     const Blocks blocks{tile.n_words, counters_for(n_active), passing, sums};
-    leave_out_exceeded(blocks, k);
+    drop_exceeded(blocks, k);
     return extract(blocks, found);
   }
 
-  static constexpr ScanSteps steps{collect_tile, part, extract};
+  static constexpr ScanSteps steps{collect_tile, split, extract};
 };
 
+}  // namespace
 }  // namespace posh

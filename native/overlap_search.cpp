@@ -1,4 +1,5 @@
-// Which tile meets which query, when, and on which thread; what a scan finds goes to the query's Best.
+// Overlap search over all segments: decides which thread scans which tile for which query, and in which order.
+// Each query collects what the scans find in its Best.
 #include "overlap_search.h"
 
 #include <array>
@@ -10,36 +11,44 @@
 namespace posh {
 namespace {
 
-constexpr std::size_t slab_words = 16 * 1024;      // the planes of a tile: 128 KB, the L2 cache holds the next as well
-constexpr std::size_t line_words = 8;              // a cache line: the smallest tile
-constexpr std::size_t batch = 64;                  // fewer queries do not pay for keeping a slab in the cache
+constexpr std::size_t line_words = 8;     // a cache line, and the smallest tile
+constexpr std::size_t min_batch = 64;     // with fewer queries, small tiles do not pay
+constexpr std::size_t batch_tile_words = 16 * 1024;  // all planes of a batch's tile: 128 KB, so that L2 holds two tiles
+
+// Limits of one task.
 constexpr std::size_t max_queries_at_once = 1024;
-constexpr std::size_t max_kept_at_once = 1 << 22;  // documents of all queries of a task together
-constexpr std::size_t sample_tiles = 20;           // enough to guess a threshold, if that is every
-constexpr std::size_t min_step = 16, max_step = 64;  // 16th to 64th tile
+constexpr std::size_t max_kept_at_once = 1 << 22;  // documents that all queries of the task keep
+
+// The sample from which a threshold is guessed: about 20 tiles, but at least every 64th and at most every 16th.
+constexpr std::size_t sample_tiles = 20;
+constexpr std::size_t min_step = 16, max_step = 64;
+
+// With a smaller k or fewer tiles, a guess does not pay.
 constexpr std::size_t min_k_to_guess = 32;
 constexpr std::size_t min_tiles_to_guess = 64;
 
-const std::array<std::uint64_t, max_tile_words> everything = [] {
+// The bitmap of a tile whose documents may all be found.
+const std::array<std::uint64_t, max_tile_words> all_allowed = [] {
   std::array<std::uint64_t, max_tile_words> words;
   words.fill(~std::uint64_t{0});
   return words;
 }();
 
-// Part i of n, all as equal as can be.
-Range part(std::size_t total, std::size_t i, std::size_t n) { return {total * i / n, total * (i + 1) / n}; }
+// Part i of n parts of nearly equal size.
+Range nth_part(std::size_t total, std::size_t i, std::size_t n) { return {total * i / n, total * (i + 1) / n}; }
 
+// Words of a plane, in whole blocks of 256 documents.
 std::size_t block_words(const Segment& segment) { return (segment.n_docs + 255) / 256 * 4; }
 
-// Some queries against some segments, on one thread.
+// Searches some segments for some queries, on one thread.
 class Task {
  public:
   Task(const Search& search, const Plan& plan, ScanFn scan, Cancellation& cancellation, Range queries, Range places)
       : search_(search), plan_(plan), scan_(scan), cancellation_(cancellation), queries_(queries), places_(places),
-        everyone_(queries.size()), offsets_(search.n_active) {
-    std::iota(everyone_.begin(), everyone_.end(), queries.begin);
-    if (queries.size() >= batch)
-      tile_words_ = std::clamp(slab_words / search.n_bits / line_words * line_words, line_words, max_tile_words);
+        all_queries_(queries.size()), offsets_(search.n_active) {
+    std::iota(all_queries_.begin(), all_queries_.end(), queries.begin);
+    if (queries.size() >= min_batch)
+      tile_words_ = std::clamp(batch_tile_words / search.n_bits / line_words * line_words, line_words, max_tile_words);
   }
 
   // The best documents of each query, in the order of the queries.
@@ -48,25 +57,26 @@ class Task {
                        plan_.n_docs(places_) >= min_tiles_to_guess * 64 * tile_words_;
     if (guess) return scan_guessing();
     std::vector<Best> best(queries_.size(), Best(search_.k, search_.n_active, 0));
-    scan_segments(best, everyone_, 1);
+    scan_segments(best, all_queries_, 1);
     return best;
   }
 
  private:
-  // The threshold that a sample suggests spares the many documents that are good only in the beginning.
-  // Queries that found too little with it are done again without.
+  // Guesses each query's threshold from a sample of tiles. Without a guess, every document is among the best at
+  // the beginning, and many are kept in vain. If a query finds fewer than k documents because its guess was too
+  // high, it is searched again without a guess.
   std::vector<Best> scan_guessing() {
     const std::size_t n_tiles = plan_.n_docs(places_) / (64 * tile_words_);
     const std::size_t step = std::clamp(n_tiles / sample_tiles, min_step, max_step);
     const double expected = static_cast<double>(search_.k) / static_cast<double>(step);
     const auto k = static_cast<std::size_t>(expected + 2.0 * std::sqrt(expected) + 1.0);
     std::vector<Best> sample(queries_.size(), Best(k, search_.n_active, 0)), best;
-    scan_segments(sample, everyone_, step);
+    scan_segments(sample, all_queries_, step);
     for (const Best& guess : sample)
       best.emplace_back(search_.k, search_.n_active, guess.complete() ? guess.threshold() - 1 : 0);
-    scan_segments(best, everyone_, 1);
+    scan_segments(best, all_queries_, 1);
     std::vector<std::size_t> again;
-    for (const std::size_t q : everyone_)
+    for (const std::size_t q : all_queries_)
       if (Best& found = best[q - queries_.begin]; !found.complete() && found.threshold() > 0) {
         found = Best(search_.k, search_.n_active, 0);
         again.push_back(q);
@@ -75,11 +85,11 @@ class Task {
     return best;
   }
 
-  // Every step-th tile of the segments against the queries in `whom`.
-  void scan_segments(std::vector<Best>& best, const std::vector<std::size_t>& whom, std::size_t step) {
+  // Scans every step-th tile of the segments for the given queries.
+  void scan_segments(std::vector<Best>& best, const std::vector<std::size_t>& queries, std::size_t step) {
     std::size_t n_tiles = 0;
     for (std::size_t place = places_.begin; place < places_.end && !cancellation_.requested(); ++place) {
-      const std::size_t n = whom.size(), share = n < batch ? 0 : (search_.n_bits + n - 1) / n;
+      const std::size_t n = queries.size(), share = n < min_batch ? 0 : (search_.n_bits + n - 1) / n;
       for (std::size_t word = 0; word < block_words(plan_.segment(place)); word += tile_words_) {
         if (n_tiles++ % step) continue;
         const Tile tile = tile_at(place, word), next = tile_after(place, word);
@@ -88,8 +98,8 @@ class Task {
           if (share)
             prefetch_planes(next, {std::min(i * share, search_.n_bits), std::min((i + 1) * share, search_.n_bits)});
           else
-            prefetch_query(next, query(whom[i]));
-          scan_tile(tile, slot, query(whom[i]), best[whom[i] - queries_.begin]);
+            prefetch_query(next, query(queries[i]));
+          scan_tile(tile, slot, query(queries[i]), best[queries[i] - queries_.begin]);
         }
       }
     }
@@ -101,24 +111,23 @@ class Task {
     const Segment& segment = plan_.segment(place);
     const std::vector<std::uint64_t>& allowed = plan_.allowed(place);
     return {segment.planes + word, segment.stride, std::min(tile_words_, block_words(segment) - word),
-            allowed.empty() ? everything.data() : allowed.data() + word};
+            allowed.empty() ? all_allowed.data() : allowed.data() + word};
   }
 
-  // Without words at the end.
+  // The tile that is scanned next; one without words after the last.
   Tile tile_after(std::size_t place, std::size_t word) const {
     if (word + tile_words_ < block_words(plan_.segment(place))) return tile_at(place, word + tile_words_);
     return place + 1 == places_.end ? Tile{} : tile_at(place + 1, 0);
   }
 
-  // In a batch each query asks for a share of all planes of the next tile, which the L2 cache then holds.
-  // Inlined, like the next: compilers take a function that only prefetches for one without effect.
+  // In a batch, each query prefetches its share of all planes of the next tile into the L2 cache.
   POSH_INLINE static void prefetch_planes(const Tile& tile, Range planes) {
     for (std::size_t plane = planes.begin; plane < planes.end; ++plane)
       for (std::size_t i = 0; i < tile.n_words; i += line_words)
         __builtin_prefetch(tile.planes + plane * tile.stride + i, 0, 2);
   }
 
-  // Otherwise it asks for those that it will read itself.
+  // Without a batch, a query prefetches the planes that it will read itself.
   POSH_INLINE void prefetch_query(const Tile& tile, const std::uint16_t* query) const {
     for (std::size_t j = 0; j < search_.n_active; ++j)
       for (std::size_t i = 0; i < tile.n_words; i += line_words)
@@ -126,7 +135,7 @@ class Task {
   }
 
   void scan_tile(const Tile& tile, std::uint64_t slot, const std::uint16_t* query, Best& best) {
-    if (best.threshold() > search_.n_active) return;  // nothing can be better than what it has
+    if (best.threshold() > search_.n_active) return;  // no document can be better than those it has
     best.prefetch();
     const std::size_t n =
         scan_(tile, query, search_.n_active, best.threshold(), search_.k, offsets_.data(), found_.data());
@@ -139,7 +148,7 @@ class Task {
   Cancellation& cancellation_;
   Range queries_, places_;
   std::size_t tile_words_ = max_tile_words;
-  std::vector<std::size_t> everyone_;
+  std::vector<std::size_t> all_queries_;
   std::vector<std::uint32_t> offsets_;
   std::array<Found, max_found> found_;
 };
@@ -158,17 +167,17 @@ void write_results(const Best& best, std::size_t k, std::int64_t* ids, std::int3
 bool search_tiles(const Search& search, ScanFn scan, std::int64_t* ids, std::int32_t* scores) {
   const Plan plan(search);
   Cancellation cancellation(search.poll);
-  // Threads share the queries if there are many, and the segments if not.
+  // Threads divide the queries if there are many of them, and the segments otherwise.
   const std::size_t per_task = std::clamp(max_kept_at_once / search.k, std::size_t{1}, max_queries_at_once);
   const std::size_t n_ranges = std::max({std::size_t{1}, (search.n_queries + per_task - 1) / per_task,
-                                         std::min(search.n_threads, search.n_queries / batch)});
+                                         std::min(search.n_threads, search.n_queries / min_batch)});
   const std::size_t n_parts = std::clamp((search.n_threads + n_ranges - 1) / n_ranges, std::size_t{1},
                                          std::max<std::size_t>(1, search.n_segments));
 
   std::vector<std::vector<Best>> parts(n_parts > 1 ? n_ranges * n_parts : 0);
   run_tasks(n_ranges * n_parts, search.n_threads, cancellation, [&](std::size_t task) {
-    const Range queries = part(search.n_queries, task / n_parts, n_ranges);
-    const Range places = part(search.n_segments, task % n_parts, n_parts);
+    const Range queries = nth_part(search.n_queries, task / n_parts, n_ranges);
+    const Range places = nth_part(search.n_segments, task % n_parts, n_parts);
     std::vector<Best> best = Task(search, plan, scan, cancellation, queries, places).run();
     if (n_parts > 1) {
       parts[task] = std::move(best);
@@ -180,7 +189,7 @@ bool search_tiles(const Search& search, ScanFn scan, std::int64_t* ids, std::int
   if (cancellation.requested()) return false;
 
   for (std::size_t range = 0; n_parts > 1 && range < n_ranges; ++range) {
-    const Range queries = part(search.n_queries, range, n_ranges);
+    const Range queries = nth_part(search.n_queries, range, n_ranges);
     for (std::size_t q = queries.begin; q < queries.end; ++q) {
       Best best(search.k, search.n_active, 0);
       for (std::size_t i = range * n_parts; i < (range + 1) * n_parts; ++i)

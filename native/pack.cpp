@@ -1,4 +1,4 @@
-// Writes codes into the planes of a segment.
+// Packing: writes codes into the planes of a segment.
 #include "kernels.h"
 
 namespace posh {

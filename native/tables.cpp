@@ -1,14 +1,14 @@
-// Scoring codes by a table: the score of a document is the sum of the query's table over its set bits,
-// less a penalty of its own. Asymmetric scoring (the table is the query's projection) and decoder distances
-// (the table is the decoder times the query, the penalty the squared length of the decoded vector) are both this.
+// Scores by a table: the sum of the query's table over the set bits of a document, minus the document's penalty.
+// Two scorings use it:
+// - asymmetric scoring: the table is the query's projection, and there is no penalty;
+// - the decoder's distances: the table is the decoder times the query, and the penalty of a document is the squared
+//   length of its decoded vector.
 #include <algorithm>
 #include <limits>
 #include <vector>
 
-#include "best_keys.h"
 #include "kernels.h"
-#include "score_key.h"
-#include "sort_keys.h"
+#include "keys.h"
 
 namespace posh {
 namespace {
@@ -20,7 +20,8 @@ float score_of(const TableSearch& s, const float* table, std::size_t slot) {
   return sum;
 }
 
-// Codes may be mapped from a file that nobody has checked: a wrong bit must not be read at.
+// Whether all bits of a code are in the table. A code may come from a mapped file that nobody has checked, and a
+// wrong bit number would make us read outside the table.
 bool in_table(const TableSearch& s, std::size_t slot) {
   const std::uint16_t* code = s.codes + slot * s.n_active;
   std::uint16_t highest = 0;
@@ -28,14 +29,14 @@ bool in_table(const TableSearch& s, std::size_t slot) {
   return highest < s.n_bits;
 }
 
-// The scores of n documents from `first` on: the specification.
+// Computes the scores of n documents from `first` on, one after the other: the specification.
 struct OneByOne {
   static void scores(const TableSearch& s, const float* table, std::size_t first, std::size_t n, float* out) {
     for (std::size_t i = 0; i < n; ++i) out[i] = score_of(s, table, first + i);
   }
 };
 
-// An addition has to wait for the one before it: four independent sums keep the adder busy.
+// Computes four sums at a time. Each addition of one sum waits for the one before; four sums keep the adder busy.
 struct FourAtATime {
   static void scores(const TableSearch& s, const float* table, std::size_t first, std::size_t n, float* out) {
     std::size_t i = 0;
@@ -51,7 +52,7 @@ struct FourAtATime {
   }
 };
 
-// Inlined: compilers take a function that only prefetches for one without effect.
+// Inlined, because compilers remove calls of a function that only prefetches: it seems to have no effect.
 __attribute__((always_inline)) inline void prefetch(const TableSearch& s, std::int64_t slot) {
   constexpr std::size_t line = 32;  // bit numbers in a cache line
   const std::uint16_t* code = s.codes + slot * s.n_active;
@@ -60,10 +61,10 @@ __attribute__((always_inline)) inline void prefetch(const TableSearch& s, std::i
   if (s.penalty) __builtin_prefetch(s.penalty + slot);
 }
 
-// Eight candidates at a time, and the codes of later ones are asked for early: they lie anywhere in memory.
+// Scores eight candidates at a time, and prefetches the codes of later candidates, which lie anywhere in memory.
 void score_candidates(const TableSearch& s, const float* table, const std::int64_t* slots, float* scores) {
   constexpr std::size_t lanes = 8, ahead = 32;
-  const std::vector<std::uint16_t> nobody(s.n_active);
+  const std::vector<std::uint16_t> blank(s.n_active);
   for (std::size_t first = 0; first < s.k; first += lanes) {
     const std::uint16_t* code[lanes];
     float sum[lanes];
@@ -71,7 +72,7 @@ void score_candidates(const TableSearch& s, const float* table, const std::int64
       const std::size_t i = first + lane;
       if (i + ahead < s.k && slots[i + ahead] >= 0) prefetch(s, slots[i + ahead]);
       const bool exists = i < s.k && slots[i] >= 0 && in_table(s, static_cast<std::size_t>(slots[i]));
-      code[lane] = exists ? s.codes + slots[i] * s.n_active : nobody.data();
+      code[lane] = exists ? s.codes + slots[i] * s.n_active : blank.data();
       sum[lane] = exists ? (s.penalty ? -s.penalty[slots[i]] : 0.0f) : -std::numeric_limits<float>::infinity();
     }
     for (std::size_t j = 0; j < s.n_active; ++j)
@@ -80,7 +81,8 @@ void score_candidates(const TableSearch& s, const float* table, const std::int64
   }
 }
 
-// Ascending. The upper half of a key is its score, of which few are equal: only those need the lower half as well.
+// Sorts keys in ascending order. Few scores are equal: we sort by the upper half of a key, which is its score, and
+// then sort each run of equal scores by the whole key.
 void sort_by_score(std::vector<std::uint64_t>& keys, std::vector<std::uint64_t>& scratch) {
   sort_keys(keys, scratch, 32);
   for (std::size_t first = 0, last; first < keys.size(); first = last) {
@@ -93,7 +95,7 @@ void write(const TableSearch& s, const float* table, BestKeys& best, std::int64_
   std::fill_n(ids, s.k, -1);
   std::fill_n(scores, s.k, -std::numeric_limits<float>::infinity());
   for (const std::uint64_t key : best.sorted()) {
-    const std::uint32_t slot = BestKeys::slot(key);
+    const std::uint32_t slot = position_of_key(key);
     *ids++ = slot;
     *scores++ = score_of(s, table, slot);
   }
@@ -141,11 +143,11 @@ bool best_candidates(const Candidates& c, std::int64_t* ids, float* scores) {
   run_tasks(c.n_queries, c.n_threads, cancellation, [&](std::size_t query) {
     const std::int64_t* slots = c.slots + query * c.n_candidates;
     const float* given = c.scores + query * c.n_candidates;
-    std::vector<std::uint64_t> keys, scratch;  // complements: ascending is best first
+    std::vector<std::uint64_t> keys, scratch;  // ascending keys: see keys.h
     keys.reserve(c.n_candidates);
     for (std::size_t i = 0; i < c.n_candidates; ++i)
       if (slots[i] >= 0) keys.push_back(~score_key(given[i], static_cast<std::uint32_t>(slots[i])));
-    if (keys.size() > 4 * c.k) {  // fewer are sorted as fast as they are chosen
+    if (keys.size() > 4 * c.k) {  // with fewer keys, sorting all is as fast as choosing k first
       std::nth_element(keys.begin(), keys.begin() + (c.k - 1), keys.end());
       keys.resize(c.k);
     }

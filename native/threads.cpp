@@ -1,4 +1,5 @@
-// The pool: calls leave tickets, a sleeping worker that takes one helps with the tasks of that call.
+// The pool. A call of run_tasks adds one ticket per helper that it wants. A sleeping worker takes a ticket and helps
+// with the tasks of that call.
 #include "threads.h"
 
 #include <pthread.h>
@@ -19,8 +20,8 @@ struct Job {
   const std::function<void(std::size_t)>& work;
   Cancellation& cancellation;
   std::atomic<std::size_t> next_task{0};
-  std::exception_ptr error;      // guarded by the pool's mutex, like the next
-  std::size_t active_helpers = 0;
+  std::exception_ptr error;        // guarded by the pool's mutex
+  std::size_t active_helpers = 0;  // guarded by the pool's mutex
 };
 
 class Pool {
@@ -38,7 +39,7 @@ class Pool {
     while (job.active_helpers) {
       helper_done_.wait_for(lock, poll_interval);
       lock.unlock();
-      job.cancellation.requested();  // only the calling thread can ask, even when it has no task left
+      job.cancellation.requested();  // only the calling thread can poll, so it goes on polling when it has no task left
       lock.lock();
     }
     if (job.error) std::rethrow_exception(job.error);
@@ -80,13 +81,14 @@ class Pool {
   std::size_t n_workers_ = 0;
 };
 
-// Never destroyed: its detached workers may outlive main.
+// The pool is never destroyed, because its detached workers may outlive main.
 std::atomic<Pool*> instance{nullptr};
 
-// A forked child has none of the workers, and the mutex may be held by one of them: it forgets the pool.
+// A forked child has no workers, and one of the parent's workers may have held the mutex during the fork.
+// So the child forgets the pool and makes a new one when it needs one.
 [[maybe_unused]] const int forgotten_after_fork = pthread_atfork(nullptr, nullptr, [] { instance = nullptr; });
 
-// Made without a lock, which a fork could copy while it is held.
+// Makes the pool without a lock: a fork could copy a lock while it is held.
 Pool& pool() {
   Pool* present = instance;
   if (present) return *present;

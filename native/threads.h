@@ -1,7 +1,7 @@
-// One small pool of sleeping threads for every verb that splits its work.
+// One small pool of sleeping threads for all functions that divide their work.
 //
-// Workers wait on a condition variable and never spin, so they do not fight with the threads of a BLAS.
-// They are started when first needed and again in a forked child, which inherits none.
+// Workers wait on a condition variable and never spin, so they do not compete with the threads of BLAS.
+// The pool starts them when they are first needed. A forked child inherits no threads and starts its own.
 #pragma once
 
 #include <atomic>
@@ -12,10 +12,10 @@
 
 namespace posh {
 
-// Whether the work should stop, asked of the owner of the call (in Python: has Ctrl-C been pressed?).
+// Asks the caller whether the work should stop (in Python: was Ctrl-C pressed?).
 using Poll = bool (*)();
 
-// Lets long work be stopped: the calling thread polls now and then, the others see what it learned.
+// Stops long work early. Only the calling thread polls, now and then; the other threads read its last result.
 class Cancellation {
  public:
   explicit Cancellation(Poll poll);
@@ -29,8 +29,8 @@ class Cancellation {
 };
 
 // Calls work(0), …, work(n_tasks - 1), each once, on the calling thread and at most n_threads - 1 others,
-// and returns when all are done. The first exception of a task is thrown again here; the tasks that had
-// not begun by then, or when `cancellation` was requested, are left out.
+// and returns when all are done. After a task throws an exception, or after `cancellation` is requested, no further
+// task begins. run_tasks throws the first exception of a task again.
 void run_tasks(std::size_t n_tasks, std::size_t n_threads, Cancellation& cancellation,
                const std::function<void(std::size_t)>& work);
 

@@ -1,4 +1,4 @@
-// Winner selection with AVX2: eight scores per comparison, only the set bits of its mask are visited.
+// Winner selection with AVX2: compares eight scores at a time and collects the bits that the mask names.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "kernels.h"
+#include "keys.h"
 
 #include "avx2_begin.h"
 #include "winners_guess.h"
@@ -23,12 +25,12 @@ float horizontal_sum(const __m256 (&parts)[4]) {
   return _mm_cvtss_f32(_mm_add_ss(pairs, _mm_movehdup_ps(pairs)));
 }
 
-// One bit for each of eight scores: does it reach the limit?
+// A mask of eight bits: bit i is set if score i reaches the limit.
 unsigned reaching(const float* scores, __m256 limit) {
   return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(scores), limit, _CMP_GE_OQ)));
 }
 
-// For each mask of eight, the byte shuffle that moves the chosen 16-bit lanes to the front.
+// For each mask of eight bits, the byte shuffle that moves the chosen 16-bit lanes to the front.
 struct LeftPack {
   alignas(16) std::uint8_t shuffle[256][16] = {};
   constexpr LeftPack() {
@@ -42,8 +44,8 @@ struct LeftPack {
 };
 constexpr LeftPack left_pack;
 
-// Writes those of eight bit numbers that the mask chooses; returns where the next ones go. No branch depends
-// on the scores: none could be predicted.
+// Writes those of eight bit numbers that the mask chooses, and returns the address after the last one. No branch
+// depends on the scores, because such a branch could not be predicted.
 std::uint16_t* append(std::uint16_t* to, __m128i bits, unsigned mask) {
   const __m128i shuffle = _mm_load_si128(reinterpret_cast<const __m128i*>(left_pack.shuffle[mask]));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_shuffle_epi8(bits, shuffle));
@@ -52,7 +54,7 @@ std::uint16_t* append(std::uint16_t* to, __m128i bits, unsigned mask) {
 
 struct Avx2 {
   static Moments moments(const float* row, std::size_t n) {
-    __m256 sums[4] = {}, squares[4] = {};  // four of each hide the latency of an addition
+    __m256 sums[4] = {}, squares[4] = {};  // four independent sums hide the latency of an addition
     std::size_t i = 0;
     for (; i + 32 <= n; i += 32)
       for (unsigned part = 0; part < 4; ++part) {

@@ -1,16 +1,24 @@
 // Winner selection by guessing: the algorithm, written once for every instruction set.
 //
-// Scores of a linear projection are roughly Gaussian over the bits, so mean + z * deviation separates
-// slightly more than n_active of them from the rest. One pass collects the bits above that guess; among
-// these few candidates the threshold is raised until exactly n_active are left. A guess that caught too
-// little is lowered; the last resort sorts out every bit by its key, as do equal scores at the cut. So the
-// result never depends on a guess, only the time does.
+// Scores of a linear projection are roughly Gaussian over the bits, so slightly more than n_active of them reach a
+// threshold of mean + z * deviation, for a suitable z.
+// 1. Guess such a threshold and collect the bits that reach it, the candidates.
+// 2. If there are fewer than n_active candidates, guess lower. After the last guess, every bit is a candidate.
+// 3. Raise the threshold until exactly n_active candidates reach it. These are the winners.
+// 4. If equal scores make step 3 impossible, or if every bit is a candidate, choose the winners by their keys.
+// So a guess decides how long the selection takes, never its result.
 //
-// `Isa` supplies the primitives over one row:
-//   Moments moments(const float* row, size_t n)                        mean and deviation, any accuracy
-//   size_t  above(const float* row, size_t n, float t, uint16_t* bits) ascending bits with row[bit] >= t
-//   size_t  count(const float* scores, size_t n, float t)              how many reach t
-// `above` may write, and `count` may read, up to slack elements past the last one.
+// `Isa` supplies four primitives. t is a threshold; a score reaches it if score >= t.
+//   Moments moments(const float* row, size_t n)
+//     mean and deviation of n scores, roughly
+//   size_t above(const float* row, size_t n, float t, uint16_t* bits)
+//     writes the bits whose scores reach t, in ascending order, and returns their number
+//   size_t count(const float* scores, size_t n, float t)
+//     returns how many of n scores reach t
+//   void keep(const float* scores, size_t n, float t, uint16_t* bits)
+//     moves those of n bits whose scores reach t to the front, in order; scores[i] is the score of bits[i]
+// `above` and `keep` may write, and `count` and `keep` may read, up to `slack` elements past the last one. Scores
+// past the last one are NaN, which reaches no threshold.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +28,7 @@
 #include <vector>
 
 #include "kernels.h"
-#include "score_key.h"
+#include "keys.h"
 
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
@@ -39,13 +47,13 @@ float upper_quantile(double p) {
   return static_cast<float>(p < 0.5 ? z : -z);
 }
 
-// A threshold, in deviations above the mean.
+// A threshold in deviations above the mean, and the first step when it is raised.
 struct Guess {
   Guess(double wanted, std::size_t n_active, std::size_t n_bits)
       : z(upper_quantile(wanted / n_bits)),
-        per_loser((upper_quantile(static_cast<double>(n_active) / n_bits) - z) / static_cast<float>(wanted - n_active)) {}
-  float z;          // about `wanted` scores reach it
-  float per_loser;  // how much higher one candidate fewer is expected to
+        step((upper_quantile(static_cast<double>(n_active) / n_bits) - z) / static_cast<float>(wanted - n_active)) {}
+  float z;     // about `wanted` scores reach this threshold
+  float step;  // raising the threshold by this much removes one candidate, on average
 };
 
 // Bits that may win, in ascending order, and their scores.
@@ -58,22 +66,23 @@ struct Candidates {
 
   void take_scores(const float* row) {
     for (std::size_t i = 0; i < n; ++i) scores[i] = row[bits[i]];
-    std::fill_n(scores.begin() + n, slack, std::numeric_limits<float>::quiet_NaN());  // reaches no threshold
+    std::fill_n(scores.begin() + n, slack, std::numeric_limits<float>::quiet_NaN());  // NaN reaches no threshold
   }
 };
 
-// Raises `threshold`, which all n candidates reach, to one that exactly n_active of them reach.
-// Fails if equal scores straddle the cut: no threshold parts them.
+// Raises `threshold`, which all candidates reach, until exactly n_active of them reach it. `step` is the height that
+// removes one candidate, on average. Returns false if no such threshold is found, for instance because the scores
+// of the last winner and the first loser are equal.
 template <class Isa>
-bool raise(const Candidates& candidates, std::size_t n_active, float per_loser, float& threshold) {
-  constexpr int max_steps = 16;
+bool raise(const Candidates& candidates, std::size_t n_active, float step, float& threshold) {
+  constexpr int max_attempts = 16;
   float high = 0;
   std::size_t reach_low = candidates.n, reach_high = 0;
   bool bounded = false;
-  for (int step = 0; step < max_steps && reach_low > n_active; ++step) {
+  for (int attempt = 0; attempt < max_attempts && reach_low > n_active; ++attempt) {
     const float losers = static_cast<float>(reach_low - n_active);
     const float t = threshold + (bounded ? (high - threshold) * losers / static_cast<float>(reach_low - reach_high)
-                                         : per_loser * losers);
+                                         : step * losers);
     const std::size_t reach = Isa::count(candidates.scores.data(), candidates.n, t);
     if (reach >= n_active) {
       threshold = t, reach_low = reach;
@@ -84,7 +93,7 @@ bool raise(const Candidates& candidates, std::size_t n_active, float per_loser, 
   return reach_low == n_active;
 }
 
-// Whatever the scores are: equal ones, infinities, NaN.
+// Chooses the winners among the candidates by their keys. Works for all scores: equal ones, infinities, NaN.
 void keep_by_key(Candidates& candidates, const float* row, std::size_t n_active, std::uint16_t* winners) {
   std::uint64_t *keys = candidates.keys.data(), *order = candidates.order.data();
   for (std::size_t i = 0; i < candidates.n; ++i)
@@ -107,7 +116,7 @@ void row_winners(const float* row, std::size_t n_bits, std::size_t n_active, con
     candidates.n = Isa::above(row, n_bits, threshold, candidates.bits.data());
     if (candidates.n < n_active) continue;
     candidates.take_scores(row);
-    if (raise<Isa>(candidates, n_active, guess.per_loser * moments.deviation, threshold)) {
+    if (raise<Isa>(candidates, n_active, guess.step * moments.deviation, threshold)) {
       Isa::keep(candidates.scores.data(), candidates.n, threshold, candidates.bits.data());
       std::copy_n(candidates.bits.data(), n_active, winners);
     } else {
@@ -123,7 +132,7 @@ void row_winners(const float* row, std::size_t n_bits, std::size_t n_active, con
 template <class Isa>
 void winners_by_guess(const float* scores, std::size_t n_rows, std::size_t n_bits, std::size_t n_active,
                       std::uint16_t* winners) {
-  // The last is for scores with light tails: similarities to the centroids of a coarse quantizer, for instance.
+  // The last guess suits scores with light tails, for instance similarities to the centroids of a coarse quantizer.
   const Guess guesses[n_guesses] = {{1.15 * n_active + 6.0, n_active, n_bits},
                                     {2.5 * n_active + 12.0, n_active, n_bits},
                                     {6.0 * n_active + 40.0, n_active, n_bits}};

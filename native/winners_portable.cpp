@@ -1,4 +1,4 @@
-// Winner selection without intrinsics: the compiler vectorises the moments, the collection is branchless.
+// Winner selection without intrinsics. The compiler vectorises the moments; collecting bits needs no branch.
 #include "winners_guess.h"
 
 namespace posh {

@@ -1,10 +1,10 @@
-// Winner selection as its definition says: the specification that the other kernels are tested against.
+// Winner selection, straight from its definition: the specification that the tests compare other kernels with.
 #include <algorithm>
 #include <functional>
 #include <vector>
 
 #include "kernels.h"
-#include "score_key.h"
+#include "keys.h"
 
 namespace posh {
 
@@ -16,7 +16,7 @@ void winners_scalar(const float* scores, std::size_t n_rows, std::size_t n_bits,
       keys[bit] = score_key(scores[bit], static_cast<std::uint32_t>(bit));
     std::partial_sort(keys.begin(), keys.begin() + n_active, keys.end(), std::greater<>());
     for (std::size_t i = 0; i < n_active; ++i)
-      winners[i] = static_cast<std::uint16_t>(0xFFFFFFFFu - static_cast<std::uint32_t>(keys[i]));
+      winners[i] = static_cast<std::uint16_t>(position_of_key(keys[i]));
     std::sort(winners, winners + n_active);
   }
 }

@@ -1,4 +1,4 @@
-"""Arrays in files: written with their checksum, checked, and read or mapped."""
+"""Arrays in files: writing them with a checksum, checking them, and reading or mapping them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from posh.errors import FormatError
 __all__ = ["MappedFile", "check_file", "read_array", "write_file"]
 
 
-class _Hashed:
-    """Hashes and counts what is written to a file, so that it need not be read again."""
+class _HashingWriter:
+    """Hashes and counts the bytes while they are written, so that the file need not be read again."""
 
     def __init__(self, file: BufferedWriter) -> None:
         self.file, self.digest, self.size = file, hashlib.sha256(), 0
@@ -34,7 +34,7 @@ class _Hashed:
 def write_file(path: Path, content: bytes | npt.NDArray[Any]) -> dict[str, Any]:
     """Write a new file, an array as ``.npy``, and sync it; return its size and its SHA-256."""
     with path.open("xb") as file:
-        hashed = _Hashed(file)
+        hashed = _HashingWriter(file)
         if isinstance(content, bytes):
             hashed.write(content)
         else:
@@ -45,7 +45,7 @@ def write_file(path: Path, content: bytes | npt.NDArray[Any]) -> dict[str, Any]:
 
 
 def check_file(path: Path, file: BufferedReader, entry: Mapping[str, Any], *, verify: bool) -> None:
-    """Compare an open file with what :func:`write_file` returned: the size, and with ``verify`` all of it."""
+    """Compare the size of an open file, and with ``verify`` its SHA-256, with those of :func:`write_file`."""
     _check_size(path, entry["bytes"], os.fstat(file.fileno()).st_size)
     if verify:
         if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
@@ -57,18 +57,20 @@ def read_array(path: Path, file: BufferedReader, *, mmap: bool) -> npt.NDArray[A
     """The array of an open ``.npy`` file; with ``mmap`` its memory is the file. ``path`` is for messages."""
     try:
         return _mapped(file) if mmap else np.lib.format.read_array(file, allow_pickle=False)
-    except (
-        Exception
-    ) as error:  # NumPy evaluates the header: a damaged one raises whatever Python's parser does
+    except Exception as error:  # NumPy parses the header as Python: a damaged one may raise anything
         raise FormatError(f"{path}: not a readable array ({error})") from error
 
 
 class MappedFile(NamedTuple):
-    """A file that is mapped into memory: if others cut it short, reading the memory kills the process."""
+    """A file that is mapped into memory.
+
+    If another program cuts the file short, reading the mapped memory kills the process. So check the size
+    first.
+    """
 
     path: Path
     size: int
-    mapping: Callable[[], memory.mmap | None]  # a weak reference
+    mapping: Callable[[], memory.mmap | None]  # a weak reference, so that unused files are unmapped
 
     @classmethod
     def of(cls, array: npt.NDArray[Any], path: Path, size: int) -> MappedFile:
@@ -77,17 +79,17 @@ class MappedFile(NamedTuple):
         return cls(path, size, weakref.ref(array.base))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MappedFile, (self.path, self.size, _nothing)  # copies of mapped arrays are in memory
+        return MappedFile, (self.path, self.size, _no_mapping)  # a copy of a mapped array is in memory
 
     def check(self) -> None:
-        """Raise if the file has another size now. A mapping that nobody uses any more does not matter."""
+        """Raise if the size of the file has changed; ignore a mapping that is no longer in use."""
         mapping = self.mapping()
         if mapping is not None:
             _check_size(self.path, self.size, mapping.size())
 
 
-def _nothing() -> None:
-    """Stand for the mapping of a copy."""
+def _no_mapping() -> None:
+    """Stand in for the weak reference: a copy has no mapping."""
 
 
 def _mapped(file: BufferedReader) -> npt.NDArray[Any]:

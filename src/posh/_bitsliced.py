@@ -1,7 +1,7 @@
-"""Bit-sliced segments of codes, and exact search over them: the memory is NumPy's, the work is native.
+"""Bit-sliced segments of codes, and overlap search over them. NumPy holds the memory, C++ does the work.
 
 A segment stores up to 32,768 documents as one bitmap per bit: word ``w`` of plane ``b`` holds bit ``b`` of
-the documents 64 w, …, 64 w + 63. Segments are plain arrays, so they can be mapped from a file; a search never
+the documents 64 w, …, 64 w + 63. Segments are plain arrays, so they can be mapped from a file. A search never
 writes to them.
 
 >>> import numpy as np
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 MAX_DOCS = 32_768
-"""Documents in a full segment: one plane of them is a page of 4 KB."""
+"""Documents in a full segment. One plane of a full segment is 4 KB, a page of memory."""
 
 _LINE_WORDS = 8  # a cache line
 _BLOCK_DOCS = 256  # the kernels read whole blocks
@@ -44,10 +44,11 @@ Words = npt.NDArray[np.uint64]
 
 
 class Segment(NamedTuple):
-    """Documents that lie together; document ``i`` has the slot ``first_slot + i``.
+    """Up to :data:`MAX_DOCS` documents; document ``i`` has the slot ``first_slot + i``.
 
     ``planes`` is uint64 (n_bits, stride), see :func:`empty_planes`. ``live`` and ``filter`` are bitmaps,
-    uint64 (at least n_docs / 64,), whose zeros are never found; ``None`` keeps all documents.
+    uint64 (at least n_docs / 64,): a search never finds a document whose bit is 0. ``None`` keeps all
+    documents.
     """
 
     planes: Words
@@ -58,10 +59,10 @@ class Segment(NamedTuple):
 
 
 def stride_words(n_docs: int) -> int:
-    """Words per plane for ``n_docs`` documents: whole cache lines, and an odd number of them.
+    """Words per plane for ``n_docs`` documents: an odd number of whole cache lines.
 
-    The planes of an even number of lines share few sets of the cache (a power of two: just one), and push
-    each other out.
+    If the number of lines were even, the first lines of all planes would fall into few sets of the cache
+    (into one, for a power of two) and evict one another.
 
     >>> stride_words(32_768), stride_words(1024), stride_words(100)
     (520, 24, 8)
@@ -80,15 +81,15 @@ def empty_planes(n_bits: int, n_docs: int) -> Words:
 
 
 def pack(codes: npt.NDArray[np.uint16], planes: Words, first_doc: int = 0) -> None:
-    """Write ``codes``, uint16 (n, n_active), as the documents ``first_doc``, …; their bits must be clear."""
+    """Write ``codes``, uint16 (n, n_active), to the documents from ``first_doc`` on; these must be empty."""
     _native.pack(codes, first_doc, planes)
 
 
 def handed_over(segments: Sequence[Segment], slots: Sequence[Ids] = ()) -> _native.Segments:
-    """Segments as the native core sees them: checked once, for any number of searches.
+    """Check segments once, and return the native object that any number of searches can use.
 
-    For :func:`overlap_lists`, ``slots`` are the ascending slots of the documents of each segment, int64
-    (n_docs,), in place of ``first_slot``.
+    For :func:`overlap_lists`, ``slots`` holds an array for each segment: the ascending slots of its
+    documents, int64 (n_docs,). They replace ``first_slot``.
     """
     n_bits = len(segments[0].planes) if segments else kernels.MAX_BITS
     return _native.Segments(list(segments), n_bits, list(slots))
@@ -99,9 +100,9 @@ def overlap_topk(
 ) -> tuple[Ids, Scores]:
     """Find the k documents that share the most bits with each query, best first, then the lower slot.
 
-    ``queries`` is uint16 (m, a), bit numbers; ``a`` need not be the documents' number of active bits.
+    ``queries`` is uint16 (m, a), bit numbers; documents may have another number of active bits than ``a``.
     Returns the slots, int64 (m, k), and the overlaps, int32 (m, k); both are -1 where fewer than ``k``
-    documents are left. Whatever the number of threads, the result is the same.
+    documents may be found. The number of threads does not change the result.
     """
     ids, scores = _results(len(queries), k)
     _native.overlap_topk(segments, queries, ids, scores, n_threads, kernels.active())
@@ -116,9 +117,10 @@ def overlap_lists(
     k: int,
     n_threads: int = 1,
 ) -> tuple[Ids, Scores]:
-    """Like :func:`overlap_topk`, but query ``q`` visits only some segments, in whatever order.
+    """Like :func:`overlap_topk`, but each query visits only some segments, its lists.
 
-    Their numbers are ``visits[offsets[q] : offsets[q + 1]]``, all different; int64 (m + 1,) and int32.
+    Query ``q`` visits the segments with the numbers ``visits[offsets[q] : offsets[q + 1]]``, all different,
+    in any order. ``offsets`` is int64 (m + 1,), ``visits`` int32.
 
     >>> import numpy as np
     >>> code = np.array([[1, 2]], np.uint16)

@@ -1,4 +1,4 @@
-"""Folders of arrays: a manifest that says everything, beside a sub-folder of ``.npy`` files.
+"""Folders of arrays: a manifest beside a sub-folder of ``.npy`` files.
 
 ====================  ==================================================================================
 ``manifest.json``     format, version, the caller's description, size and SHA-256 of every file, and last
@@ -8,8 +8,8 @@
 ====================  ==================================================================================
 
 The manifest is the commit point. Saving writes a new sub-folder, syncs it, and then replaces the manifest in
-one rename: whenever the power fails, the old or the new content is there. What an interrupted save left
-behind is removed by the next one. Files of others are never touched.
+one rename. If the power fails at any moment, the folder has either the old or the new content. The next save
+removes the files that an interrupted save left behind. No save touches files of other programs.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MANIFEST = "manifest.json"
 LOCK = ".posh-lock"
 _HEX = "[0-9a-f]{32}"
 _DATA = re.compile(f"posh-data-{_HEX}")
-_OLD_DATA = re.compile(f"data-{_HEX}")  # others may use such names, too: removed only if our manifest has it
+_OLD_DATA = re.compile(f"data-{_HEX}")  # others use such names, too: removed only if our manifest names it
 _TEMPORARY = re.compile(rf"\.{re.escape(MANIFEST)}\.{_HEX}")
-_SUFFIXES = {".npy", ".safetensors"}  # all that a sub-folder of ours holds
-_SMALL = 1 << 24  # bytes that are read and compared in no time
-_TRIES = 100  # to open files; each but the first follows a save that was completed during the last
+_SUFFIXES = {".npy", ".safetensors"}  # all files in a sub-folder of ours have one of these
+_SMALL = 1 << 24  # bytes; the checksum of a file up to this size is always compared
+_TRIES = 100  # attempts to open all files; an attempt fails if another process saves at the same time
 
 
 # Writing -------------------------------------------------------------------------------------------
@@ -55,17 +55,17 @@ def write_folder(
 ) -> None:
     """Write arrays and small files under ``path``, replacing what is there in one step.
 
-    Others who write there at the same time wait for one another. After an error the folder has the old
-    content; only if the last sync failed it may have the new.
+    Writers of one folder wait for one another. After an error the folder has the old content, with one
+    exception: if only the last sync failed, it may have the new content.
     """
-    require_free(path, kind)  # before the lock file is made
+    require_free(path, kind)  # checked before the lock file is created
     make_folder(path)
     with locked(path / LOCK):
         replaced = require_free(path, kind)
         data = path / f"posh-data-{uuid.uuid4().hex}"
         try:
             entries = _write_data(data, arrays, files)
-            sync_folder(path)  # the manifest must not be there before the name of the folder that it names
+            sync_folder(path)  # the name of the sub-folder must be safe before the manifest refers to it
             manifest = {
                 "format": kind,
                 "version": version,
@@ -77,7 +77,7 @@ def write_folder(
                 temporary.write_text(json.dumps(manifest | {"sha256": _digest(manifest)}, indent=1) + "\n")
         except BaseException:
             with contextlib.suppress(OSError):
-                if require_free(path, kind) != data.name:  # the manifest is still the old one
+                if require_free(path, kind) != data.name:  # then the manifest is still the old one
                     shutil.rmtree(data)
             raise
         _remove_leftovers(path, data.name, replaced)
@@ -86,8 +86,8 @@ def write_folder(
 def require_free(path: Path, kind: str) -> str | None:
     """Raise if ``path`` holds anything but what :func:`write_folder` may replace.
 
-    Returns the name of the sub-folder that is in use, if any. Beside a manifest of ours, files of others may
-    lie: they stay.
+    Returns the name of the sub-folder that the manifest uses, or ``None`` without a manifest. Files of other
+    programs may lie beside a manifest of ours; they stay.
     """
     if not path.exists():
         return None
@@ -96,7 +96,7 @@ def require_free(path: Path, kind: str) -> str | None:
     if (path / MANIFEST).exists():
         return _data_in_use(path / MANIFEST, kind)
     for entry in path.iterdir():
-        own = entry.name in (LOCK, MANIFEST)  # a manifest: another process has just saved here
+        own = entry.name in (LOCK, MANIFEST)  # another process may have saved a manifest by now
         if not (own or _is_data(entry.name) or _TEMPORARY.fullmatch(entry.name)):
             raise FileExistsError(
                 f"{path}: expected an empty folder or a saved index, found other files ({entry.name}): "
@@ -130,9 +130,9 @@ def _write_data(data: Path, arrays: Arrays, files: Mapping[str, bytes]) -> dict[
 
 
 def _remove_leftovers(path: Path, data: str, replaced: str | None) -> None:
-    """Remove what saves have left that were interrupted, and the sub-folder that was replaced."""
+    """Remove what interrupted saves left behind, and the sub-folder ``replaced``; keep ``data``."""
     for entry in path.iterdir():
-        with contextlib.suppress(OSError):  # the new content is there: what cannot be removed stays
+        with contextlib.suppress(OSError):  # the save has succeeded, so a file that cannot be removed stays
             if _TEMPORARY.fullmatch(entry.name):
                 entry.unlink()
             elif entry.name != data and (entry.name == replaced or _DATA.fullmatch(entry.name)):
@@ -140,7 +140,7 @@ def _remove_leftovers(path: Path, data: str, replaced: str | None) -> None:
 
 
 def _remove_data(folder: Path) -> None:
-    """Remove a sub-folder unless somebody has put other files into it."""
+    """Remove a sub-folder, unless it holds files that are not ours."""
     if all(file.suffix in _SUFFIXES for file in folder.iterdir()):
         shutil.rmtree(folder)
 
@@ -149,7 +149,7 @@ def _remove_data(folder: Path) -> None:
 
 
 class Content(NamedTuple):
-    """What is in a folder: the manifest, arrays, small files, and the files that arrays are mapped from."""
+    """The content of a folder: manifest, arrays, small files, and the files that arrays are mapped from."""
 
     manifest: dict[str, Any]
     arrays: Arrays
@@ -160,8 +160,9 @@ class Content(NamedTuple):
 def read_folder(path: Path, kind: str, version: int, *, mmap: bool, verify: bool) -> Content:
     """Return the content of a folder; anything wrong is a FormatError.
 
-    With ``mmap`` arrays stay on disk until touched. ``verify`` compares the checksums of all files, which
-    reads them; those of small files, all sizes and the manifest are checked in any case.
+    With ``mmap``, arrays stay on disk until they are used. The manifest, the sizes of all files and the
+    checksums of small files are always checked. ``verify`` checks the checksums of large files, too, and so
+    reads them.
     """
     manifest, opened, stack = _open_folder(path, kind, version)
     arrays: Arrays = {}
@@ -183,9 +184,9 @@ def read_folder(path: Path, kind: str, version: int, *, mmap: bool, verify: bool
 def _open_folder(
     path: Path, kind: str, version: int
 ) -> tuple[dict[str, Any], dict[str, BufferedReader], contextlib.ExitStack]:
-    """The manifest, its files, all of them open, and what closes them.
+    """Return the manifest, its files, all of them open, and the stack that closes them.
 
-    A save removes the names of the files before, but what is open can be read to the end.
+    A save at the same time removes the files, but files that are open can still be read to the end.
     """
     manifest = _read_manifest(path, kind, version)
     for _ in range(_TRIES):

@@ -1,4 +1,4 @@
-"""How many threads there are; those of BLAS are kept out of the way of ours, and forks out of BLAS's."""
+"""The number of threads, a limit for those of BLAS while ours work, and no forks during calls of BLAS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from posh import _validate
 
 __all__ = ["cores", "no_fork", "one_blas_thread"]
 
-_PATIENCE = 10.0  # seconds that a fork waits: much longer than a call of BLAS should take
+_PATIENCE = 10.0  # seconds that a fork waits at most: a call of BLAS should take much less
 
 
 def cores(n_threads: int | None = None) -> int:
@@ -27,10 +27,10 @@ def cores(n_threads: int | None = None) -> int:
 
 
 class _NoFork:
-    """Forks wait while any other thread is inside. For short calls of BLAS.
+    """Makes forks wait while another thread is inside this context. Use it around short calls of BLAS.
 
-    A fork copies the locks of BLAS as they are: a child would wait for ever for one that another thread held.
-    And OpenBLAS ends its threads before a fork, for which whoever computes with them waits in vain.
+    There are two reasons. A fork copies the locks of BLAS: if another thread holds one, the child waits for
+    it for ever. And OpenBLAS ends its threads before a fork: a thread that computes with them waits in vain.
     """
 
     def __init__(self) -> None:
@@ -52,32 +52,34 @@ class _NoFork:
                 self._changed.notify_all()
 
     def before(self) -> None:
-        """Wait until nobody else is inside, and let nobody in."""
+        """Wait until no other thread is inside, and let no thread enter."""
         self._changed.acquire()
         self._n_forking += 1
         self._changed.wait_for(lambda: set(self._inside) <= {threading.get_ident()}, _PATIENCE)
 
     def after_in_parent(self) -> None:
-        """Let those in who wait."""
+        """Let the waiting threads enter."""
         self._n_forking -= 1
         self._changed.notify_all()
         self._changed.release()
 
     def after_in_child(self) -> None:
-        """Begin anew: of all threads there is only this one."""
+        """Start again: the child has only the forking thread."""
         self._changed = threading.Condition()
         self._n_forking = 0
-        self._inside = own_entries(getattr(self, "_inside", []))
+        self._inside = _own_entries(getattr(self, "_inside", []))
 
 
 class _OneBlasThread:
-    """Holds BLAS to one thread while any thread is inside.
+    """Limits BLAS to one thread while any thread is inside this context.
 
-    The limit is the whole process's: the first to enter sets it and the last to leave takes it back, or
-    else calls that overlap would leave it behind. No fork happens while somebody holds the lock.
+    The limit holds for the whole process. So the first thread to enter sets it, and the last thread to leave
+    removes it; otherwise calls that overlap could leave the limit in place. No fork happens while a thread
+    holds the lock.
 
-    threadpoolctl 3.8 lets only one thread change the number of threads of OpenBLAS, and silently ignores the
-    others as long as that one lives: so whoever enters first or leaves last takes that right.
+    In threadpoolctl 3.8, one thread has control: only it may change the number of threads of OpenBLAS.
+    Changes by other threads are silently ignored as long as that thread lives. So we take control before a
+    change.
     """
 
     def __init__(self) -> None:
@@ -90,7 +92,7 @@ class _OneBlasThread:
         with no_fork, self._lock:
             if not self._inside:
                 self._controller = self._controller or ThreadpoolController()
-                self._limit = self._changed(lambda: self._controller.limit(limits=1, user_api="blas"))
+                self._limit = self._in_control(lambda: self._controller.limit(limits=1, user_api="blas"))
             self._inside.append(threading.get_ident())
 
     def __exit__(
@@ -99,29 +101,29 @@ class _OneBlasThread:
         with no_fork, self._lock:
             self._inside.remove(threading.get_ident())
             if not self._inside:
-                self._changed(self._limit.restore_original_limits)
+                self._in_control(self._limit.restore_original_limits)
 
     def after_in_child(self) -> None:
-        """Take the limit back unless this thread is inside: the others are not in the child."""
-        before, self._inside = self._inside, own_entries(self._inside)
+        """Remove the limit unless this thread is inside: the child has no other threads."""
+        before, self._inside = self._inside, _own_entries(self._inside)
         if before and not self._inside:
-            self._changed(self._limit.restore_original_limits)
+            self._in_control(self._limit.restore_original_limits)
 
-    def _changed(self, change: Callable[[], Any]) -> Any:
-        """Call ``change`` with the right to change the number of threads, and give it back."""
+    def _in_control(self, change: Callable[[], Any]) -> Any:
+        """Release control, call ``change``, which takes control, and release it again."""
         try:
-            self._free()
+            self._release_control()
             return change()
         finally:
-            self._free()
+            self._release_control()
 
-    def _free(self) -> None:
+    def _release_control(self) -> None:
         for library in self._controller.lib_controllers:
             if hasattr(library, "clear_controlling_thread"):
                 library.clear_controlling_thread(force=True)
 
 
-def own_entries(threads: list[int]) -> list[int]:
+def _own_entries(threads: list[int]) -> list[int]:
     """The entries of the calling thread."""
     return [thread for thread in threads if thread == threading.get_ident()]
 

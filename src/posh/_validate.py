@@ -1,4 +1,4 @@
-"""Checks that several modules share, and their wording.
+"""Checks that several modules share, and the wording of their errors.
 
 Every message says what was expected, what came, and what to do about it.
 """
@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from posh.kernels import MAX_BITS
 
-_CHUNK = 1 << 20  # values looked at in one go when searching for NaN: bounds the temporary memory
+_CHUNK = 1 << 20  # values per step of the search for NaN, which bounds the temporary memory
 
 
 def vectors(
@@ -30,8 +30,8 @@ def vectors(
 ) -> npt.NDArray[Any]:
     """Return ``X`` as a real 2-D array, (n, d), without copying if it already is one.
 
-    Any real dtype is kept: who computes with it converts a tile at a time. ``finite=False`` leaves NaN and
-    inf to a caller that meets them anyway; :func:`not_finite` then words the error.
+    Any real dtype is kept: code that computes with the vectors converts one tile at a time. ``finite=False``
+    does not look for NaN and inf, for callers that notice them anyway and then call :func:`not_finite`.
     """
     array = _numeric_2d(X, name)
     if array.shape[1] == 0:
@@ -80,14 +80,14 @@ def _from_objects(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
 
 
 def not_finite(X: npt.NDArray[Any], name: str = "X") -> ValueError | None:
-    """The error that names the first NaN or inf, or ``None`` if every value is finite."""
+    """Return the error that names the first NaN or inf, or ``None`` if every value is finite."""
     if X.dtype.kind != "f":
         return None
     step = max(1, _CHUNK // X.shape[1])
     for start in range(0, len(X), step):
         rows = X[start : start + step]
         with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(rows.sum()):  # one cheap number settles the usual case
+            if np.isfinite(rows.sum()):  # the sum is finite in nearly all cases, and cheap
                 continue
         bad = ~np.isfinite(rows)
         if bad.any():

@@ -1,4 +1,4 @@
-"""Codes: the value types between the hashers and the indexes.
+"""Codes: what hashers make and indexes search.
 
 ``Codes`` are sparse: exactly ``n_active`` of ``n_bits`` bits are set, and their numbers are stored.
 ``PackedCodes`` are dense: every bit is stored, eight to a byte. Both are frozen and know their size.
@@ -85,7 +85,7 @@ class Codes:
     def to_csr(self) -> sp.csr_array:
         """SciPy CSR (n, n_bits) of float32 ones, for scikit-learn and for products."""
         n, n_active = self.active.shape
-        index = np.int32 if n * n_active < 2**31 else np.int64  # some of scikit-learn takes only 32 bits
+        index = np.int32 if n * n_active < 2**31 else np.int64  # parts of scikit-learn accept only 32 bits
         indptr = np.arange(0, n * n_active + 1, n_active, dtype=index)
         ones = np.ones(n * n_active, np.float32)
         return sp.csr_array((ones, self.active.ravel().astype(index), indptr), shape=(n, self.n_bits))

@@ -32,13 +32,16 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    ridge : weight of the penalty on D, relative to the mean diagonal of Σ h hᵀ. It decides where the
-        codes leave D undetermined: bits that are never set decode to nothing.
+    ridge
+        Weight of the penalty on D, relative to the mean diagonal of Σ h hᵀ. It makes D unique where the codes
+        do not determine it: a bit that is never set adds nothing to a decoded vector.
 
     Attributes
     ----------
-    weights_ : float32 (n_bits, n_features), the transpose of D.
-    mean_ : float64 (n_features,), the mean μ of the vectors seen.
+    weights_ : float32 (n_bits, n_features)
+        The transpose of D.
+    mean_ : float64 (n_features,)
+        The mean μ of the vectors seen.
 
     Examples
     --------
@@ -59,11 +62,11 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
         self.ridge = ridge
 
     def fit(self, codes: Codes, X: npt.ArrayLike) -> Self:
-        """Learn from codes and the vectors (n, d) they were made of, forgetting what was learned before."""
+        """Learn from codes and their vectors (n, d); forget what was learned before."""
         return self._learn(codes, X, first=True)
 
     def partial_fit(self, codes: Codes, X: npt.ArrayLike) -> Self:
-        """Go on learning from more pairs; the result equals one ``fit`` on everything seen."""
+        """Learn from more codes and their vectors; the result equals one ``fit`` on all pairs seen so far."""
         return self._learn(codes, X, first=not hasattr(self, "weights_"))
 
     def decode(self, codes: Codes) -> Float32:
@@ -89,7 +92,7 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
 
 @dataclass
 class _Sums:
-    """The sums from which least squares follow: n, Σx, Σh, Σhhᵀ, Σhxᵀ."""
+    """The sums that least squares need: n, Σx, Σh, Σhhᵀ, Σhxᵀ."""
 
     n: int
     total: Float64
@@ -128,16 +131,21 @@ def _sparse(codes: Any, n_bits: int | None = None) -> Codes:
 class SBIHT(BaseEstimator):  # type: ignore[misc]
     """Decodes by descent until the vector has the given code again (the paper's Algorithm 4).
 
-    Starts from a :class:`LinearDecoder` and repeats x ← x − step · Wᵀ(wta(W x) − h). Codes do not know
-    lengths, so the start is scaled to unit length: the paper's step, 1/√(d D), then suits any data. The
-    result gets the start's length back.
+    Starts from the vector of a :class:`LinearDecoder` and repeats x ← x − step · Wᵀ(wta(W x) − h). A code
+    does not depend on the length of its vector, so the start is scaled to unit length: the paper's step,
+    1/√(d D), then suits any data. At the end, the result is scaled back to the length of the start.
 
     Parameters
     ----------
-    hasher : the fitted sparse hasher that made the codes.
-    decoder : a linear decoder fitted on its codes.
-    n_iter : most iterations. A code that is met exactly moves no more; when all are, the descent ends.
-    step : length of a step, or None for 1/√(d D).
+    hasher
+        The fitted sparse hasher that made the codes.
+    decoder
+        A linear decoder fitted on its codes.
+    n_iter
+        Largest number of iterations. A vector that has its code again stays as it is. The descent ends early
+        when all vectors have their codes.
+    step
+        Length of a step, or None for 1/√(d D).
 
     Examples
     --------
@@ -165,7 +173,7 @@ class SBIHT(BaseEstimator):  # type: ignore[misc]
         return restored
 
     def iterate(self, codes: Codes) -> Iterator[tuple[Float32, int]]:
-        """Yield, from iteration 0 on, the vectors and Σ ‖wta(W x) − h‖² over all codes."""
+        """Yield the vectors and Σ ‖wta(W x) − h‖² over all codes, for the start and after each iteration."""
         n_iter = _validate.integer("n_iter", self.n_iter, 0)
         check_is_fitted(self.hasher, "weights_")
         codes = _sparse(codes, self.hasher.n_bits)

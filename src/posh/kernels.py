@@ -1,4 +1,4 @@
-"""The typed door to the native module: list, name and force an implementation.
+"""Typed access to the native kernels: list their implementations, choose one, call them.
 
 Every implementation gives identical results; ``scalar`` is the specification. The fastest one that
 this CPU can run is used unless the environment variable ``POSH_KERNEL`` or :func:`use` names another.
@@ -96,8 +96,8 @@ def table_topk(
     """Find the k codes with the largest sums of each query's table over their set bits.
 
     ``codes`` is uint16 (n, n_active), ``tables`` float32 (m, n_bits), ``penalty`` float32 (n,) is subtracted
-    from the sums, ``passing`` is a bitmap of the codes that may be found. Slots and scores are (m, k), best
-    first, then the lower slot; -1 and -inf where fewer than k codes are left.
+    from the sums, ``passing`` is a bitmap of the codes that may be found. Returns slots and scores, (m, k),
+    best first, then the lower slot; -1 and -inf where fewer than k codes may be found.
 
     >>> import numpy as np, posh.kernels
     >>> codes = np.array([[0, 2], [1, 2]], np.uint16)
@@ -117,7 +117,7 @@ def table_scores(
     penalty: npt.NDArray[np.float32] | None = None,
     n_threads: int = 1,
 ) -> npt.NDArray[np.float32]:
-    """Sums as in :func:`table_topk`, but of given codes: ``slots`` is int64 (m, c), -1 gives -inf.
+    """Scores as in :func:`table_topk`, but of given codes: ``slots`` is int64 (m, c), -1 gives -inf.
 
     >>> import numpy as np, posh.kernels
     >>> codes = np.array([[0, 2], [1, 2]], np.uint16)
@@ -134,7 +134,7 @@ def best_candidates(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Choose the k candidates (m, c) with the highest scores, best first, then the lower slot.
 
-    A slot of -1 is no candidate; slots and scores are -1 and -inf where fewer than k are left.
+    A slot of -1 is no candidate. Returns slots and scores, (m, k); -1 and -inf where there are fewer than k.
 
     >>> import numpy as np, posh.kernels
     >>> posh.kernels.best_candidates(np.array([[7, 4, -1]]), np.float32([[1, 1, 9]]), k=2)
@@ -156,7 +156,8 @@ def hamming_topk(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """Find the k packed codes, uint8 (n, n_bytes), with the most bits equal to each query's (m, n_bytes).
 
-    Slots and numbers of equal bits are (m, k), best first, then the lower slot; -1 where fewer are left.
+    Returns slots and numbers of equal bits, (m, k), best first, then the lower slot; -1 where fewer than k
+    codes may be found.
 
     >>> import numpy as np, posh.kernels
     >>> posh.kernels.hamming_topk(np.uint8([[1], [3]]), np.uint8([[3]]), n_bits=4, k=2)

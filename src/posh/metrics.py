@@ -1,8 +1,9 @@
 """Retrieval metrics: pure functions of arrays.
 
-A ranking is a row of retrieved items, best first. Relevance of a retrieved item is equality of labels
-(``average_precision``, ``precision``) or a distance (``recall``). Everything returns one value per query;
-:func:`interval` turns such values, or one value per trial, into a mean with a confidence interval.
+A ranking is a row of results, best first. A result is relevant if it has the query's label
+(:func:`average_precision`, :func:`precision`) or if it is near enough (:func:`recall`). These functions
+return one value per query; :func:`interval` turns such values, or one value per trial, into a mean with a
+confidence interval.
 
 >>> import numpy as np
 >>> retrieved = np.array([[1, 0, 1, 0]])              # labels of the results of one query
@@ -25,7 +26,7 @@ from posh import _validate
 __all__ = ["Interval", "average_precision", "interval", "mean_average_precision", "precision", "recall"]
 
 Float64 = npt.NDArray[np.float64]
-_QUERIES = 256  # rows handled at once: bounds the memory of rankings of the whole base
+_QUERIES = 256  # queries per step, which bounds the memory for rankings of the whole base
 
 
 class Interval(NamedTuple):
@@ -84,8 +85,8 @@ def recall(
     """Fraction of the k true nearest neighbours among the first ``at`` results of each query, float64 (m,).
 
     ``true_distances`` is (m, k): the true distances of the k nearest neighbours. ``retrieved_distances``
-    is (m, n): the true distances of the n retrieved items, inf for missing ones. An item counts if it is
-    no farther than the k-th neighbour (up to a relative ``tolerance``), so that ties cost nothing.
+    is (m, n): the true distances of the n results, inf for missing ones. A result counts if it is no farther
+    than the k-th neighbour, up to a relative ``tolerance``. So among equal distances, any result is right.
 
     >>> recall([[0.1, 0.5, 0.9]], [[0.1, 0.2]])
     array([0.5])
@@ -95,7 +96,7 @@ def recall(
     if retrieved.ndim != 2 or true.ndim != 2 or len(retrieved) != len(true) or true.size == 0:
         raise ValueError(f"expected distances (m, n) and (m, k), got {retrieved.shape} and {true.shape}")
     if np.isnan(true).any() or np.isnan(retrieved).any():
-        raise ValueError("expected distances, got NaN: use inf for a missing item")
+        raise ValueError("expected distances, got NaN: use inf for a missing result")
     if at is not None:
         retrieved = retrieved[
             :, : _validate.integer("at", at, 1, retrieved.shape[1], " (the number of results)")

@@ -1,12 +1,13 @@
-"""What happens to vectors before the projection: centring, scaling, and PCA when d > D.
+"""Preprocessing of vectors before the projection: centring, scaling, and PCA when d > D.
 
-The paper (appendix, "Preprocessing") subtracts a stored mean, and reduces by PCA when the data has
-more dimensions than the code has bits; it takes both from the whole base, a hasher here from the vectors
-that it is fitted on. The division by one global scale is ours: codes do not depend on the scale of the
-data, so learning must not either.
+The paper (appendix, "Preprocessing") subtracts a mean, and applies PCA when the data has more dimensions than
+the code has bits. It computes both from the whole base. Here a hasher computes them from the vectors that it
+is fitted on.
 
-So is :func:`training_rows`: one vector a million times as long as the others would decide the mean, the
-principal directions and the sums that hashers learn from.
+Two steps are not in the paper. We divide by one global scale: codes do not depend on the scale of the data,
+so learning must not depend on it either. And :func:`training_vectors` moves extreme vectors in: one vector
+that is a million times as long as the others would decide the mean, the principal directions and the sums
+that hashers learn from.
 """
 
 from __future__ import annotations
@@ -22,16 +23,20 @@ from sklearn.decomposition import PCA
 from posh import _native
 from posh.store import Arrays, expect
 
-_ROWS = 4096
-_FAR = 1e15  # beyond it float32 scores would overflow
-_EXTREME = 1000.0  # times as far out as others, or as much deviation: more than clusters and units explain
-_SUSPECT = 8.0  # times as far from the mean, which extreme vectors pull: then the median is worth its time
-_SAMPLE = 4096  # rows that the median is taken of
+_ROWS = 4096  # vectors per step, which bounds the temporary memory
+_FAR = 1e15  # largest entry of a centred vector; with larger ones, float32 scores would overflow
+# A vector is extreme if it is this many times as far out as usual; a column, if its deviation is this many
+# times that of all others together. Clusters, or columns in different units, do not explain so much.
+_EXTREME = 1000.0
+# Extreme vectors pull the mean towards them, so their distance from it is smaller than from the median. If no
+# vector is this many times as far from the mean as usual, none is extreme, and we need no (slow) median.
+_SUSPECT = 8.0
+_SAMPLE = 4096  # vectors of which the median is taken
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 
-__all__ = ["Preprocess", "moved_in", "training_rows"]
+__all__ = ["Preprocess", "move_extremes_in", "training_vectors"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +86,8 @@ class Preprocess:
     def centre(self, X: npt.NDArray[Any], out: Float32) -> Float32:
         """Write ``(X - mean) / scale`` to ``out``, float32 (n, d), and return it.
 
-        float64 vectors are centred in float64, small integers in float32. NaN and inf are refused too, in
-        the words for what is too large.
+        float64 vectors are centred in float64, small integers in float32. NaN and inf raise the same error as
+        vectors that are too large.
         """
         dtype = np.result_type(X.dtype, np.float32)
         rows = np.require(X, dtype, ["C_CONTIGUOUS", "ALIGNED"])
@@ -95,16 +100,16 @@ class Preprocess:
         return out
 
     def reduce(self, centred: Float32) -> Float32:
-        """Apply PCA, if there is one, to the result of :meth:`centre`."""
+        """Apply PCA to the result of :meth:`centre`, if there are components."""
         return centred if self.components is None else np.asarray(centred @ self.components.T)
 
     def inverse(self, Z: Float32) -> Float32:
-        """Map float32 (n, d') back to vectors (n, d); what PCA dropped stays at the mean."""
+        """Map float32 (n, d') back to vectors (n, d); directions that PCA dropped stay at the mean."""
         centred = Z if self.components is None else Z @ self.components
         return np.asarray(centred * self.scale + self.mean, np.float32)
 
     def state(self) -> Arrays:
-        """Arrays from which :meth:`restore` makes the same object."""
+        """Return the arrays from which :meth:`restore` makes the same object."""
         arrays: Arrays = {"mean": self.mean, "scale": np.array(self.scale)}
         return arrays if self.components is None else arrays | {"components": self.components}
 
@@ -127,29 +132,31 @@ def root_mean_square(X: npt.NDArray[Any], mean: Float64) -> float:
     if peak == 0.0:
         return 1.0
     total = 0.0
-    for start in range(
-        0, len(X), _ROWS
-    ):  # in chunks, and relative to the peak: neither memory nor range overflows
+    for start in range(0, len(X), _ROWS):  # in steps, to bound the memory
+        # Relative to the peak, so that squares do not overflow.
         total += float(np.square((X[start : start + _ROWS] - mean) / peak).sum())
     return peak * float(np.sqrt(total / X.size))
 
 
-def training_rows(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Vectors (n, d) to learn from: X itself, or what :func:`moved_in` makes of it; warns of bad scaling."""
-    rows = moved_in(X)
+def training_vectors(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the vectors (n, d) to learn from: X with extreme vectors moved in; warn of bad scaling."""
+    rows = move_extremes_in(X)
     _warn_of_one_column(rows)
     return rows
 
 
-def moved_in(X: npt.NDArray[Any], centre: Float64 | None = None, typical: float = 0.0) -> npt.NDArray[Any]:
-    """Vectors (n, d) with those that are extremely far out moved in, which warns; X itself if there are none.
+def move_extremes_in(
+    X: npt.NDArray[Any], centre: Float64 | None = None, typical: float = 0.0
+) -> npt.NDArray[Any]:
+    """Return X (n, d) with extreme vectors moved in, and warn; return X itself if no vector is extreme.
 
-    They are moved towards the ``centre`` until they are as far out as the farthest of the others. ``typical``
-    is the usual distance from the centre; both are by default medians of X.
+    A vector is extreme if it is over 1,000 times as far from ``centre`` as ``typical``, the usual distance.
+    It is moved towards the centre until it is as far out as the farthest vector that is not extreme. By
+    default, the centre and the typical distance are medians of X.
 
     >>> import numpy as np
     >>> X = np.array([[1.0], [2.0], [5.0]])
-    >>> moved_in(X) is X
+    >>> move_extremes_in(X) is X
     True
     """
     with np.errstate(over="ignore", invalid="ignore"):
@@ -182,7 +189,7 @@ def _warn_of_one_column(X: npt.NDArray[Any]) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         centred = rows - rows.mean(axis=0, dtype=np.float64)
         energy = np.square(centred / (np.abs(centred).max() or 1.0)).sum(axis=0)
-        energy[rows.min(axis=0) == rows.max(axis=0)] = 0.0  # constant: what is left of it is rounding
+        energy[rows.min(axis=0) == rows.max(axis=0)] = 0.0  # a constant column: only rounding errors are left
         column, total = int(energy.argmax()), energy.sum()
         rest = np.delete(energy, column).sum()
     if not 0.0 < rest * _EXTREME**2 < energy[column]:
@@ -201,7 +208,7 @@ def _sample(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _distances(X: npt.NDArray[Any], centre: Float64) -> Float64:
-    """Distance of each row from a centre: in chunks, and relative to the peak as above."""
+    """Distance of each vector from a centre, computed like :func:`root_mean_square`."""
     out = np.empty(len(X))
     for start in range(0, len(X), _ROWS):
         centred = X[start : start + _ROWS] - centre
@@ -212,6 +219,6 @@ def _distances(X: npt.NDArray[Any], centre: Float64) -> Float64:
 
 
 def _median(distance: Float64) -> float:
-    """Median of those that are not zero: most vectors of some data are equal."""
+    """Median of the distances that are not zero: in some data, most vectors are equal."""
     positive = distance[distance > 0.0]
     return float(np.median(positive)) if len(positive) else 0.0

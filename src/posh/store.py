@@ -1,4 +1,4 @@
-"""Files: versioned, checksummed, written atomically, and never a pickle.
+"""Model files with a version and a checksum (no pickles), and functions to write and lock files safely.
 
 A model is one safetensors file. Its metadata names the format, the version, the class and its
 parameters (JSON), and carries a SHA-256 over all of that and over every array.
@@ -45,7 +45,7 @@ class Model(NamedTuple):
 
 
 def dump_model(name: str, params: dict[str, Any], arrays: Arrays, columns: list[str] | None = None) -> bytes:
-    """The content of a model file; parameters must be numbers, strings or None."""
+    """Return the content of a model file; parameters must be numbers, strings or None."""
     header = {
         "format": MODEL_FORMAT,
         "version": MODEL_VERSION,
@@ -60,7 +60,7 @@ def dump_model(name: str, params: dict[str, Any], arrays: Arrays, columns: list[
 
 
 def parse_model(content: bytes, path: str | os.PathLike[str]) -> Model:
-    """Read what :func:`dump_model` gave; anything else is a :class:`FormatError`, which names ``path``."""
+    """Read the content of a model file; anything else is a :class:`FormatError` that names ``path``."""
     header = checked(path, lambda: _metadata(content))
     if header.get("format") != MODEL_FORMAT:
         raise FormatError(f"{Path(path)}: expected a POSH model, found {header.get('format', 'no format')!r}")
@@ -76,7 +76,7 @@ def parse_model(content: bytes, path: str | os.PathLike[str]) -> Model:
 
 
 def checked(path: str | os.PathLike[str], read: Callable[[], T]) -> T:
-    """Call ``read`` and turn whatever a wrong file makes it raise into a :class:`FormatError`."""
+    """Call ``read``; turn an error that a damaged or foreign file causes into a :class:`FormatError`."""
     try:
         return read()
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -92,9 +92,9 @@ def expect(
     *,
     look_inside: bool = True,
 ) -> npt.NDArray[Any]:
-    """Return an array after checking that it is there, of this dtype and shape, finite and not below ``low``.
+    """Return the array ``name`` if it has this dtype and shape, is finite and not below ``low``; else raise.
 
-    The latter two read all of it; without ``look_inside`` they are left out.
+    ``look_inside=False`` does not check that the values are finite, because that reads the whole array.
     """
     array = arrays[name]
     fits = len(array.shape) == len(shape) and all(
@@ -111,12 +111,12 @@ def expect(
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary file beside ``path``; on success it is synced and renamed to ``path``.
+    """Yield the path of a temporary file beside ``path``; on success, sync it and rename it to ``path``.
 
-    An error after the rename, of syncing the folder, means that ``path`` is new, but may be old again after
-    a power failure.
+    If only the sync of the folder fails, after the rename, ``path`` has the new content, but a power failure
+    may bring back the old one.
     """
-    path = Path(path).resolve()  # through a link, its target is replaced and not the link
+    path = Path(path).resolve()  # if it is a link, we replace its target and not the link
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "no such folder, create it first", str(path.parent))
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -130,21 +130,21 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-_held: set[int] = set()  # descriptors of lock files
+_held: set[int] = set()  # descriptors of the lock files that this process holds or waits for
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait until nobody else, thread or process, holds the lock file ``path``; hold it meanwhile.
+    """Hold the lock file ``path`` inside the context; first wait until no other thread or process holds it.
 
-    The file is made if it is missing, and stays. The lock ends with the process.
+    The file is created if it is missing, and is not removed. The lock ends with the process at the latest.
     """
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         _held.add(file)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_still(path, file):
+            if _is_same_file(path, file):
                 yield
                 return
         finally:
@@ -153,25 +153,25 @@ def locked(path: Path) -> Iterator[None]:
             os.close(file)
 
 
-def _is_still(path: Path, file: int) -> bool:
-    """Whether an open file has not been removed or replaced: then others would lock another one."""
+def _is_same_file(path: Path, file: int) -> bool:
+    """Whether ``path`` still names the open file. If not, other processes would lock another file."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
     except FileNotFoundError:
         return False
 
 
-def _let_go() -> None:
-    """Close the lock files that a forked child has inherited: it would hold the locks of a dead parent."""
+def _close_inherited_locks() -> None:
+    """Close the lock files that a forked child inherits. Otherwise it would keep them locked."""
     while _held:
         os.close(_held.pop())
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_close_inherited_locks)
 
 
 def sync_folder(folder: Path) -> None:
-    """Return when the disk has the names of a folder's files: or a power failure might take them."""
+    """Sync a folder, so that the names of its files survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -180,11 +180,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents, and return when the disk has their names."""
+    """Create a folder and its missing parents, and sync their names to the disk."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     present = missing[-1].parent if missing else folder
-    with contextlib.suppress(PermissionError):  # then it was there before
-        sync_folder(present.parent)  # whoever made it may have been killed before syncing its name
+    with contextlib.suppress(PermissionError):  # then we cannot have created it
+        sync_folder(present.parent)  # the process that created it may have been killed before its sync
     for place in reversed(missing):
         place.mkdir(exist_ok=True)  # another process may create it at the same time
         sync_folder(place.parent)

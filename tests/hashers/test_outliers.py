@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 import posh
-from posh.preprocess import root_mean_square, training_rows
+from posh.preprocess import root_mean_square, training_vectors
 from tests.conftest import clusters
 from tests.hashers import cases
 
@@ -86,7 +86,7 @@ def test_ordinary_data_is_learned_from_as_it_is(name):
     X = ORDINARY[name]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert training_rows(X) is X
+        assert training_vectors(X) is X
         prepared, _ = posh.LSH(64, random_state=0)._prepared(X)
     mean = X.mean(axis=0, dtype=np.float64)
     np.testing.assert_array_equal(prepared.mean, mean)
@@ -106,7 +106,7 @@ def test_codes_of_digits_are_what_they_were(hasher):
 def test_extreme_vectors_keep_their_direction():
     X = with_outliers(1, 1e9)
     with pytest.warns(UserWarning, match="moved in"):
-        moved = training_rows(X)
+        moved = training_vectors(X)
     np.testing.assert_array_equal(moved[1:], X[1:])
     centre = np.median(X, axis=0)
     before, after = X[0] - centre, moved[0] - centre

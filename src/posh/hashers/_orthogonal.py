@@ -1,4 +1,4 @@
-"""Orthogonal matrices: random ones, and the one that a matrix points to (Procrustes)."""
+"""Matrices with orthonormal columns: random ones, and the nearest one to a given matrix (Procrustes)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def random_orthogonal(n_rows: int, n_columns: int, rng: np.random.Generator) -> 
 def procrustes(M: npt.NDArray[Any], previous: Float32) -> Float32:
     """Return the W with orthonormal columns that maximises tr(WᵀM): U Vᵀ of the SVD M = U S Vᵀ.
 
-    ``previous``, a matrix with orthonormal columns, is added to M with a small weight. It decides the
-    directions in which M is (nearly) zero, where U Vᵀ is arbitrary, and bounds the condition number, so
-    that W = M (MᵀM)^(-1/2) can be had from the eigenvectors of the small Gram matrix: an SVD of M takes
-    several times as long.
+    ``previous``, a matrix with orthonormal columns, is added to M with a small weight. Where M is (nearly)
+    zero, U Vᵀ is arbitrary, and ``previous`` decides it. It also bounds the condition number, so that we can
+    compute W = M (MᵀM)^(-1/2) from the eigenvectors of the small Gram matrix. An SVD of M takes several times
+    as long.
     """
     M = np.asarray(M, np.float64)
     size = np.linalg.norm(M) / np.sqrt(M.shape[1])

@@ -1,6 +1,6 @@
 """Similarity matching without n × n matrices, and a solver for it on the box [0, 1].
 
-‖XXᵀ − YYᵀ‖² = ‖XᵀX‖² − 2‖XᵀY‖² + ‖YᵀY‖² with samples in rows: memory and time grow with n, not n².
+Vectors are rows, so ‖XXᵀ − YYᵀ‖² = ‖XᵀX‖² − 2‖XᵀY‖² + ‖YᵀY‖²: memory and time grow with n, not with n².
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from posh._progress import checkpoint, progress
 from posh.preprocess import Float32
 
 _MEMORY = 5  # correction pairs of L-BFGS, each twice the size of Y
-_ARMIJO = 1e-4
+_ARMIJO = 1e-4  # a step must decrease the value by this fraction of what the slope promises
 _FLAT = 1e-4  # relative decrease below which the solver stops
 
 Pair = tuple[Float32, Float32, float]  # s, y, 1 / (s · y)
@@ -31,7 +31,7 @@ class SimilarityMatching:
         self._constant = dot(gram, gram)
 
     def value(self, Y: Float32) -> float:
-        """f(Y); keeps the two small products for :meth:`gradient` at the same Y."""
+        """Return f(Y), and keep two small products that :meth:`gradient` needs at the same Y."""
         checkpoint()
         self._cross, self._gram = self.X.T @ Y, Y.T @ Y
         distance = Y - self.target
@@ -39,7 +39,7 @@ class SimilarityMatching:
         return 0.25 * match + 0.5 * dot(distance, distance)
 
     def gradient(self, Y: Float32) -> Float32:
-        """Gradient (n, D) at the Y of the last :meth:`value`."""
+        """Return the gradient (n, D) at Y, which must be the Y of the last call of :meth:`value`."""
         checkpoint()
         gradient = Y @ self._gram
         gradient -= self.X @ self._cross
@@ -47,16 +47,16 @@ class SimilarityMatching:
         return gradient
 
     def curvature(self) -> float:
-        """Upper bound of the largest curvature of the quadratic part, for the first step."""
+        """Return an upper bound of the largest curvature of the quadratic part, for the first step."""
         return float(np.linalg.norm(self._gram, 2)) + 1.0
 
 
 def minimize_on_box(problem: SimilarityMatching, Y: Float32, n_iter: int, title: str) -> Float32:
     """Projected L-BFGS: minimise over 0 <= Y <= 1 from a start (n, D) inside.
 
-    The direction is the two-loop recursion on the variables that are not held by a bound, the step is
-    found by backtracking along the projection. Same family as L-BFGS-B, but in float32 and without its
-    generalised Cauchy point, which makes an iteration on millions of variables several times cheaper.
+    The two-loop recursion, on the variables that no bound holds, gives the direction. Backtracking along the
+    projection gives the step. The method is like L-BFGS-B, but in float32 and without the generalised Cauchy
+    point: an iteration on millions of variables is several times cheaper.
     """
     value = problem.value(Y)
     gradient = problem.gradient(Y)
@@ -81,7 +81,7 @@ def minimize_on_box(problem: SimilarityMatching, Y: Float32, n_iter: int, title:
 
 
 def _two_loop(q: Float32, pairs: deque[Pair]) -> Float32:
-    """The inverse Hessian of L-BFGS times q."""
+    """Return the inverse Hessian of L-BFGS times q."""
     weights = []
     for s, y, rho in reversed(pairs):
         weights.append(rho * dot(s, q))

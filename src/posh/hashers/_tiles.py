@@ -1,7 +1,7 @@
-"""Projection a tile of rows at a time: the scores of all the vectors never exist together.
+"""Projection tile by tile, so that the scores of all vectors never exist at the same time.
 
-A tile's memory is reused for the next one, and rows are shared out among our threads while BLAS runs
-single: two thread pools would fight for the cores.
+A tile holds up to 512 vectors, and each thread reuses the memory of one tile. Our threads divide the tiles,
+and BLAS is limited to one thread: two thread pools would compete for the cores.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from posh.preprocess import Float32, Preprocess
 
 __all__ = ["TILE", "Projection", "for_each_tile"]
 
-TILE = 512  # rows: the scores of a tile (2 MB at 1024 bits) stay in cache until the winners are taken
-_RUN = 8  # tiles: what a thread does in one go, so that handing out work takes no time
-_PAD = 16  # BLAS computes a row alike wherever it stands, if the number of rows is a multiple of its blocking
+TILE = 512  # vectors; the scores of a tile (2 MB at 1024 bits) stay in the cache until they are used
+_RUN = 8  # tiles that a thread takes at a time; with fewer, handing out work would take too long
+# BLAS computes a row alike, wherever it stands, if the number of rows is a multiple of BLAS's block.
+_PAD = 16
 
 
 class Projection:
-    """Computes scores of up to ``n_rows`` vectors at a time in its own memory: one for each thread."""
+    """Computes scores of up to ``n_rows`` vectors in memory of its own. Each thread needs its own."""
 
     def __init__(self, preprocess: Preprocess, weights: Float32, n_rows: int) -> None:
         n_rows += -n_rows % _PAD
@@ -34,7 +35,7 @@ class Projection:
         self._scores = np.empty((n_rows, len(weights)), np.float32)
 
     def __call__(self, X: npt.NDArray[Any]) -> Float32:
-        """Scores of vectors (n, d), float32 (n, n_bits), until the next call."""
+        """Return the scores of vectors (n, d), float32 (n, n_bits); the next call overwrites them."""
         n = len(X)
         padded = n + -n % _PAD
         centred = self._centred[:padded]
@@ -51,9 +52,9 @@ def for_each_tile(
     take: Callable[[Float32, slice], None],
     n_threads: int,
 ) -> None:
-    """Hand the scores of each tile of ``X`` and its rows to ``take``, from ``n_threads`` threads.
+    """Call ``take(scores, rows)`` for each tile of ``X``, from ``n_threads`` threads.
 
-    ``new_projection`` makes a projection of so many rows.
+    ``new_projection(n_rows)`` makes a projection for tiles of up to ``n_rows`` vectors.
     """
     if len(X) <= _PAD:  # a few vectors: setting up threads would take longer than the work
         take(new_projection(len(X))(X), slice(0, len(X)))
@@ -77,15 +78,18 @@ def for_each_tile(
 
 
 def _do_all(work: Callable[[list[slice]], None], runs: list[list[slice]], n_threads: int) -> None:
-    """Do all runs, in this thread and ``n_threads - 1`` others: Ctrl-C finds it at work, not in a lock."""
-    left = iter(runs)  # shared: a list's iterator gives each run once
+    """Do all runs, in this thread and ``n_threads - 1`` others.
+
+    This thread works, too, because it gets Ctrl-C: it would not notice while it waits for a lock.
+    """
+    left = iter(runs)  # all threads share the iterator, which gives each run once
 
     def share() -> Iterator[None]:
         try:
             for run in left:
                 work(run)
                 yield
-        finally:  # what ends one thread early ends the others
+        finally:  # if an exception ends this thread, the others stop, too
             _exhaust(left)
 
     if n_threads == 1:

@@ -1,4 +1,4 @@
-"""Unit vectors, and which of them is nearest."""
+"""Unit vectors, and the nearest of given unit vectors."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from posh import kernels
 from posh._progress import steps_of
 from posh.preprocess import Float32
 
-ROWS = 1024  # vectors compared in one go
+ROWS = 1024  # vectors per step of nearest_units
 
 
 def lengths(A: Float32) -> Float32:
-    """The length of each row, (n, 1)."""
+    """Return the length of each row, (n, 1)."""
     return np.asarray(np.linalg.norm(A, axis=1, keepdims=True))
 
 
 def unit_rows(A: Float32, length: Float32 | None = None) -> Float32:
-    """Rows divided by their length, see :func:`lengths`; zero rows stay zero."""
+    """Return the rows divided by their ``length``, by default :func:`lengths`; zero rows stay zero."""
     length = lengths(A) if length is None else length
     return np.asarray(np.divide(A, length, out=np.zeros_like(A), where=length > 0))
 
 
 def nearest_units(Z: Float32, W: Float32) -> tuple[npt.NDArray[np.uint16], Float32]:
-    """For each row of Z (n, d): the row of W with the largest product (ties: the lower), and that product."""
+    """Return for each row of Z (n, d) the number of the row of W with the largest product, and that product.
+
+    Equal products: the lower row of W.
+    """
     winner = np.empty(len(Z), np.uint16)
     best = np.empty(len(Z), np.float32)
     for start in steps_of(range(0, len(Z), ROWS)):

@@ -1,8 +1,8 @@
 """The contract of a hasher: a scikit-learn transformer that learns one matrix.
 
-``fit`` centres the data (:mod:`posh.preprocess`) and asks the subclass for its weights, (n_bits, d');
-``encode`` projects a tile of rows at a time (:mod:`posh.hashers._tiles`) and keeps the winners (sparse
-methods) or the signs (dense methods).
+``fit`` preprocesses the vectors (:mod:`posh.preprocess`) and asks the subclass for its weights, (n_bits, d').
+``encode`` projects tile by tile (:mod:`posh.hashers._tiles`) and keeps the winners (sparse hashers) or the
+signs (dense hashers).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from posh._threads import cores
 from posh.codes import Codes, PackedCodes
 from posh.hashers._tiles import Projection, for_each_tile
 from posh.hashers.cost import EstimatesFit
-from posh.preprocess import Float32, Preprocess, training_rows
+from posh.preprocess import Float32, Preprocess, training_vectors
 
 __all__ = ["DenseHasher", "Hasher", "SparseHasher"]
 
@@ -46,7 +46,7 @@ class Hasher(
 
     Learned attributes: ``weights_`` float32 (n_bits, d'), ``preprocess_`` (mean, scale, PCA),
     ``objective_`` (one value per epoch, empty for random methods), ``n_iter_`` and ``n_features_in_``.
-    A fit that fails or is interrupted leaves what was learned before as it was.
+    A fit that fails or is interrupted changes none of them.
 
     >>> import posh
     >>> issubclass(posh.POSH, posh.Hasher)
@@ -64,7 +64,8 @@ class Hasher(
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = _CLASSES.get(cls.__name__)
-        if own is None or not own.__module__.startswith("posh."):  # a file of ours loads as ours
+        # A model file names its class. A user's class of the same name must not replace ours.
+        if own is None or not own.__module__.startswith("posh."):
             _CLASSES[cls.__name__] = cls
 
     # What a subclass supplies ------------------------------------------------------------------
@@ -82,25 +83,21 @@ class Hasher(
         """Return the number of PCA components when there are more features than bits."""
 
     @abstractmethod
-    def _encode(self, X: npt.NDArray[Any], n_threads: int) -> C:
-        """Codes of checked vectors (n, d)."""
+    def encode(self, X: npt.ArrayLike, *, n_threads: int | None = None) -> C:
+        """Codes of vectors (n, d); ``n_threads`` (default: all cores) changes the time, never the result."""
 
     # What users call -----------------------------------------------------------------------------
 
     def fit(self, X: npt.ArrayLike, y: Any = None) -> Self:
-        """Learn from vectors (n, d); ``y`` is ignored, for scikit-learn's sake."""
+        """Learn from vectors (n, d); ``y`` is ignored, but scikit-learn's pipelines pass it."""
         preprocess, Z = self._prepared(X)
         weights, objective = self._learn(Z, self._rng())
         return self._learned(X, preprocess, weights, objective)
 
-    def encode(self, X: npt.ArrayLike, *, n_threads: int | None = None) -> C:
-        """Codes of vectors (n, d); ``n_threads`` (default: all cores) changes the time, never the result."""
-        return self._encode(self._checked(X, finite=False), cores(n_threads))
-
     def project(self, X: npt.ArrayLike) -> Float32:
         """Real-valued scores before winner-take-all, float32 (n, n_bits)."""
         array = self._checked(X, finite=False)
-        with _bad_values_named(array):
+        with _name_bad_values(array):
             return self._projection(len(array))(array)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -110,7 +107,7 @@ class Hasher(
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a hasher of this class; ``Hasher.load`` reads any."""
+        """Read a hasher of this class; ``Hasher.load`` reads hashers of all classes."""
         return cls.from_bytes(Path(path).read_bytes(), path)
 
     def to_bytes(self) -> bytes:
@@ -118,12 +115,12 @@ class Hasher(
         self._require_fitted()
         params = self.get_params(deep=False)
         if not isinstance(params.get("random_state"), int | np.integer):
-            params["random_state"] = None  # a generator object: what it gave is in the weights already
+            params["random_state"] = None  # a generator cannot be saved, and the weights are final
         return store.dump_model(type(self).__name__, params, self._state(), self._column_names())
 
     @classmethod
     def from_bytes(cls, content: bytes, path: str | os.PathLike[str]) -> Self:
-        """Make a hasher of the content of a model file; ``path`` is for messages."""
+        """Make a hasher from the content of a model file; ``path`` is for error messages."""
         model = store.parse_model(content, path)
         found = _CLASSES.get(model.name)
         if found is None:
@@ -142,9 +139,9 @@ class Hasher(
     # How it is done ------------------------------------------------------------------------------
 
     def _prepared(self, X: npt.ArrayLike) -> tuple[Preprocess, Float32]:
-        """Check parameters and vectors (n, d); return what happens to them first, and its result (n, d')."""
+        """Check parameters and vectors (n, d); return the fitted preprocessing and its result (n, d')."""
         self._check_params()
-        array = training_rows(_validate.vectors(X, min_rows=2))
+        array = training_vectors(_validate.vectors(X, min_rows=2))
         n_components = self._n_components() if array.shape[1] > self.n_bits else None
         preprocess = Preprocess.fit(array, n_components)
         return preprocess, preprocess(array)
@@ -152,7 +149,7 @@ class Hasher(
     def _learned(
         self, X: npt.ArrayLike, preprocess: Preprocess, weights: Float32, objective: list[float]
     ) -> Self:
-        """Adopt what was learned from X."""
+        """Set the attributes that were learned from X."""
         validate_data(self, X, reset=True, skip_check_array=True)  # column names and n_features_in_
         self.preprocess_ = preprocess
         self.weights_ = np.ascontiguousarray(weights, np.float32)
@@ -185,8 +182,8 @@ class Hasher(
         return Projection(self.preprocess_, self.weights_, n_rows)
 
     def _each_tile(self, X: npt.NDArray[Any], take: Callable[[Float32, slice], None], n_threads: int) -> None:
-        """Hand the scores of each tile of ``X`` and its rows to ``take``; they last until it returns."""
-        with _bad_values_named(X):
+        """Call ``take(scores, rows)`` for each tile of ``X``; it must not keep the scores."""
+        with _name_bad_values(X):
             for_each_tile(X, self._projection, take, n_threads)
 
     def _column_names(self) -> list[str] | None:
@@ -248,18 +245,13 @@ class SparseHasher(Hasher[Codes]):
         """
         if n_active is not None:
             _validate.code_shape(self.n_bits, n_active)
-        return self._winners(self._checked(X, finite=False), n_active or self.n_active, cores(n_threads))
-
-    def _encode(self, X: npt.NDArray[Any], n_threads: int) -> Codes:
-        return self._winners(X, self.n_active, n_threads)
-
-    def _winners(self, X: npt.NDArray[Any], n_active: int, n_threads: int) -> Codes:
-        out = np.empty((len(X), n_active), np.uint16)
+        array, n_chosen = self._checked(X, finite=False), n_active or self.n_active
+        out = np.empty((len(array), n_chosen), np.uint16)
 
         def winners(scores: Float32, rows: slice) -> None:
-            kernels.winners(scores, n_active, out[rows])
+            kernels.winners(scores, n_chosen, out[rows])
 
-        self._each_tile(X, winners, n_threads)
+        self._each_tile(array, winners, cores(n_threads))
         return Codes.trusted(out, self.n_bits)
 
 
@@ -281,19 +273,24 @@ class DenseHasher(Hasher[PackedCodes]):
     def _n_components(self) -> int:
         return self.n_bits
 
-    def _encode(self, X: npt.NDArray[Any], n_threads: int) -> PackedCodes:
-        out = np.empty((len(X), -(-self.n_bits // 8)), np.uint8)
+    def encode(self, X: npt.ArrayLike, *, n_threads: int | None = None) -> PackedCodes:
+        """Codes of vectors (n, d); ``n_threads`` (default: all cores) changes the time, never the result."""
+        array = self._checked(X, finite=False)
+        out = np.empty((len(array), -(-self.n_bits // 8)), np.uint8)
 
         def signs(scores: Float32, rows: slice) -> None:
             out[rows] = np.packbits(scores > 0, axis=1, bitorder="little")
 
-        self._each_tile(X, signs, n_threads)
+        self._each_tile(array, signs, cores(n_threads))
         return PackedCodes.trusted(out, self.n_bits)
 
 
 @contextmanager
-def _bad_values_named(X: npt.NDArray[Any]) -> Iterator[None]:
-    """Say where NaN or inf is if that is why ``X`` was refused: looking for it first would cost a pass."""
+def _name_bad_values(X: npt.NDArray[Any]) -> Iterator[None]:
+    """If ``X`` is refused because of NaN or inf, name the first one.
+
+    Looking for it beforehand would cost a pass over the vectors.
+    """
     try:
         yield
     except ValueError as error:

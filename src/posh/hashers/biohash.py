@@ -18,30 +18,40 @@ __all__ = ["BioHash"]
 
 
 class BioHash(EpochHasher):
-    """Units move towards the vectors for which they win: the dynamics that SphericalHash replaces.
+    """Learns units that move towards the vectors for which they win. SphericalHash replaces these dynamics.
 
     For each vector x of a mini-batch the unit w with the largest product gets x − ⟨w, x⟩ w, and the unit
     of rank ``rank`` gets −``delta`` times that, with ⟨w, x⟩ = Σ sign(wᵢ) |wᵢ|^(p−1) xᵢ. The sum over the
     batch is divided by its largest absolute entry and multiplied by the learning rate.
 
-    The defaults are those reported for Ryali et al. With them the norms, about √d at the start, are far
-    from their limit 1 when the learning rate reaches 0, so little is learned; this is what reproduces
-    the paper's tables. A learning rate of 0.04 goes all the way, to the codes of spherical k-means.
+    The defaults are those reported for Ryali et al., and they reproduce the paper's tables. With them little
+    is learned: the norms of the units start at about √d and are still far from their limit 1 when the
+    learning rate reaches 0. With a learning rate of 0.04 the norms reach the limit, and the codes are those
+    of spherical k-means.
 
     Parameters
     ----------
-    n_bits, n_active : the paper's D and α.
-    n_epochs, batch_size : passes over the data, and vectors per mini-batch.
-    learning_rate : of the first epoch.
-    schedule : ``"linear"`` lets the learning rate fall to 0 over the epochs, ``"constant"`` does not.
-    p : exponent of the inner product; 2 is the usual one.
-    delta, rank : strength and rank of the unit that is pushed away.
-    stop_norm : learning ends after an epoch in which the mean norm of the units is no larger than this.
-    random_state : int, ``RandomState`` or None.
+    n_bits, n_active
+        The paper's D and α.
+    n_epochs, batch_size
+        Passes over the data, and vectors per mini-batch.
+    learning_rate
+        Learning rate of the first epoch.
+    schedule
+        ``"linear"`` lets the learning rate fall to 0 over the epochs, ``"constant"`` does not.
+    p
+        Exponent of the inner product; 2 is the usual one.
+    delta, rank
+        Strength and rank of the unit that is pushed away.
+    stop_norm
+        Learning ends after an epoch in which the mean norm of the units is no larger than this.
+    random_state : int, RandomState or None
+        Source of the random numbers.
 
     Attributes
     ----------
-    objective_ : mean of ⟨w, x⟩ / ‖w‖^(p−1) over vectors of unit length and their winners, per epoch.
+    objective_
+        Mean of ⟨w, x⟩ / ‖w‖^(p−1) over vectors of unit length and their winners, per epoch.
 
     Examples
     --------
@@ -115,11 +125,11 @@ class BioHash(EpochHasher):
                 return
 
     def _dual(self, W: Float32) -> Float32:
-        """The vectors whose plain products are ⟨w, x⟩."""
+        """Return the vectors whose ordinary inner product with x is ⟨w, x⟩."""
         return W if self.p == 2.0 else np.asarray(np.sign(W) * np.abs(W) ** np.float32(self.p - 1.0))
 
     def _step(self, W: Float32, batch: Float32, rate: float) -> float:
-        """Update W in place for one mini-batch; returns the sum of the batch's objective."""
+        """Update W in place for one mini-batch, and return the sum of the objective over the batch."""
         scores = batch @ self._dual(W).T
         rows = np.arange(len(batch))
         first = kernels.winners(scores, 1)[:, 0].astype(np.int64)
@@ -129,7 +139,7 @@ class BioHash(EpochHasher):
             best = kernels.winners(scores, self.rank).astype(np.int64)
             last = np.take_along_axis(scores, best, axis=1).argmin(axis=1)
             gate[rows, best[rows, last]] -= self.delta
-        moving = np.flatnonzero(gate.any(axis=0))  # only winners (and losers) move: a fraction of the units
+        moving = np.flatnonzero(gate.any(axis=0))  # most units neither win nor are pushed away
         gate = gate[:, moving]
         activity = np.einsum("bj,bj->j", gate, scores[:, moving])
         step = gate.T @ batch - activity[:, None] * W[moving]

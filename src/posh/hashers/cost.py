@@ -1,4 +1,4 @@
-"""What a fit will cost, from the sizes of the data and of the code: known before it begins."""
+"""An estimate of what a fit costs, from the sizes of the data and of the code, before it begins."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from posh import _validate
 
 __all__ = ["EstimatesFit", "FitCost"]
 
-STEP = 1_000_000  # operations that take as long as one step of a loop in Python
-ORTHOGONAL = 36  # bytes per entry of a random orthogonal matrix while it is made, or of a Procrustes step
-_ROWS = 4096  # vectors whose deviations are summed in one go
+STEP = 1_000_000  # one step of a Python loop takes as long as this many operations
+ORTHOGONAL = 36  # peak bytes per matrix entry, to make a random orthogonal matrix or for a Procrustes step
+_ROWS = 4096  # vectors per step of the preprocessing
 
 
 @dataclass(frozen=True)
 class FitCost:
-    """Peak memory of a fit in ``bytes``, beside its vectors, and ``operations``: additions of products.
+    """Peak memory of a fit in ``bytes``, without its vectors, and its ``operations`` (multiply and add).
 
-    Both are meant to be within a factor of three. A core of today does 10⁹ to 10¹⁰ operations per second.
+    Both should be right within a factor of three. A core of today does 10⁹ to 10¹⁰ operations per second.
     """
 
     bytes: int
@@ -39,11 +39,11 @@ class EstimatesFit:
         """Return the number of PCA components when there are more features than bits."""
 
     def _learning_cost(self, n: int, d: int) -> FitCost:
-        """What learning from preprocessed vectors (n, d) costs; by default that of random weights."""
+        """Return the cost of learning from preprocessed vectors (n, d); by default that of random weights."""
         return FitCost(8 * self.n_bits * d, 20 * self.n_bits * d)
 
     def estimate_fit(self, n: int, d: int) -> FitCost:
-        """What ``fit`` on vectors (n, d) would cost with the present parameters.
+        """Return what ``fit`` on vectors (n, d) would cost with the present parameters.
 
         >>> import posh
         >>> small, large = posh.BOSL(1024, 32), posh.BOSL(16_384, 32)
@@ -61,12 +61,12 @@ class EstimatesFit:
 
 
 def _preparing(n: int, d: int, n_components: int | None) -> FitCost:
-    """Mean, scale and PCA of vectors (n, d), and these vectors centred."""
+    """Return the cost of preprocessing vectors (n, d): mean, scale, PCA, and centring."""
     scale = FitCost(4 * n * d + 24 * min(n, _ROWS) * d, 30 * n * d)
     if n_components is None:
         return scale
     smaller = min(n, d)
-    # scikit-learn decomposes the covariance, a random projection or everything: whatever suits the shape.
+    # By the shape, scikit-learn decides to decompose the covariance, a random projection or the whole matrix.
     if d <= 1000 and n >= 10 * d:
         per_value, operations = 12, n * d * d + 20 * d**3
     elif max(n, d) > 500 and n_components < 0.8 * smaller:
@@ -77,5 +77,5 @@ def _preparing(n: int, d: int, n_components: int | None) -> FitCost:
 
 
 def procrustes_cost(n_bits: int, d: int) -> FitCost:
-    """Solving the Procrustes problem for M (n_bits, d), in float64."""
+    """Return the cost of solving the Procrustes problem for M (n_bits, d) in float64."""
     return FitCost(ORTHOGONAL * n_bits * d + 40 * d * d, 4 * n_bits * d * d + 20 * d**3)

@@ -1,4 +1,4 @@
-"""Sparse hashers that learn in passes over the data, and can be looked at after each."""
+"""Sparse hashers that learn in epochs, passes over the data, and can be used after each epoch."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class EpochHasher(SparseHasher):
 
     @abstractmethod
     def _epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
-        """Yield weights (n_bits, d') after, and the objective during, each pass over Z (n, d')."""
+        """Yield for each pass over Z (n, d') the weights (n_bits, d') after it and the objective in it."""
 
     def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
         objective, weights = [], np.empty((0, 0), np.float32)
-        for weights, value in self._epochs(Z, rng):  # noqa: B007  # the last ones count
+        for weights, value in self._epochs(Z, rng):  # noqa: B007  # the last weights are returned
             objective.append(value)
         return weights, objective
 

@@ -1,4 +1,4 @@
-"""FruitFly: random weights, sparse as in the insect or orthogonal as the paper recommends."""
+"""FruitFly: random weights, either sparse, as in the insect, or orthogonal, as the paper recommends."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ class FruitFly(SparseHasher):
 
     Parameters
     ----------
-    n_bits, n_active : the paper's D and α.
-    weights : ``"bernoulli"`` (entries are 1 with probability ``p``, else 0) or ``"orthogonal"``
-        (orthonormal columns from a Gaussian matrix: a little more accurate, the paper's figure 1b).
-    p : density of Bernoulli weights; the paper uses 0.2.
-    random_state : int, ``RandomState`` or None.
+    n_bits, n_active
+        The paper's D and α.
+    weights
+        ``"bernoulli"`` (entries are 1 with probability ``p``, else 0) or ``"orthogonal"`` (orthonormal
+        columns from a Gaussian matrix: a little more accurate, the paper's figure 1b).
+    p
+        Density of Bernoulli weights; the paper uses 0.2.
+    random_state : int, RandomState or None
+        Source of the random numbers.
 
     Examples
     --------

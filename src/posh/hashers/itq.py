@@ -1,4 +1,4 @@
-"""ITQ: the rotation of PCA components that loses least to the signs (Gong et al. 2013)."""
+"""ITQ: the rotation of PCA components that is nearest to its own signs (Gong et al. 2013)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ __all__ = ["ITQ"]
 
 
 class ITQ(DenseHasher):
-    """Signs of a learned rotation W: minimises Σ ‖sign(W x) − W x‖² by turns.
+    """Signs of a learned rotation W: minimises Σ ‖sign(W x) − W x‖² over the signs and W in turn.
 
     With more features than bits, PCA to ``n_bits`` components comes first; with fewer features than
     bits, W has orthonormal columns instead of being square.
 
     Parameters
     ----------
-    n_bits : the length of the codes.
-    n_epochs : alternations; the authors use 50.
-    random_state : int, ``RandomState`` or None.
+    n_bits
+        The length of the codes.
+    n_epochs
+        Alternations; the authors use 50.
+    random_state : int, RandomState or None
+        Source of the random numbers.
 
     Attributes
     ----------
-    objective_ : mean of ‖sign(W x) − W x‖² per epoch, on centred data of unit root mean square.
+    objective_
+        Mean of ‖sign(W x) − W x‖² per epoch, on centred data of unit root mean square.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from posh.preprocess import Float32
 
 __all__ = ["KNNH"]
 
-_ROWS = 1024  # vectors whose neighbours are found in one go
+_ROWS = 1024  # vectors per step of the search for neighbours
 
 
 class KNNH(ITQ):
@@ -23,9 +23,11 @@ class KNNH(ITQ):
 
     Parameters
     ----------
-    n_bits, n_epochs, random_state : as in :class:`ITQ`.
-    n_neighbors : how many neighbours, the vector itself among them, are averaged; the paper uses 20.
-        With fewer training vectors, all of them.
+    n_bits, n_epochs, random_state
+        As in :class:`ITQ`.
+    n_neighbors
+        How many neighbours, the vector itself among them, are averaged; the paper uses 20. With fewer
+        training vectors, all of them.
 
     Examples
     --------

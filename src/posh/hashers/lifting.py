@@ -1,7 +1,7 @@
 """Sparse lifting: codes that preserve inner products, then a matrix that maps to them.
 
 ``BOSL`` is the paper's Binary Optimal Sparse Lifting (Algorithm 3), ``OSL`` the method of Li et al.
-(2018) that it mends. Both cost O(n) memory and time: see :mod:`posh.hashers._similarity`.
+(2018) that BOSL improves. Both need O(n) memory and time: see :mod:`posh.hashers._similarity`.
 """
 
 from __future__ import annotations
@@ -22,32 +22,40 @@ from posh.preprocess import Float32
 
 __all__ = ["BOSL", "OSL"]
 
-_SMOOTH = 1e-2  # (y + this)^p is differentiable at 0, where y^p is not
+_SMOOTH = 1e-2  # ε: (y + ε)^p is differentiable at 0, unlike y^p
 
 
 class BOSL(SparseHasher):
     """Binary Optimal Sparse Lifting (the paper's Algorithm 3).
 
-    Minimises ¼ ‖XXᵀ − YYᵀ‖² over Y in [0, 1] that equals a code H with ``n_active`` ones per row, by ADMM
-    with λ = 1; then W is the least-squares map from the unit vectors X to Y.
+    First, ADMM with λ = 1 minimises ¼ ‖XXᵀ − YYᵀ‖² over Y in [0, 1], subject to Y = H, where H is a code with
+    ``n_active`` ones per row. Then W is the least-squares map from the unit vectors X to Y.
 
-    The paper leaves open how many iterations there are, and prints both ¼ and ½. One ADMM iteration of
-    20 solver steps with ¼ comes close to its tables; more of them lower the accuracy on MNIST. Ours are:
-    the start, clipped to the box and scaled to fit XXᵀ; the solver, a projected L-BFGS; the small ridge,
-    which constant features need, and whose 0.01 was picked because it comes closest to the printed tables.
+    The paper does not say how many iterations there are, and prints both ¼ and ½. One ADMM iteration of 20
+    solver steps with ¼ comes close to its tables; more iterations lower the accuracy on MNIST. Three choices
+    are ours: the start is clipped to the box and scaled to fit XXᵀ; the solver is a projected L-BFGS; and
+    there is a small ridge, which constant features need. Its default, 0.01, comes closest to the printed
+    tables.
+
     Memory is about 22 times that of the (n, n_bits) codes in float32: 4 GB for 50,000 vectors.
 
     Parameters
     ----------
-    n_bits, n_active : the paper's D and α.
-    n_epochs : ADMM iterations, the paper's K − 1.
-    n_steps : most solver steps in each.
-    ridge : penalty on W, relative to the mean eigenvalue of XᵀX.
-    random_state : int, ``RandomState`` or None.
+    n_bits, n_active
+        The paper's D and α.
+    n_epochs
+        ADMM iterations, the paper's K − 1.
+    n_steps
+        Largest number of solver steps in each.
+    ridge
+        Penalty on W, relative to the mean eigenvalue of XᵀX.
+    random_state : int, RandomState or None
+        Source of the random numbers.
 
     Attributes
     ----------
-    objective_ : ¼ ‖XXᵀ − YYᵀ‖² / n² after each ADMM iteration.
+    objective_
+        ¼ ‖XXᵀ − YYᵀ‖² / n² after each ADMM iteration.
 
     Examples
     --------
@@ -108,28 +116,36 @@ class BOSL(SparseHasher):
 class OSL(SparseHasher):
     """Optimal Sparse Lifting (Li et al. 2018), reformulated so that Frank-Wolfe applies.
 
-    First ½ ‖α XXᵀ − YYᵀ‖² + γ Σ (y + ε)^p over rows of Y in [0, 1] with sum ``n_active``, then
-    ½ ‖X Wᵀ − Y‖² + β Σ (w + ε)^p over rows of W in [0, 1] with sum ``n_inputs``.
+    It first minimises ½ ‖α XXᵀ − YYᵀ‖² + γ Σ (y + ε)^p over Y in [0, 1] whose rows have the sum ``n_active``.
+    Then it minimises ½ ‖X Wᵀ − Y‖² + β Σ (w + ε)^p over W in [0, 1] whose rows have the sum ``n_inputs``.
 
-    Not published, and chosen here: γ, β, p and the number of iterations. Changed: Frank-Wolfe needs a
-    differentiable objective, which |y|^p is not at 0, so ε = 0.01 is added; similarities are multiplied
-    by α, because a code has squared norm α where a vector has 1. The vertex that minimises a linear
-    function over either set has ones at the smallest entries of the gradient: winner-take-all again. The
-    step is exact for the polynomial part and safe for the concave penalty, which lies below its tangent.
+    γ, β, p and the number of iterations were not published; we chose them. We changed two things. Frank-Wolfe
+    needs a differentiable objective, which |y|^p is not at 0, so we add ε = 0.01. And we multiply
+    similarities by α, because a code has the squared norm α and a vector has 1.
+
+    Each iteration moves towards the vertex that minimises the linearised objective. That vertex has ones at
+    the smallest entries of the gradient, so winner-take-all finds it. The step is exact for the polynomial
+    part, and safe for the concave penalty, which lies below its tangent.
 
     Parameters
     ----------
-    n_bits, n_active : the paper's D and α.
-    n_inputs : the sum of each row of W, or None for a tenth of the features.
-    gamma, beta : weights of the sparsity penalties on codes and on weights; with 0, sparsity is left to
-        the vertices.
-    p : exponent of the penalties, in (0, 1].
-    n_epochs : Frank-Wolfe iterations for the codes; the weights get four times as many.
-    random_state : int, ``RandomState`` or None.
+    n_bits, n_active
+        The paper's D and α.
+    n_inputs
+        The sum of each row of W, or None for a tenth of the features.
+    gamma, beta
+        Weights of the sparsity penalties on codes and on weights; with 0, sparsity is left to the vertices.
+    p
+        Exponent of the penalties, in (0, 1].
+    n_epochs
+        Frank-Wolfe iterations for the codes; the weights get four times as many.
+    random_state : int, RandomState or None
+        Source of the random numbers.
 
     Attributes
     ----------
-    objective_ : the first objective divided by n², per iteration; it never rises.
+    objective_
+        The first objective divided by n², per iteration; it never rises.
 
     Examples
     --------
@@ -209,7 +225,7 @@ class OSL(SparseHasher):
         for _ in progress(range(4 * self.n_epochs), "OSL weights", "iteration"):
             gradient = W @ gram - cross + self._slope(W, self.beta)
             towards = winner_matrix(-gradient, n_inputs) - W
-            # Rows do not depend on each other: each takes its own exact step.
+            # Rows do not depend on one another, so each takes its own exact step.
             slope = np.einsum("ij,ij->i", gradient, towards)
             bend = np.einsum("ij,ij->i", towards @ gram, towards)
             step = np.clip(np.divide(-slope, bend, out=np.zeros_like(slope), where=bend > 0), 0, 1)
@@ -226,7 +242,7 @@ class OSL(SparseHasher):
 
 
 def winner_matrix(scores: npt.NDArray[Any], n_active: int) -> Float32:
-    """Winner-take-all as float32 zeros and ones, of the shape of the scores."""
+    """Winner-take-all: float32 zeros and ones in the shape of the scores."""
     scores = np.ascontiguousarray(scores, np.float32)
     hot = np.zeros_like(scores)
     np.put_along_axis(hot, kernels.winners(scores, n_active).astype(np.int64), 1.0, axis=1)
@@ -234,13 +250,13 @@ def winner_matrix(scores: npt.NDArray[Any], n_active: int) -> Float32:
 
 
 def _best_scale(X: Float32, Y: Float32) -> Float32:
-    """Y times the factor for which ‖XXᵀ − YYᵀ‖ is least: an unscaled start is hundreds of times too large."""
+    """Return Y times the factor that minimises ‖XXᵀ − YYᵀ‖: without it, Y is hundreds of times too large."""
     size = float(np.linalg.norm(Y.T @ Y))
     return Y if size == 0.0 else Y * np.float32(np.linalg.norm(X.T @ Y) / size)
 
 
 def _ridge_map(X: Float32, Y: Float32, ridge: float) -> Float32:
-    """W (D, d) that minimises ‖X Wᵀ − Y‖² + ridge · (mean eigenvalue of XᵀX) · ‖W‖²."""
+    """Return the W (D, d) that minimises ‖X Wᵀ − Y‖² + ridge · (mean eigenvalue of XᵀX) · ‖W‖²."""
     gram = (X.T @ X).astype(np.float64)
     gram += np.eye(len(gram)) * max(ridge * np.trace(gram) / len(gram), 1e-30)
     solution = scipy.linalg.solve(gram, (X.T @ Y).astype(np.float64), assume_a="pos")
@@ -248,9 +264,9 @@ def _ridge_map(X: Float32, Y: Float32, ridge: float) -> Float32:
 
 
 def _best_step(c1: float, c2: float, c3: float, c4: float) -> float:
-    """The t in [0, 1] that minimises c1 t + c2 t² + c3 t³ + c4 t⁴."""
+    """Return the t in [0, 1] that minimises c1 t + c2 t² + c3 t³ + c4 t⁴."""
     slope = np.array([4.0 * c4, 3.0 * c3, 2.0 * c2, c1])
-    slope[np.abs(slope) < 1e-12 * np.abs(slope).max()] = 0.0  # one that is almost nothing ruins all roots
+    slope[np.abs(slope) < 1e-12 * np.abs(slope).max()] = 0.0  # a tiny coefficient would spoil all roots
     roots = np.roots(slope)
     inside = roots.real[(np.abs(roots.imag) < 1e-9) & (roots.real > 0) & (roots.real < 1)]
     candidates = np.append(inside, [0.0, 1.0])

@@ -17,7 +17,7 @@ from posh.codes import Codes
 from posh.hashers._orthogonal import procrustes, random_orthogonal
 from posh.hashers.cost import STEP, FitCost, procrustes_cost
 from posh.hashers.epochs import EpochHasher
-from posh.preprocess import Float32, Preprocess, moved_in, training_rows
+from posh.preprocess import Float32, Preprocess, move_extremes_in, training_vectors
 from posh.store import Arrays, expect
 
 __all__ = ["POSH"]
@@ -26,24 +26,31 @@ __all__ = ["POSH"]
 class POSH(EpochHasher):
     """Learns orthonormal columns W that make W x close to its own winner-take-all code.
 
-    Minimises Σ ‖hᵢ − W xᵢ‖² over W with WᵀW = I and codes hᵢ with ``n_active`` set bits, by turns: codes
-    are the winners of W x; W solves the orthogonal Procrustes problem for M = Σ hᵢ xᵢᵀ, which is
-    accumulated over mini-batches and epochs. The result does not depend on the scale of the data.
+    Minimises Σ ‖hᵢ − W xᵢ‖² over W with WᵀW = I and over codes hᵢ with ``n_active`` set bits, in turn. The
+    codes are the winners of W x. W solves the orthogonal Procrustes problem for M = Σ hᵢ xᵢᵀ, a sum over all
+    mini-batches and epochs so far. The result does not depend on the scale of the data.
 
     Parameters
     ----------
-    n_bits, n_active : the paper's D and α.
-    n_epochs, batch_size : passes over the data, and vectors per mini-batch.
-    lag : W is recomputed once the number of vectors seen has grown by this fraction since the last time,
-        and at the end. M hardly moves in between, so the time goes down and the result stays. 0 recomputes
-        W after every mini-batch, as Algorithm 1 does.
-    random_state : int, ``RandomState`` or None.
+    n_bits, n_active
+        The paper's D and α.
+    n_epochs, batch_size
+        Passes over the data, and vectors per mini-batch.
+    lag
+        W is recomputed when the number of vectors seen has grown by this fraction since the last time, and at
+        the end. M hardly changes in between, so this saves time and hardly changes the result. 0 recomputes W
+        after every mini-batch, as Algorithm 1 does.
+    random_state : int, RandomState or None
+        Source of the random numbers.
 
     Attributes
     ----------
-    weights_ : float32 (n_bits, n_features), orthonormal columns.
-    objective_ : mean of ‖h − W x‖² per epoch, on centred data of unit root mean square.
-    moment_, counts_ : M and the number of times each bit won, from which ``partial_fit`` goes on.
+    weights_ : float32 (n_bits, n_features)
+        Orthonormal columns.
+    objective_
+        Mean of ‖h − W x‖² per epoch, on centred data of unit root mean square.
+    moment_, counts_
+        M, and how often each bit won; ``partial_fit`` continues from them.
 
     Examples
     --------
@@ -79,10 +86,10 @@ class POSH(EpochHasher):
         self.random_state = random_state
 
     def partial_fit(self, X: npt.ArrayLike, y: Any = None) -> Self:
-        """Go on learning from one more batch of vectors (n, d) of a stream.
+        """Learn from one more batch of vectors (n, d) of a stream.
 
-        The mean follows the stream: M and the mean are kept so that the centred M is exact at any time.
-        The first call needs at least two vectors, from which the scale is taken.
+        The mean is that of all vectors seen so far, and M is always exact for the current mean. The scale is
+        that of the first batch, which needs at least two vectors.
         """
         first = not hasattr(self, "weights_")
         self._check_params() if first else self._require_fitted()
@@ -92,7 +99,7 @@ class POSH(EpochHasher):
                 f"expected at most n_bits={self.n_bits} columns for partial_fit, got {array.shape[1]}: "
                 "reduce them first (sklearn.decomposition.IncrementalPCA) or use fit"
             )
-        array = training_rows(array) if first else self._moved_in(array)
+        array = training_vectors(array) if first else self._move_extremes_in(array)
         if first:
             preprocess = Preprocess.fit(array)
             moments = _Moments.start(self.n_bits, array.shape[1], self._rng())
@@ -140,18 +147,18 @@ class POSH(EpochHasher):
         self.n_seen_, self._n_at_refresh = moments.n_seen, moments.n_at_refresh
 
     def _following(self, X: npt.NDArray[Any]) -> tuple[Preprocess, _Moments]:
-        """What was learned so far, as if it had been centred at the mean that includes X."""
+        """Return what was learned so far, centred at the mean of all vectors including X."""
         old, n = self.preprocess_, self.n_seen_
         shift = (X.mean(axis=0, dtype=np.float64) - old.mean) * (len(X) / (n + len(X)))
         moment = self.moment_ - np.outer(self.counts_, shift / old.scale).astype(np.float32)
         moments = _Moments(self.weights_, moment, self.counts_.copy(), n, self._n_at_refresh)
         return Preprocess(old.mean + shift, old.scale), moments
 
-    def _moved_in(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """X with the vectors moved in that are extreme beside what was seen before."""
+    def _move_extremes_in(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Move in the vectors of X that are extreme compared with those seen before."""
         known = self.preprocess_
-        known.centre(X, np.empty(X.shape, np.float32))  # refuses what encoding refuses, too
-        return moved_in(X, known.mean, known.scale * np.sqrt(len(known.mean)))
+        known.centre(X, np.empty(X.shape, np.float32))  # raises for vectors that encode would refuse
+        return move_extremes_in(X, known.mean, known.scale * np.sqrt(len(known.mean)))
 
     def _state(self) -> Arrays:
         seen = np.array([self.n_seen_, self._n_at_refresh])
@@ -167,7 +174,11 @@ class POSH(EpochHasher):
 
 @dataclass
 class _Moments:
-    """What Algorithm 1 carries along: W, M = Σ h zᵀ, how often each bit won, and when W was last computed."""
+    """The state of Algorithm 1.
+
+    ``weights`` is W, ``moment`` is M = Σ h zᵀ, ``counts`` is how often each bit won. ``n_at_refresh`` is the
+    value of ``n_seen`` when W was last computed.
+    """
 
     weights: Float32
     moment: Float32
@@ -177,7 +188,7 @@ class _Moments:
 
     @classmethod
     def start(cls, n_bits: int, n_features: int, rng: np.random.Generator) -> _Moments:
-        """A random W, and nothing seen."""
+        """Return a random W before any vector is seen."""
         weights = random_orthogonal(n_bits, n_features, rng)
         return cls(weights, np.zeros_like(weights), np.zeros(n_bits, np.int64))
 

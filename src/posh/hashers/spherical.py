@@ -23,18 +23,24 @@ class SphericalHash(EpochHasher):
 
     Parameters
     ----------
-    n_bits, n_active : the paper's D and α.
-    n_epochs : passes over the data.
-    empty : what becomes of a unit that wins no training vector in an epoch. ``"zero"`` sets it to zero,
-        as in the paper's listing: its score is 0 for every vector, so it is a winner only where fewer
-        than ``n_active`` scores are positive. ``"keep"`` leaves it where it was. ``"resample"`` puts it
-        on a random training vector, so that every unit finds work.
-    random_state : int, ``RandomState`` or None.
+    n_bits, n_active
+        The paper's D and α.
+    n_epochs
+        Passes over the data.
+    empty
+        What happens to a unit that wins no training vector in an epoch. ``"zero"`` sets it to zero, as in the
+        paper's listing: its score is then 0 for every vector, so it wins only where fewer than ``n_active``
+        scores are positive. ``"keep"`` does not change it. ``"resample"`` sets it to a random training
+        vector, so that it soon wins some.
+    random_state : int, RandomState or None
+        Source of the random numbers.
 
     Attributes
     ----------
-    weights_ : float32 (n_bits, n_features), rows of unit length (or zero).
-    objective_ : mean cosine between a training vector and its unit, per epoch.
+    weights_ : float32 (n_bits, n_features)
+        Rows of unit length (or zero).
+    objective_
+        Mean cosine between a training vector and its unit, per epoch.
 
     Examples
     --------
