@@ -81,10 +81,6 @@ class Hasher(
     def _n_components(self) -> int:
         """Return the number of PCA components when there are more features than bits."""
 
-    @abstractmethod
-    def _encode(self, X: npt.NDArray[Any], n_threads: int) -> C:
-        """Codes of checked vectors (n, d)."""
-
     # What users call -----------------------------------------------------------------------------
 
     def fit(self, X: npt.ArrayLike, y: Any = None) -> Self:
@@ -93,9 +89,9 @@ class Hasher(
         weights, objective = self._learn(Z, self._rng())
         return self._learned(X, preprocess, weights, objective)
 
+    @abstractmethod
     def encode(self, X: npt.ArrayLike, *, n_threads: int | None = None) -> C:
         """Codes of vectors (n, d); ``n_threads`` (default: all cores) changes the time, never the result."""
-        return self._encode(self._checked(X, finite=False), cores(n_threads))
 
     def project(self, X: npt.ArrayLike) -> Float32:
         """Real-valued scores before winner-take-all, float32 (n, n_bits)."""
@@ -246,20 +242,14 @@ class SparseHasher(Hasher[Codes]):
 
         ``n_threads`` (default: all cores) changes the time, never the result.
         """
-        if n_active is not None:
-            _validate.code_shape(self.n_bits, n_active)
-        return self._winners(self._checked(X, finite=False), n_active or self.n_active, cores(n_threads))
-
-    def _encode(self, X: npt.NDArray[Any], n_threads: int) -> Codes:
-        return self._winners(X, self.n_active, n_threads)
-
-    def _winners(self, X: npt.NDArray[Any], n_active: int, n_threads: int) -> Codes:
-        out = np.empty((len(X), n_active), np.uint16)
+        array = self._checked(X, finite=False)
+        _, wanted = _validate.code_shape(self.n_bits, self.n_active if n_active is None else n_active)
+        out = np.empty((len(array), wanted), np.uint16)
 
         def winners(scores: Float32, rows: slice) -> None:
-            kernels.winners(scores, n_active, out[rows])
+            kernels.winners(scores, wanted, out[rows])
 
-        self._each_tile(X, winners, n_threads)
+        self._each_tile(array, winners, cores(n_threads))
         return Codes.trusted(out, self.n_bits)
 
 
@@ -281,13 +271,15 @@ class DenseHasher(Hasher[PackedCodes]):
     def _n_components(self) -> int:
         return self.n_bits
 
-    def _encode(self, X: npt.NDArray[Any], n_threads: int) -> PackedCodes:
-        out = np.empty((len(X), -(-self.n_bits // 8)), np.uint8)
+    def encode(self, X: npt.ArrayLike, *, n_threads: int | None = None) -> PackedCodes:
+        """Codes of vectors (n, d); ``n_threads`` (default: all cores) changes the time, never the result."""
+        array = self._checked(X, finite=False)
+        out = np.empty((len(array), -(-self.n_bits // 8)), np.uint8)
 
         def signs(scores: Float32, rows: slice) -> None:
             out[rows] = np.packbits(scores > 0, axis=1, bitorder="little")
 
-        self._each_tile(X, signs, n_threads)
+        self._each_tile(array, signs, cores(n_threads))
         return PackedCodes.trusted(out, self.n_bits)
 
 

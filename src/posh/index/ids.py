@@ -33,6 +33,10 @@ class IdTable:
             for number in ids.tolist():
                 del self._slots[number]
 
+    def has(self, number: object, state: State | None) -> bool:
+        """Whether an id is present."""
+        return number in self._table(state)
+
     def slots_of(self, ids: Ids, state: State | None) -> Ids:
         """Slots of present ids; an absent one is a KeyError."""
         table = self._table(state)

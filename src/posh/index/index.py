@@ -177,7 +177,8 @@ class Index:
         return np.asarray(state.ids.rows[state.live.rows])
 
     def __contains__(self, number: int) -> bool:
-        return bool((self.ids == number).any())
+        with self._lock:
+            return self._table.has(number, self._view.state)
 
     def __repr__(self) -> str:
         h = self.hasher
