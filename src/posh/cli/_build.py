@@ -23,8 +23,9 @@ from posh.cli._command import (
 )
 from posh.cli._index import disk_bytes
 from posh.index.files import FORMAT
-from posh.index.options import SCORINGS, STRUCTURES
+from posh.index.params import SCORINGS
 from posh.index.refine import REFINERS
+from posh.index.structures import STRUCTURES
 
 __all__ = ["add"]
 

@@ -154,6 +154,7 @@ class Search(Body):
     filter: dict[str, Any] | None = None
     scoring: Literal["overlap", "asymmetric"] | None = Field(None, description="By default the collection's.")
     oversample: float | None = bounded("oversample", default=None, ge=1)
+    n_probe: int | None = bounded("n_probe", default=None, ge=1)
     include: Include = ["payload"]
 
     @model_validator(mode="after")

@@ -13,9 +13,10 @@ from starlette.responses import Response
 
 from posh.collection import _arguments
 from posh.collection.base import NO_HASHER, Id, Matches
+from posh.index.params import SearchParams
 from posh.preprocess import Float32
 from posh.serve import models
-from posh.serve.coalesce import Options
+from posh.serve.coalesce import SharedOptions
 from posh.serve.costs import require_affordable_search
 from posh.serve.items import set_bits
 from posh.serve.operations.base import Operations, answer
@@ -51,12 +52,10 @@ class SearchOperations(Operations):
             self._limits,
         )
         itself = body.ids is not None  # an item is not its own neighbour: one more is needed
-        options = Options(
-            k + itself,
+        options = SharedOptions(
+            SearchParams(k + itself, body.scoring, body.oversample, body.n_probe),
             body.filter,
             None if body.filter is None else orjson.dumps(body.filter, option=orjson.OPT_SORT_KEYS),
-            body.scoring,
-            body.oversample,
         )
         found = await served.coalescer.search(vectors, options, lambda: not is_gone(request.receive))
         results: list[dict[str, Any]] = [{"hits": hits} for hits in _hits(found, k, body.ids)]
