@@ -303,3 +303,16 @@ def test_items_that_are_replaced_all_the_time_do_not_fill_the_memory(tmp_path, m
     assert collection._engine.moment.index.n_slots == collection._engine.moment.directory.n_slots
     assert answers(collection) == answers(reopened(collection, snapshot=False))
     collection.close()
+
+
+def test_lists_to_visit_in_one_search(tmp_path):
+    """All lists give the hits of an exact index, one list gives fewer; the option is the default."""
+    exact = posh.Index(SPARSE).add(DATA).search(DATA[:20], 50)
+    with posh.Collection(tmp_path, SPARSE, structure="ivf", n_lists=8, n_probe=2) as collection:
+        collection.upsert(range(len(DATA)), DATA)
+        everything = collection.search(DATA[:20], 50, n_probe=8)
+        np.testing.assert_array_equal(everything.ids.astype(int), exact.ids)
+        assert (collection.search(DATA[:20], 50, n_probe=1).scores < everything.scores).any()
+        two = collection.search(DATA[:20], 50, n_probe=2)
+        np.testing.assert_array_equal(collection.search(DATA[:20], 50).ids, two.ids)
+        assert (two.ids != everything.ids).any()

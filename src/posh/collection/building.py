@@ -7,6 +7,7 @@ that is built again, in whatever steps, gives the same answers.
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ __all__ = ["empty_index", "filled", "learned", "outgrown", "own_copy", "sample",
 __all__ += ["write_trained_state"]
 
 BLOCK = 8192  # items read and added in one go
-_TRAINING = 20_000  # items that are learned from, or 50 for each list
+_TRAINING = 20_000  # items that an index is trained on, if its structure does not need more
 
 
 def own_copy(hasher: Hasher[Any]) -> Hasher[Any]:
@@ -78,17 +79,15 @@ def outgrown(index: IndexSnapshot, learned_from: int, n: int) -> bool:
 
     A decoder has learned enough from 20,000 items; lists, unless their number is given, never.
     """
-    enough: float = _TRAINING
-    if index.options.structure == "ivf":
-        enough = np.inf if index.options.n_lists is None else max(_TRAINING, 50 * index.options.n_lists)
+    enough = max(_TRAINING, index.training_size(sys.maxsize))
     return index.needs_training and learned_from < enough and n >= max(1, 2 * learned_from)
 
 
 def learned(connection: Connection, index: IndexSnapshot, directory: Directory) -> IndexSnapshot:
     """The index without items that has learned from those of a directory."""
     n = directory.n_live
-    lists = (index.options.n_lists or n // 1000) if index.options.structure == "ivf" else 0
-    X = sample(connection, directory, max(_TRAINING, 50 * lists), index.hasher.n_features_in_)
+    n_sample = max(_TRAINING, index.training_size(n))
+    X = sample(connection, directory, n_sample, index.hasher.n_features_in_)
     return IndexSnapshot(index.hasher, index.options).train(X, n)
 
 

@@ -45,8 +45,7 @@ class SlotScores(NamedTuple):
         return cls(np.empty((n_queries, 0), np.int64), np.empty((n_queries, 0), np.float32))
 
 
-@dataclass(frozen=True, eq=False)
-class Queries:
+class Queries(NamedTuple):
     """Vectors (m, d) to search for. Their codes and projections are computed when a structure asks."""
 
     vectors: npt.NDArray[Any]
@@ -109,6 +108,11 @@ class CodeIndex(ABC):
     @abstractmethod
     def from_arrays(cls, hasher: Hasher[Any], codes: npt.NDArray[Any], arrays: Arrays) -> Self:
         """With documents, none of them removed, from the arrays of :meth:`to_arrays`; ValueError if wrong."""
+
+    @classmethod
+    def training_size(cls, options: IndexOptions, n: int) -> int:
+        """How many vectors training makes use of, for ``n`` documents."""
+        return 0
 
     @classmethod
     @abstractmethod

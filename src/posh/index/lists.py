@@ -225,6 +225,11 @@ class ListIndex(CodeIndex):
         return cls(hasher.n_bits, *by_slot(codes), lists, hasher.preprocess_)
 
     @classmethod
+    def training_size(cls, options: IndexOptions, n: int) -> int:
+        """50 vectors for each list."""
+        return _SAMPLE_PER_LIST * (options.n_lists or n // 1000)
+
+    @classmethod
     def kind(cls, scoring: str | None) -> str:
         """As the scoring says."""
         return scoring or "overlap"

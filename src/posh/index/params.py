@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from posh import _validate
@@ -44,34 +44,47 @@ class SearchParams:
     n_threads: int | None = None
 
     def __post_init__(self) -> None:
-        checked: dict[str, Any] = {"k": _validate.integer("k", self.k, 1)}
+        fields = vars(self)  # where the numbers become plain int and float
+        fields["k"] = _validate.integer("k", self.k, 1)
         if self.scoring is not None:
             _validate.choice("scoring", self.scoring, SCORINGS)
         if self.oversample is not None:
-            checked["oversample"] = _validate.real("oversample", self.oversample, 1.0)
+            fields["oversample"] = _validate.real("oversample", self.oversample, 1.0)
         for name in ("n_probe", "n_threads"):
-            if getattr(self, name) is not None:
-                checked[name] = _validate.integer(name, getattr(self, name), 1)
-        vars(self).update(checked)  # as plain int and float
+            if fields[name] is not None:
+                fields[name] = _validate.integer(name, fields[name], 1)
 
     def completed(self, defaults: Any, hasher: Hasher[Any]) -> SearchParams:
         """The same with ``scoring``, ``oversample`` and ``n_probe`` of an index where none are given."""
-        names = [name for name in ("scoring", "oversample", "n_probe") if getattr(self, name) is None]
         require_scoring(self.scoring, hasher)
-        return replace(self, **{name: getattr(defaults, name) for name in names})
+        return self._changed(
+            scoring=self.scoring or defaults.scoring,
+            oversample=self.oversample or defaults.oversample,
+            n_probe=self.n_probe or defaults.n_probe,
+        )
 
     def oversampled(self, n_documents: int) -> SearchParams:
         """The same with k as the number of candidates for k results, at most one for each document."""
-        return replace(self, k=math.ceil(min(self.k * (self.oversample or 1.0), n_documents)))
+        return self.with_k(math.ceil(min(self.k * (self.oversample or 1.0), n_documents)))
+
+    def with_k(self, k: int) -> SearchParams:
+        """The same with another k."""
+        return self if k == self.k else self._changed(k=k)
 
     @property
     def threads(self) -> int:
         """The number of threads."""
-        return cores(self.n_threads)
+        return self.n_threads or cores()
 
     def as_arguments(self) -> dict[str, Any]:
         """The arguments of ``search`` by name."""
         return asdict(self)
+
+    def _changed(self, **fields: Any) -> SearchParams:
+        """The same with other fields, which are right already: ``replace`` would check all of them again."""
+        other = object.__new__(SearchParams)
+        vars(other).update(vars(self), **fields)
+        return other
 
 
 def require_scoring(scoring: str | None, hasher: Hasher[Any]) -> None:

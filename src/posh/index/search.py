@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +20,7 @@ _QUERIES = 4096  # with tables at once: bounds their memory
 _VALUES = 1 << 24  # numbers gathered at once by a refiner
 
 
-@dataclass(frozen=True, eq=False)
-class Searched:
+class Searched(NamedTuple):
     """What is searched: documents, their refiner, and which slots may be found (None: all)."""
 
     documents: Documents
@@ -35,14 +33,14 @@ def find(searched: Searched, queries: Queries, params: SearchParams) -> SlotScor
     m, k = len(queries.vectors), min(params.k, searched.documents.n_live)
     if k == 0:
         return SlotScores.none(m)
-    params = replace(params, k=k)
+    params = params.with_k(k)
     step = _at_once(searched, params, m)
     if m <= step:
         return _find(searched, queries, params)
     slots, scores = np.empty((m, k), np.int64), np.empty((m, k), np.float32)
     for start in range(0, m, step):
         rows = slice(start, start + step)
-        some = replace(queries, vectors=queries.vectors[rows])
+        some = queries._replace(vectors=queries.vectors[rows])
         slots[rows], scores[rows] = _find(searched, some, params)
     return SlotScores(slots, scores)
 

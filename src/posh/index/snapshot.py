@@ -130,6 +130,10 @@ class IndexSnapshot:
         refiner = self.options.refiner_class
         return self._structure.needs_vectors or (refiner is not None and refiner.needs_vectors)
 
+    def training_size(self, n: int) -> int:
+        """How many vectors the training of the structure makes use of, for ``n`` documents."""
+        return self._structure.training_size(self.options, n)
+
     # Changing --------------------------------------------------------------------------------------
 
     def train(self, X: npt.NDArray[Any], n: int | None = None) -> IndexSnapshot:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from posh.hashers.base import Hasher, SparseHasher
 from posh.index.code_index import CodeIndex
@@ -11,13 +11,21 @@ from posh.index.packed import PackedIndex
 from posh.index.params import needs_sparse_codes
 from posh.index.segments import SegmentIndex
 
-__all__ = ["STRUCTURES", "structure_for"]
+__all__ = ["STRUCTURES", "Structure", "structure_for"]
 
-STRUCTURES: dict[str, tuple[type[CodeIndex], type[CodeIndex] | None]] = {
-    "exact": (SegmentIndex, PackedIndex),
-    "ivf": (ListIndex, None),
+
+class Structure(NamedTuple):
+    """A way to lay out documents: for sparse codes, and for dense codes if there is one."""
+
+    about: str
+    sparse: type[CodeIndex]
+    dense: type[CodeIndex] | None
+
+
+STRUCTURES = {
+    "exact": Structure("scan everything", SegmentIndex, PackedIndex),
+    "ivf": Structure("scan only the nearest lists", ListIndex, None),
 }
-"""By name: the structure of sparse codes, and that of dense codes if there is one."""
 
 
 def structure_for(name: str, hasher: Hasher[Any]) -> type[CodeIndex]:
@@ -27,8 +35,8 @@ def structure_for(name: str, hasher: Hasher[Any]) -> type[CodeIndex]:
     >>> structure_for("exact", posh.POSH()).__name__, structure_for("exact", posh.LSH()).__name__
     ('SegmentIndex', 'PackedIndex')
     """
-    sparse, dense = STRUCTURES[name]
-    chosen = sparse if isinstance(hasher, SparseHasher) else dense
+    structure = STRUCTURES[name]
+    chosen = structure.sparse if isinstance(hasher, SparseHasher) else structure.dense
     if chosen is None:
         raise ValueError(needs_sparse_codes("structure", name, hasher))
     return chosen
