@@ -43,17 +43,12 @@ class SearchOperations(Operations):
                 f"expected at most {self._limits.hits:,} hits of all queries, got {len(vectors)} queries of "
                 f"{k} each: ask for less at once"
             )
-        require_affordable_search(
-            served.collection,
-            self._shelf.engine.index_options(served.name),
-            len(vectors),
-            k,
-            body.oversample,
-            self._limits,
-        )
+        params = SearchParams(k, body.scoring, body.oversample, body.n_probe)
+        own = self._shelf.engine.index_options(served.name)
+        require_affordable_search(served.collection, own, len(vectors), params, self._limits)
         itself = body.ids is not None  # an item is not its own neighbour: one more is needed
         options = SharedOptions(
-            SearchParams(k + itself, body.scoring, body.oversample, body.n_probe),
+            params.with_k(k + itself),
             body.filter,
             None if body.filter is None else orjson.dumps(body.filter, option=orjson.OPT_SORT_KEYS),
         )
