@@ -19,7 +19,7 @@ import numpy as np
 import posh
 from posh import kernels
 from posh.bench import environment, seconds
-from posh.index.refine import Candidates
+from posh.index.refine import CandidateDocuments
 
 N_BITS, N_TRAIN, N_QUERIES, ROUNDS = 1024, 5000, 1000, 4
 
@@ -56,9 +56,10 @@ def cost(hasher: posh.Hasher, base: np.ndarray, queries: np.ndarray) -> dict[str
 
 def reorder(index: posh.Index, queries: np.ndarray, slots: np.ndarray, k: int) -> None:
     """Reorder given candidates: the second stage of a refined search, without the first."""
-    view = index.view()
-    state = view.state
-    scores = view.refiner.scores(queries, Candidates(slots, state.codes.rows, state.kept.rows), 1)
+    snapshot = index.snapshot()
+    documents = snapshot.documents
+    rows = documents.structure.codes.rows, documents.refiner_rows.rows
+    scores = snapshot.refiner.scores(queries, CandidateDocuments(slots, *rows), 1)
     kernels.best_candidates(slots, scores, k)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 import posh
 from posh import _native
-from posh._bitsliced import MAX_DOCS, Segment, empty_planes, handed_over, overlap_topk, pack
+from posh._bitsliced import MAX_DOCS, Segment, empty_planes, native_segments, overlap_topk, pack
 from posh.bench import environment, seconds
 
 N_BITS, ROUNDS = 1024, 8
@@ -41,7 +41,7 @@ def segments_of(codes: posh.Codes) -> _native.Segments:
         planes = empty_planes(codes.n_bits, MAX_DOCS)
         pack(part, planes)
         segments.append(Segment(planes, len(part), start))
-    return handed_over(segments)
+    return native_segments(segments)
 
 
 def packed(codes: posh.Codes) -> np.ndarray:

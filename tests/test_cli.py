@@ -16,8 +16,8 @@ import pytest
 
 import posh
 from posh.cli import main
-from posh.cli._fit import METHODS
 from posh.errors import DataUnavailableError
+from posh.hashers.registry import HASHERS
 
 COMMANDS = [[], ["data"], ["data", "list"], ["data", "fetch"], ["fit"], ["encode"], ["demo"]]
 RUN = [sys.executable, "-c", "import sys; from posh.cli import main; sys.exit(main())"]
@@ -70,8 +70,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_fit_knows_every_public_hasher() -> None:
-    assert {"POSH", "FruitFly", "SphericalHash", "LSH", "ITQ", "KNNH"} <= set(METHODS)
-    assert not {"Hasher", "SparseHasher", "DenseHasher"} & set(METHODS)
+    assert {"POSH", "FruitFly", "SphericalHash", "LSH", "ITQ", "KNNH"} <= set(HASHERS)
+    assert not {"Hasher", "SparseHasher", "DenseHasher"} & set(HASHERS)
 
 
 # Data --------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_fit_and_encode_equal_the_library(capsys: pytest.CaptureFixture[str]) ->
     assert encoded["vectors_per_second"] > 0
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", HASHERS)
 def test_every_method_goes_from_file_to_codes(method: str, capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", np.random.default_rng(0).normal(size=(60, 10)))
     values = run_json(capsys, "fit", "x.npy", "-o", "m", "--method", method.lower(), "--bits", "40")
@@ -190,7 +190,7 @@ ERRORS = {
     "key with an option": (2, [*FIT, "--set", "n_bits=64"], "use --bits instead of --set n_bits"),
     "no value": (2, [*FIT, "--set", "n_epochs"], "expected KEY=VALUE, got 'n_epochs'"),
     "active and dense": (2, [*FIT, "--method", "LSH", "--active", "4"], "got --method LSH: leave it out"),
-    "unknown method": (2, [*FIT, "--method", "SHA"], f"expected one of {', '.join(METHODS)}, got 'SHA'"),
+    "unknown method": (2, [*FIT, "--method", "SHA"], f"expected one of {', '.join(HASHERS)}, got 'SHA'"),
     "too many to train on": (2, [*FIT, "--train", "9999"], "expected --train of at most 1597"),
     "no vectors to train on": (2, [*FIT, "--train", "0"], "expected a whole number of at least 1, got '0'"),
     "key and data set": (2, [*FIT, "--key", "train"], "--key is for files"),

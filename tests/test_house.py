@@ -141,3 +141,15 @@ def test_the_versions_of_both_distributions_agree():
 def test_every_hasher_is_public():
     own = [cls for cls in _CLASSES.values() if cls.__module__.startswith("posh.")]
     assert {cls.__name__ for cls in own} <= set(posh.__all__)
+
+
+# Words that once named the same thing as a word of the glossary.
+RETIRED = {"Candidates", "Found", "Growing", "Nearest", "Options", "Plan", "State", "View"}
+RETIRED |= {"handed_over", "knowledge", "learned_state", "taught", "view"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_retired_words_do_not_come_back_as_names(path):
+    defined = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    names = {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, defined)}
+    assert not names & RETIRED

@@ -39,7 +39,8 @@ def test_data_sets_need_no_more_than_numpy() -> None:
 
 def test_an_index_needs_neither_a_database_nor_the_network() -> None:
     found = imported("import posh; posh.Index")
-    assert not found & {"sqlite3", "tarfile", "urllib.request", "sklearn.datasets"}
+    assert not found & {"sqlite3", "tarfile", "tqdm", "urllib.request"}
+    assert not found & {"sklearn.datasets", "sklearn.decomposition", "sklearn.neighbors"}
     assert not {name for name in found if name.startswith(("posh.datasets", "posh.collection", "posh.serve"))}
 
 

@@ -7,6 +7,7 @@ import sys
 import threading
 
 import pytest
+from tqdm import tqdm
 
 from posh import _progress
 from posh._progress import progress
@@ -37,7 +38,7 @@ def test_bars_are_for_terminals(monkeypatch, terminal, environment, shown):
     steps = range(3)
     bar = progress(steps, "counting")
     assert list(bar) == [0, 1, 2]
-    assert isinstance(bar, _progress.tqdm) is shown
+    assert isinstance(bar, tqdm) is shown
     assert shown or bar is steps  # tqdm stays out of it, and so do its locks
 
 

@@ -18,7 +18,7 @@ from posh import _bitsliced, _native, kernels
 from posh._bitsliced import (
     Segment,
     empty_planes,
-    handed_over,
+    native_segments,
     overlap_lists,
     overlap_topk,
     pack,
@@ -87,7 +87,7 @@ def reference(
 
 
 def topk(segments: Sequence[Segment], queries: np.ndarray, k: int, n_threads: int = 1):
-    return overlap_topk(handed_over(segments), queries, k, n_threads)
+    return overlap_topk(native_segments(segments), queries, k, n_threads)
 
 
 def check(found: tuple[np.ndarray, np.ndarray], expected: tuple[np.ndarray, np.ndarray]) -> None:
@@ -154,7 +154,7 @@ def test_any_lists(kernel, n_threads, data):
 def search_lists(segments, slots, queries, visits, k, n_threads):
     offsets = np.cumsum([0, *map(len, visits)])
     numbers = np.concatenate(visits).astype(np.int32)
-    return overlap_lists(handed_over(segments, slots), queries, offsets, numbers, k, n_threads)
+    return overlap_lists(native_segments(segments, slots), queries, offsets, numbers, k, n_threads)
 
 
 @pytest.mark.parametrize("n_threads", THREADS)
@@ -336,7 +336,7 @@ def test_a_forked_child_has_threads_of_its_own():
 def test_the_door_refuses_what_would_read_elsewhere():
     planes, query = empty_planes(8, 300), np.array([[1, 2]], np.uint16)
     offsets, visits = np.array([0, 1]), np.array([0], np.int32)
-    lists = handed_over([Segment(planes, 300)], [np.arange(300)])
+    lists = native_segments([Segment(planes, 300)], [np.arange(300)])
     with pytest.raises(ValueError, match="bits"):
         pack(np.array([[8]], np.uint16), planes)
     with pytest.raises(ValueError, match="shapes"):
@@ -358,12 +358,12 @@ def test_the_door_refuses_what_would_read_elsewhere():
     with pytest.raises(ValueError, match="lists: segments"):
         overlap_lists(lists, query, offsets, np.array([1], np.int32), 1)
     with pytest.raises(ValueError, match="lists: slots"):
-        overlap_lists(handed_over([Segment(planes, 300)]), query, offsets, visits, 1)
+        overlap_lists(native_segments([Segment(planes, 300)]), query, offsets, visits, 1)
     with pytest.raises(ValueError, match="slots: lists"):
-        handed_over([Segment(planes, 300)], [np.arange(300)] * 2)
+        native_segments([Segment(planes, 300)], [np.arange(300)] * 2)
     with pytest.raises(ValueError, match="slots: ascending"):
-        handed_over([Segment(planes, 300)], [np.arange(299)])
+        native_segments([Segment(planes, 300)], [np.arange(299)])
     with pytest.raises(ValueError, match="slots: range"):
-        handed_over([Segment(planes, 300)], [np.arange(300) - 1])
+        native_segments([Segment(planes, 300)], [np.arange(300) - 1])
     with pytest.raises(TypeError):
         _native.Segments([(planes.astype(np.int64), 300, 0, None, None)], 8, [])

@@ -7,7 +7,7 @@ writes to them.
 >>> import numpy as np
 >>> planes = empty_planes(n_bits=4, n_docs=3)
 >>> pack(np.array([[0, 2], [1, 2], [1, 3]], np.uint16), planes)
->>> overlap_topk(handed_over([Segment(planes, n_docs=3)]), np.array([[0, 2]], np.uint16), k=2)
+>>> overlap_topk(native_segments([Segment(planes, n_docs=3)]), np.array([[0, 2]], np.uint16), k=2)
 (array([[0, 1]]), array([[2, 1]], dtype=int32))
 """
 
@@ -25,7 +25,7 @@ __all__ = [
     "MAX_DOCS",
     "Segment",
     "empty_planes",
-    "handed_over",
+    "native_segments",
     "overlap_lists",
     "overlap_topk",
     "pack",
@@ -85,7 +85,7 @@ def pack(codes: npt.NDArray[np.uint16], planes: Words, first_doc: int = 0) -> No
     _native.pack(codes, first_doc, planes)
 
 
-def handed_over(segments: Sequence[Segment], slots: Sequence[Ids] = ()) -> _native.Segments:
+def native_segments(segments: Sequence[Segment], slots: Sequence[Ids] = ()) -> _native.Segments:
     """Check segments once, and return the native object that any number of searches can use.
 
     For :func:`overlap_lists`, ``slots`` holds an array for each segment: the ascending slots of its
@@ -127,7 +127,7 @@ def overlap_lists(
     >>> segments = [Segment(empty_planes(4, 1), 1) for _ in range(2)]
     >>> for segment in segments:
     ...     pack(code, segment.planes)
-    >>> lists = handed_over(segments, slots=[np.array([0]), np.array([10])])
+    >>> lists = native_segments(segments, slots=[np.array([0]), np.array([10])])
     >>> overlap_lists(lists, code, np.array([0, 1]), np.array([1], np.int32), k=2)
     (array([[10, -1]]), array([[ 2, -1]], dtype=int32))
     """

@@ -11,9 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sized
 from contextvars import ContextVar
-from typing import Protocol, TypeVar
-
-from tqdm import tqdm
+from typing import Any, Protocol, TypeVar
 
 from posh.errors import CancelledError
 
@@ -30,12 +28,6 @@ class Event(Protocol):
 
 
 _stop: ContextVar[Event | None] = ContextVar("posh-stop", default=None)
-
-
-class _Bar(tqdm):  # type: ignore[misc]
-    """A bar without the thread that tqdm adds: its lock, if held at a fork, would stop the child for ever."""
-
-    monitor_interval = 0
 
 
 @contextlib.contextmanager
@@ -67,7 +59,7 @@ def progress(steps: Iterable[T], title: str, unit: str = "epoch", total: int | N
     if _shown():
         if total is None and isinstance(steps, Sized):
             total = len(steps)
-        return _Bar(steps_of(steps), desc=title, unit=unit, total=total, leave=False, delay=1.0)
+        return _bar(steps_of(steps), desc=title, unit=unit, total=total, leave=False, delay=1.0)
     return steps_of(steps)
 
 
@@ -91,10 +83,22 @@ def checkpoint(event: Event | None = None) -> None:
         raise CancelledError("expected to finish, but the work was cancelled: nothing was changed")
 
 
+def _bar(steps: Iterable[T], **options: Any) -> Iterable[T]:
+    from tqdm import tqdm
+
+    class Bar(tqdm):  # type: ignore[misc]
+        """A bar without tqdm's monitor thread: a fork while that thread holds its lock stops the child."""
+
+        monitor_interval = 0
+
+    return Bar(steps, **options)
+
+
 def _shown() -> bool:
     """Whether somebody looks.
 
-    If not, tqdm stays out of it: forked processes share a lock of its, which one that is killed keeps.
+    If not, tqdm is not even imported: it shares one lock between forked processes, and a killed process never
+    releases it.
     """
     silenced = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
     return not silenced and sys.stderr is not None and sys.stderr.isatty()

@@ -27,7 +27,7 @@ from posh.codes import Codes, PackedCodes
 from posh.hashers import Hasher
 from posh.hashers._tiles import TILE
 from posh.index.index import Index
-from posh.index.segments import Segments
+from posh.index.sliced import SlicedCodes
 
 __all__ = ["best_times", "environment", "measure_encode", "measure_fit", "measure_search", "seconds"]
 
@@ -174,7 +174,7 @@ def _posh_contender(documents: AnyCodes, k: int) -> _Contender:
     if isinstance(documents, PackedCodes):
         bits = documents.bits
         return _Contender(_packed, lambda queries: n_bits - kernels.hamming_topk(bits, queries, n_bits, k)[1])
-    n_active, segments = documents.n_active, Segments(n_bits).with_codes(documents)
+    n_active, segments = documents.n_active, SlicedCodes(n_bits).with_codes(documents)
     return _Contender(
         lambda codes: codes,
         lambda queries: 2 * (n_active - segments.search(queries, k, n_threads=1)[1]),

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.decomposition import PCA
 
 from posh import _native
 from posh.store import Arrays, expect
@@ -71,6 +70,8 @@ class Preprocess:
             )
         if n_components is None:
             return cls(mean, scale)
+        from sklearn.decomposition import PCA  # takes long to import, and few data sets need it
+
         pca = PCA(min(n_components, *X.shape), random_state=0).fit((X - mean) / scale)
         return cls(mean, scale, np.ascontiguousarray(pca.components_, np.float32))
 

@@ -41,12 +41,14 @@ def version_of_index(index: posh.Index) -> Version:
 
 def content_of_index(index: posh.Index) -> list[Any]:
     """All that an index has."""
-    state = index.view().state
-    assert state is not None
-    rows = [part.rows.tolist() for part in (state.ids, state.codes, state.kept, state.live)]
+    documents = index.snapshot().documents
+    assert documents is not None
+    codes = documents.structure.codes
+    rows = [part.rows.tolist() for part in (documents.ids, codes, documents.refiner_rows)]
+    rows.append(documents.live.tolist())
     hits = index.search(DATA[:3], 5, n_threads=1)
     found = [hits.ids.tolist(), hits.scores.tolist()]
-    return [repr(index), content_of_model(index.hasher), state.next_id, rows, found]
+    return [repr(index), content_of_model(index.hasher), documents.next_id, rows, found]
 
 
 def model_of(version: Version) -> posh.LSH:

@@ -9,8 +9,9 @@ from typing import Any, Self
 import numpy as np
 
 import posh
-from posh.collection.base import BaseCollection, Id, Item, Matches, Payload, Query
+from posh.collection.base import BaseCollection, Id, Item, Matches, Payload
 from posh.collection.filters import Filter, passes
+from posh.index.params import SearchParams
 
 
 class ReferenceCollection(BaseCollection):
@@ -60,14 +61,14 @@ class ReferenceCollection(BaseCollection):
         self._require_open()
         return [copy.deepcopy(self._by_id.get(number)) for number in ids]
 
-    def _search(self, query: Query) -> Matches:
-        found = [item for item in self._by_id.values() if self._passes(query.filter, item)]
-        scoring = query.scoring or self._scoring
-        ids = np.full((len(query.vectors), query.k), None, object)
-        scores = np.full((len(query.vectors), query.k), -np.inf, np.float32)
+    def _search(self, vectors: np.ndarray, params: SearchParams, tree: Filter | None) -> Matches:
+        found = [item for item in self._by_id.values() if self._passes(tree, item)]
+        scoring = params.scoring or self._scoring
+        ids = np.full((len(vectors), params.k), None, object)
+        scores = np.full((len(vectors), params.k), -np.inf, np.float32)
         if found:
-            similarity = self._similarity(query.vectors, np.array([item.vector for item in found]), scoring)
-            order = np.argsort(-similarity, axis=1, kind="stable")[:, : query.k]
+            similarity = self._similarity(vectors, np.array([item.vector for item in found]), scoring)
+            order = np.argsort(-similarity, axis=1, kind="stable")[:, : params.k]
             ids[:, : order.shape[1]] = np.array([item.id for item in found], object)[order]
             scores[:, : order.shape[1]] = np.take_along_axis(similarity, order, axis=1)
         if scoring == "asymmetric":

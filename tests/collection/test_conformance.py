@@ -300,6 +300,7 @@ WRONG = [
         "scoring to be one of 'overlap', 'asymmetric'",
     ),
     (lambda c: c.search(DATA[0], oversample=0.5), ValueError, r"expected oversample in \[1, inf\)"),
+    (lambda c: c.search(DATA[0], n_probe=0), ValueError, "expected n_probe at least 1, got 0"),
     (lambda c: c.search(DATA[0], n_threads=0), ValueError, "expected n_threads at least 1"),
     (lambda c: c.count({"a": {}}), ValueError, "expected at least one of eq, in"),
     (lambda c: c.items(limit=-1), ValueError, "expected limit at least 0, got -1"),

@@ -77,7 +77,7 @@ def require_consistency(collection: posh.Collection) -> None:
         ]
         if rows:
             vectors = np.frombuffer(b"".join(row[2] for row in rows), "<f4").reshape(len(rows), -1)
-            encoded = moment.view.encode(vectors).active.astype("<u2")
+            encoded = moment.index.encode(vectors).active.astype("<u2")
             assert [code for *_, code in codes] == [code.tobytes() for code in encoded]
         assert connection.execute("SELECT number FROM generations").fetchall() == [(moment.generation,)]
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -12,7 +12,7 @@ import posh
 from posh.collection import building, moment, opening
 from posh.collection.reindexing import Reindexing
 from posh.collection.storage import Database
-from posh.index.view import View
+from posh.index.snapshot import IndexSnapshot
 from tests.collection.implementations import DATA, OTHER, SPARSE
 from tests.collection.opened import answers, reopened
 from tests.collection.reference import ReferenceCollection
@@ -123,7 +123,7 @@ def test_a_write_that_fails_in_the_index_has_not_happened(tmp_path, monkeypatch,
         raise kind
 
     with monkeypatch.context() as patch:
-        patch.setattr(View, "with_documents", fail)
+        patch.setattr(IndexSnapshot, "with_documents", fail)
         with pytest.raises(kind):
             collection.upsert([0, "new"], DATA[20:22], [{"a": 2}] * 2)
     assert collection.count({"a": 2}) == 0
@@ -200,14 +200,14 @@ def test_writes_while_reindexing(tmp_path, monkeypatch, options):
 
 def test_an_item_that_goes_while_its_new_code_is_made(tmp_path, monkeypatch):
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(100), DATA[:100])
-    encode = View.encode
+    encode = IndexSnapshot.encode
 
     def delete_and_encode(view, X):
         collection.delete([7])
         return encode(view, X)
 
     with monkeypatch.context() as patch:
-        patch.setattr(View, "encode", delete_and_encode)
+        patch.setattr(IndexSnapshot, "encode", delete_and_encode)
         collection.reindex(OTHER)
     assert collection.count() == 99
     assert answers(collection) == answers(reopened(collection, snapshot=False))
@@ -300,6 +300,19 @@ def test_items_that_are_replaced_all_the_time_do_not_fill_the_memory(tmp_path, m
         collection.upsert(range(20), DATA[start : start + 20], [{"a": start}] * 20)
         assert collection.count({"a": start}) == 20
     assert collection._engine.moment.directory.n_slots < 100
-    assert collection._engine.moment.view.state.ids.n == collection._engine.moment.directory.n_slots
+    assert collection._engine.moment.index.n_slots == collection._engine.moment.directory.n_slots
     assert answers(collection) == answers(reopened(collection, snapshot=False))
     collection.close()
+
+
+def test_lists_to_visit_in_one_search(tmp_path):
+    """All lists give the hits of an exact index, one list gives fewer; the option is the default."""
+    exact = posh.Index(SPARSE).add(DATA).search(DATA[:20], 50)
+    with posh.Collection(tmp_path, SPARSE, structure="ivf", n_lists=8, n_probe=2) as collection:
+        collection.upsert(range(len(DATA)), DATA)
+        everything = collection.search(DATA[:20], 50, n_probe=8)
+        np.testing.assert_array_equal(everything.ids.astype(int), exact.ids)
+        assert (collection.search(DATA[:20], 50, n_probe=1).scores < everything.scores).any()
+        two = collection.search(DATA[:20], 50, n_probe=2)
+        np.testing.assert_array_equal(collection.search(DATA[:20], 50).ids, two.ids)
+        assert (two.ids != everything.ids).any()

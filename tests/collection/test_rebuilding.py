@@ -11,7 +11,7 @@ import pytest
 
 import posh
 from posh.collection import building, opening, snapshots
-from posh.index.view import View
+from posh.index.snapshot import IndexSnapshot
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.opened import answers, folders, reopened
 from tests.collection.reference import ReferenceCollection
@@ -30,9 +30,9 @@ def test_a_snapshot_spares_building_the_index(tmp_path, monkeypatch, caplog):
     expected = answers(collection)
     added = []
     with monkeypatch.context() as patch:
-        with_documents = View.with_documents
+        with_documents = IndexSnapshot.with_documents
         patch.setattr(
-            View, "with_documents", lambda *args: added.append(len(args[1])) or with_documents(*args)
+            IndexSnapshot, "with_documents", lambda *args: added.append(len(args[1])) or with_documents(*args)
         )
         collection = reopened(collection)
     assert sum(added) == 1
@@ -88,7 +88,7 @@ def test_numbers_of_items_are_not_used_again(tmp_path, monkeypatch, caplog):
 
 def test_a_write_does_not_fail_because_of_a_snapshot(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(snapshots, "WORTH", 5)
-    monkeypatch.setattr(View, "save", lambda view, path: path.mkdir() or 1 // 0)
+    monkeypatch.setattr(IndexSnapshot, "save", lambda snapshot, path: path.mkdir() or 1 // 0)
     with posh.Collection(tmp_path, SPARSE) as collection:
         collection.upsert(range(10), DATA[:10])
         assert collection.count() == 10
@@ -160,7 +160,7 @@ def test_lists_grow_with_the_collection(tmp_path, monkeypatch):
     X = np.random.default_rng(0).normal(size=(3000, 8)) + 3
     for start in range(0, 3000, 500):
         collection.upsert([f"{start}/{i}" for i in range(500)], X[start : start + 500])
-    assert len(collection._engine.moment.view.state.structure.centroids) == 2
+    assert len(collection._engine.moment.index.documents.structure.lists.centroids) == 2
     assert collection._engine.moment.learned_from == 1501
     plain = ReferenceCollection(SPARSE).upsert([0], DATA[:1])
     plain.upsert([f"{start}/{i}" for start in range(0, 3000, 500) for i in range(500)], X)
@@ -184,7 +184,7 @@ def test_lists_grow_with_the_collection(tmp_path, monkeypatch):
     ],
 )
 def test_when_an_index_has_outgrown_what_it_learned(options, learned_from, n, expected):
-    assert building.outgrown(building.empty_view(SPARSE, options), learned_from, n) is expected
+    assert building.outgrown(building.empty_index(SPARSE, options), learned_from, n) is expected
 
 
 def test_a_decoder_that_learned_from_one_item_learns_again(tmp_path):

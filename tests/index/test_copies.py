@@ -93,7 +93,7 @@ def test_a_copy_is_one_moment_while_others_add():
         stop.set()
         thread.join()
     codes = SPARSE.encode(np.vstack([DATA, *[DATA[:10]] * ((len(index) - len(DATA)) // 10)]))
-    np.testing.assert_array_equal(index.view().state.codes.rows, codes.active)
+    np.testing.assert_array_equal(index.snapshot().documents.structure.codes.rows, codes.active)
 
 
 def test_an_index_can_be_sent_to_another_process():

@@ -277,7 +277,7 @@ def test_a_disk_that_fails_leaves_an_index(tmp_path, monkeypatch, when):
 def test_a_mapped_file_that_was_cut_is_named(tmp_path, kind):
     KINDS[kind].save(tmp_path / "index")
     index = posh.Index.load(tmp_path / "index", mmap=True)
-    held = [file.path for file in index.view().state.mapped if file.mapping() is not None]
+    held = [file.path for file in index.snapshot().documents.mapped if file.mapping() is not None]
     assert {"codes.npy", "ids.npy"} <= {path.name for path in held}
     for path in held:
         content = path.read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import posh
@@ -47,3 +48,16 @@ def test_automatic_ids_up_to_the_end(tmp_path):
         index.add(DATA[:1])
     assert len(index.add(DATA[:0])) == 4
     assert index.search(DATA[0], 4).ids.min() == LAST - 4
+
+
+def test_whether_an_id_is_present_is_looked_up_in_the_table(monkeypatch):
+    """Not by comparing it with all ids, which takes as long as there are documents."""
+    index = posh.Index(HASHER).add(DATA, ids=np.arange(100, 140))
+    index.remove([110]).update([130], DATA[:1])
+    monkeypatch.setattr(posh.Index, "ids", None)
+    assert 100 in index
+    assert np.int64(130) in index
+    assert 101.0 in index
+    for absent in (110, 50, -1, 10**30, "a", None, 100.5):
+        assert absent not in index
+    assert 0 not in posh.Index(HASHER)

@@ -125,7 +125,7 @@ def test_asymmetric_scores_are_sums_of_projections(kernel):
 def test_ivf_searches_exactly_within_its_lists(n_probe):
     index = posh.Index(SPARSE, structure="ivf", n_lists=12, n_probe=n_probe).add(DATA[:1500])
     index.add(DATA[1500:]).remove(np.arange(0, 3000, 7))
-    lists = index.view().state.structure
+    lists = index.snapshot().documents.structure.lists
     hits = index.search(QUERIES, 40)
     overlap = SPARSE.encode(QUERIES).overlap(SPARSE.encode(DATA))
     similarity = SPARSE.preprocess_(QUERIES) @ lists.centroids.T

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import posh
+from posh.index.params import SearchParams
 from tests.conftest import clusters
 
 DATA = clusters(300, 8).astype(np.float32)
@@ -35,15 +36,17 @@ def test_order_is_that_of_data_of_ordinary_scale(refine, exponent, dtype):
 
 @pytest.mark.parametrize("scale", [1e-25, 1e25])
 @pytest.mark.parametrize("refine", REFINERS)
-def test_loaded_and_taught_indexes_agree(refine, scale, tmp_path):
+def test_an_index_that_is_loaded_or_given_its_trained_state_agrees(refine, scale, tmp_path):
     X = DATA * np.float32(scale)
     hasher = posh.POSH(32, 4, n_epochs=1, random_state=0).fit(X)
     index = posh.Index(hasher, refine=refine).add(X)
     expected = index.search(X[:20], 40)
     index.save(tmp_path / "index")
-    view = index.view()
-    again = posh.Index(hasher, refine=refine).view().taught(view.knowledge()).with_documents(index.ids, X)
-    for found in (posh.Index.load(tmp_path / "index").search(X[:20], 40), again.search(X[:20], 40)):
+    state = index.snapshot().trained_state()
+    again = posh.Index(hasher, refine=refine).snapshot().with_trained_state(state)
+    again = again.with_documents(index.ids, X)
+    loaded = posh.Index.load(tmp_path / "index")
+    for found in (loaded.search(X[:20], 40), again.search(X[:20], SearchParams(40))):
         np.testing.assert_array_equal(found.ids, expected.ids)
         np.testing.assert_array_equal(found.scores, expected.scores)
 

@@ -7,6 +7,7 @@ import pytest
 
 import posh
 from posh import datasets
+from posh.hashers.registry import HASHERS
 from posh_reproduction.experiments import (
     KINDS,
     SPECS,
@@ -64,7 +65,7 @@ def test_the_last_epoch_is_what_fit_learns(method):
     unit = learning.unit(method, 0, size=8, **TINY)
     measured = learning.measure(unit)
     data = balanced(load("digits"), 30, 5)
-    hasher = learning.METHODS[method](1024, 8, random_state=0).fit(data.base[:200])
+    hasher = HASHERS[method](1024, 8, random_state=0).fit(data.base[:200])
     last = measured["epochs"][-1]
     assert last["epoch"] == len(hasher.objective_)
     assert last["objective"] == pytest.approx(learning.objective(hasher, data.base[:200]), rel=1e-5)

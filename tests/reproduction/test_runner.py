@@ -13,6 +13,7 @@ import pytest
 
 import posh
 from posh.cli import main
+from posh.hashers.registry import HASHERS
 from posh_reproduction.errors import OtherParametersError
 from posh_reproduction.experiments import SPECS, Spec, key, remaining, run, trial
 from posh_reproduction.experiments.spec import seed_major
@@ -76,7 +77,7 @@ class OtherLSH(posh.LSH):
 
 def test_a_run_with_other_parameters_is_noticed(tmp_path, monkeypatch):
     list(run(UNITS[:1], tmp_path))
-    monkeypatch.setitem(trial.DENSE, "LSH", OtherLSH)
+    monkeypatch.setitem(HASHERS, "LSH", OtherLSH)
     with pytest.raises(OtherParametersError, match=r"'scale': 2\.0"):
         list(run(UNITS[:1], tmp_path))
     assert len(lines(tmp_path)) == 1

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from posh.collection.base import Matches
-from posh.serve.coalesce import Coalescer, Options
+from posh.index.params import SearchParams
+from posh.serve.coalesce import Coalescer, SharedOptions
 from posh.serve.limits import Limits
 from posh.serve.problems import ProblemError
 
@@ -33,8 +34,8 @@ class Kernel:
         return Matches(ids, np.repeat(vectors[:, :1], k, axis=1), "overlap")
 
 
-def options(k=1, filter_=None, scoring=None, oversample=None) -> Options:
-    return Options(k, filter_, str(filter_), scoring, oversample)
+def options(filter_=None, **params) -> SharedOptions:
+    return SharedOptions(SearchParams(**{"k": 1, **params}), filter_, str(filter_))
 
 
 def alive() -> bool:
@@ -69,11 +70,12 @@ async def begun(coalescer, kernel, *searches):
 
 def test_an_idle_collection_searches_at_once():
     async def scenario(coalescer, kernel):
-        return await coalescer.search(rows(3, 4), options(2), alive)
+        return await coalescer.search(rows(3, 4), options(k=2), alive)
 
     found, kernel, sizes = run(scenario)
     assert found.ids.tolist() == [[3, 3], [4, 4]]
-    assert kernel.calls == [([3, 4], {"k": 2, "filter": None, "scoring": None, "oversample": None})]
+    params = {"k": 2, "scoring": None, "oversample": None, "n_probe": None, "n_threads": None}
+    assert kernel.calls == [([3, 4], {**params, "filter": None})]
     assert sizes == [2]
 
 
@@ -83,10 +85,10 @@ def test_those_that_come_meanwhile_are_one_batch_by_options():
             coalescer,
             kernel,
             coalescer.search(rows(1, 2), options(), alive),
-            coalescer.search(rows(3), options(2), alive),
+            coalescer.search(rows(3), options(k=2), alive),
             coalescer.search(rows(4), options(), alive),
             coalescer.search(rows(5), options(filter_={"a": 1}), alive),
-            coalescer.search(rows(6), options(scoring="asymmetric", oversample=3.0), alive),
+            coalescer.search(rows(6), options(scoring="asymmetric", oversample=3.0, n_probe=4), alive),
             coalescer.search(rows(7), options(filter_={"a": 1}), alive),
         )
         kernel.open.set()
@@ -104,7 +106,8 @@ def test_those_that_come_meanwhile_are_one_batch_by_options():
     ]
     assert [call[0] for call in kernel.calls] == [[0], [1, 2, 4], [3], [5, 7], [6]]
     assert kernel.calls[3][1]["filter"] == {"a": 1}
-    assert kernel.calls[4][1] == {"k": 1, "filter": None, "scoring": "asymmetric", "oversample": 3.0}
+    params = {"k": 1, "scoring": "asymmetric", "oversample": 3.0, "n_probe": 4, "n_threads": None}
+    assert kernel.calls[4][1] == {**params, "filter": None}
     assert sizes == [1, 7]
 
 

@@ -35,6 +35,7 @@ SMALL = Limits(
     k=30,
     hits=60,
     oversample=8.0,
+    n_probe=5,
     n_features=16,
     n_bits=64,
     sample=40,
@@ -64,6 +65,7 @@ TOO_MUCH = {
     "k": ("search", {"vectors": ROW, "k": 31}, "at most 30 for k, got 31"),
     "hits": ("search", {"vectors": ROW * 3, "k": 21}, "at most 60 hits of all queries, got 3 queries of 21"),
     "oversample": ("search", {"vectors": ROW, "oversample": 8.5}, "at most 8.0 for oversample, got 8.5"),
+    "n_probe": ("search", {"vectors": ROW, "n_probe": 6}, "at most 5 for n_probe, got 6"),
     "n_features": (
         "upsert",
         {"ids": [1], "vectors": [[1] * 17]},
@@ -90,7 +92,8 @@ def test_too_much_is_refused(ask, limit):
 def test_just_enough_is_not(ask):
     assert ask("get", {"ids": list(range(20))})[0] == 200
     assert ask("search", {"vectors": ROW * 2, "k": 30, "include": []})[0] == 200
-    assert ask("search", {"ids": list(range(10)), "k": 6, "oversample": 8.0, "include": []})[0] == 200
+    most = {"k": 6, "oversample": 8.0, "n_probe": 5}
+    assert ask("search", {"ids": list(range(10)), **most, "include": []})[0] == 200
     assert ask("items", {"limit": None})[1]["next"] is not None
     assert ask("sample", {"n": 40})[1]["shape"] == [40, 8]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import posh
+from posh.serve.client import Client
 from posh.serve.folder import Folder
 from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
@@ -160,3 +161,14 @@ def test_a_search_with_too_many_candidates_is_refused(tmp_path, refine):
         f"expected a search of at most {limits.work:,} operations, got 2 queries" in answer.json()["detail"]
     )
     assert "lower k or oversample" in answer.json()["detail"]
+
+
+def test_lists_to_visit_reach_the_collection(tmp_path):
+    with posh.Collection(tmp_path / "shop", SPARSE, structure="ivf", n_lists=8, n_probe=2) as collection:
+        collection.upsert(range(len(DATA)), DATA)
+        wanted = {n: collection.search(DATA[:9], 50, n_probe=n) for n in (None, 1, 8)}
+    with running(Folder(tmp_path)) as address, Client(address) as client:
+        for n, expected in wanted.items():
+            found = client.collection("shop").search(DATA[:9], 50, n_probe=n)
+            np.testing.assert_array_equal(found.ids, expected.ids)
+    assert (wanted[1].ids != wanted[8].ids).any()

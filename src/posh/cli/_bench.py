@@ -11,7 +11,7 @@ import numpy as np
 import posh
 from posh import bench, datasets
 from posh.cli._command import Parser, Report, UsageError, add_command, add_verbs, counted
-from posh.cli._method import add_method, described, make_hasher
+from posh.cli._method import add_method, described, hasher_from
 from posh.datasets import Dataset
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _add(
 
 
 def _search(args: argparse.Namespace) -> Report:
-    data, hasher = datasets.load(args.data), make_hasher(args)
+    data, hasher = datasets.load(args.data), hasher_from(args)
     if args.k > len(data.base):
         raise UsageError(f"expected -k of at most {len(data.base)}, the number of documents, got {args.k}")
     hasher.fit(data.base[:_TRAIN])
@@ -71,7 +71,7 @@ def _search_line(title: str, rates: dict[str, Any]) -> str:
 
 
 def _encode(args: argparse.Namespace) -> Report:
-    data, hasher = datasets.load(args.data), make_hasher(args)
+    data, hasher = datasets.load(args.data), hasher_from(args)
     hasher.fit(data.base[:_TRAIN])
     X = np.resize(data.base, (_ROWS, data.base.shape[1]))  # repeated, so that starting threads hardly counts
     result = bench.measure_encode(hasher, X, args.rounds)
@@ -86,7 +86,7 @@ def _encode(args: argparse.Namespace) -> Report:
 
 
 def _fit(args: argparse.Namespace) -> Report:
-    data, hasher = datasets.load(args.data), make_hasher(args)
+    data, hasher = datasets.load(args.data), hasher_from(args)
     result = bench.measure_fit(hasher, data.base[:_TRAIN], args.rounds)
     lines = [f"fit, {result['n_vectors']:,} vectors: {result['seconds']:.3f} s"]
     return _report(args, data, hasher, result, lines)

@@ -23,8 +23,9 @@ from posh.cli._command import (
 )
 from posh.cli._index import disk_bytes
 from posh.index.files import FORMAT
-from posh.index.options import SCORINGS, STRUCTURES
+from posh.index.params import SCORINGS
 from posh.index.refine import REFINERS
+from posh.index.structures import STRUCTURES
 
 __all__ = ["add"]
 
@@ -48,12 +49,9 @@ def add(parser: Parser) -> None:
 
 def _add_options(parser: Parser) -> None:
     """Declare the parameters of an index under their own names; the index knows defaults and limits."""
-    parser.add_argument(
-        "--structure", choices=STRUCTURES, help="scan everything (default), or only the nearest lists"
-    )
-    parser.add_argument(
-        "--scoring", choices=SCORINGS, help="shared bits (default), or more accurate and slower"
-    )
+    for option, table in (("--structure", STRUCTURES), ("--scoring", SCORINGS)):
+        choices = [f"{name}: {choice.about}" for name, choice in table.items()]
+        parser.add_argument(option, choices=table, help=f"{'; '.join(choices)}; default: the first")
     parser.add_argument("--refine", choices=REFINERS, help="put the best candidates in order by this")
     parser.add_argument(
         "--lists",

@@ -21,9 +21,9 @@ from posh.cli._command import (
     output_path,
     read_source,
 )
-from posh.cli._method import METHODS, add_method, make_hasher
+from posh.cli._method import add_method, hasher_from
 
-__all__ = ["METHODS", "add"]
+__all__ = ["add"]
 
 
 def add(parser: Parser) -> None:
@@ -37,7 +37,7 @@ def add(parser: Parser) -> None:
 
 
 def _fit(args: argparse.Namespace) -> Report:
-    hasher = make_hasher(args)
+    hasher = hasher_from(args)
     output = output_path(args.output)
     vectors = _sample(read_source(args), args.train, args.seed)
     start = time.perf_counter()

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import argparse
 import ast
-import inspect
 from typing import Any
 
 import posh
 from posh.cli._command import Parser, UsageError, counted
+from posh.hashers.registry import HASHERS, make_hasher
 
-__all__ = ["METHODS", "add_method", "described", "make_hasher"]
+__all__ = ["add_method", "described", "hasher_from"]
 
-METHODS: dict[str, type[posh.Hasher[Any]]] = {
-    name: value
-    for name, value in ((name, getattr(posh, name)) for name in posh.__all__)
-    if isinstance(value, type) and issubclass(value, posh.Hasher) and not inspect.isabstract(value)
-}
 _OPTIONS = {"n_bits": "--bits", "n_active": "--active", "random_state": "--seed"}
 
 
 def add_method(parser: Parser) -> None:
-    """Declare the options that :func:`make_hasher` reads."""
-    methods = f"one of {', '.join(METHODS)}; default: POSH"
+    """Declare the options that :func:`hasher_from` reads."""
+    methods = f"one of {', '.join(HASHERS)}; default: POSH"
     parser.add_argument("--method", type=_method, default="POSH", metavar="NAME", help=methods)
     parser.add_argument("--bits", type=counted, metavar="N", help="length of a code; default: the method's")
     parser.add_argument("--active", type=counted, metavar="N", help="set bits per code, for sparse methods")
@@ -38,18 +33,17 @@ def add_method(parser: Parser) -> None:
     )
 
 
-def make_hasher(args: argparse.Namespace) -> posh.Hasher[Any]:
+def hasher_from(args: argparse.Namespace) -> posh.Hasher[Any]:
     """Return the unfitted hasher that the options describe."""
-    method = METHODS[args.method]
-    known = method().get_params()
+    known = HASHERS[args.method]().get_params()
     if args.active is not None and "n_active" not in known:
-        sparse = ", ".join(name for name, value in METHODS.items() if issubclass(value, posh.SparseHasher))
+        sparse = ", ".join(name for name, value in HASHERS.items() if issubclass(value, posh.SparseHasher))
         raise UsageError(f"--active is for sparse codes ({sparse}), got --method {args.method}: leave it out")
     params = {"n_bits": args.bits, "n_active": args.active, "random_state": args.seed}
     params = {key: value for key, value in params.items() if value is not None}
     for key, value in args.settings:
         params[_checked_key(key, args.method, known)] = value
-    return method(**params)
+    return make_hasher(args.method, params)
 
 
 def described(hasher: posh.Hasher[Any]) -> str:
@@ -72,9 +66,9 @@ def _checked_key(key: str, method: str, known: dict[str, Any]) -> str:
 
 
 def _method(text: str) -> str:
-    names = {name.lower(): name for name in METHODS}
+    names = {name.lower(): name for name in HASHERS}
     if text.lower() not in names:
-        raise argparse.ArgumentTypeError(f"expected one of {', '.join(METHODS)}, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join(HASHERS)}, got {text!r}")
     return names[text.lower()]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -19,10 +18,10 @@ from posh import _validate
 from posh.collection import _arguments
 from posh.collection.filters import Filter, parse
 from posh.hashers.base import Hasher
-from posh.index.options import scoring_for
+from posh.index.params import SearchParams, require_scoring
 from posh.preprocess import Float32
 
-__all__ = ["BaseCollection", "Id", "Item", "Matches", "Payload", "Query"]
+__all__ = ["BaseCollection", "Id", "Item", "Matches", "Payload"]
 
 Id = int | str
 Payload = dict[str, Any]
@@ -64,18 +63,6 @@ class Matches(_Pair):
         return f"Matches(ids={self.ids!r}, scores={self.scores!r}, kind={self.kind!r})"
 
 
-@dataclass(frozen=True)
-class Query:
-    """A checked search: vectors (m, d), float32; None stands for what the collection does by default."""
-
-    vectors: Float32
-    k: int
-    filter: Filter | None
-    scoring: str | None
-    oversample: float | None
-    n_threads: int | None
-
-
 class BaseCollection(ABC):
     """Vectors with ids and payloads, kept by an engine.
 
@@ -114,7 +101,8 @@ class BaseCollection(ABC):
     def _get(self, ids: list[Id]) -> list[Item | None]: ...
 
     @abstractmethod
-    def _search(self, query: Query) -> Matches: ...
+    def _search(self, vectors: Float32, params: SearchParams, tree: Filter | None) -> Matches:
+        """Search for checked vectors (m, d); None in ``params`` is what the collection does by default."""
 
     @abstractmethod
     def _count(self, tree: Filter | None) -> int: ...
@@ -177,25 +165,18 @@ class BaseCollection(ABC):
         filter: Mapping[str, Any] | None = None,  # noqa: A002  # the word that users expect
         scoring: str | None = None,
         oversample: float | None = None,
+        n_probe: int | None = None,
         n_threads: int | None = None,
     ) -> Matches:
         """Find the k nearest items of one vector (d,) or of many (m, d) among those that pass the filter.
 
-        ``scoring`` and ``oversample`` are as in :class:`posh.Index`, by default what the collection was made
-        with; see :mod:`posh.collection.filters` for filters.
+        ``scoring``, ``oversample`` and ``n_probe`` are as in :class:`posh.Index`, by default what the
+        collection was made with; see :mod:`posh.collection.filters` for filters.
         """
-        hasher = self.hasher
-        if hasher is None:
-            raise ValueError(NO_HASHER)
-        query = Query(
-            _arguments.vectors(np.atleast_2d(np.asarray(vectors)), self.n_features),
-            _validate.integer("k", k, 1),
-            None if filter is None else parse(filter),
-            None if scoring is None else scoring_for(hasher, scoring),
-            None if oversample is None else _validate.real("oversample", oversample, 1.0),
-            None if n_threads is None else _validate.integer("n_threads", n_threads, 1),
-        )
-        return self._search(query)
+        params = SearchParams(k, scoring, oversample, n_probe, n_threads)
+        self._require_searchable(params)
+        array = _arguments.vectors(np.atleast_2d(np.asarray(vectors)), self.n_features)
+        return self._search(array, params, None if filter is None else parse(filter))
 
     def count(self, filter: Mapping[str, Any] | None = None) -> int:  # noqa: A002
         """How many items there are, or pass the filter."""
@@ -239,6 +220,13 @@ class BaseCollection(ABC):
         """
         self._reindex(_arguments.fitted_hasher(hasher, self.n_features), options)
         return self
+
+    def _require_searchable(self, params: SearchParams) -> None:
+        """Raise if there is no hasher, or if its codes do not allow the scoring."""
+        hasher = self.hasher
+        if hasher is None:
+            raise ValueError(NO_HASHER)
+        require_scoring(params.scoring, hasher)
 
     def __len__(self) -> int:
         return self.count()

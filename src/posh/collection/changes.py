@@ -16,7 +16,7 @@ from posh.collection import building, sums, tables
 from posh.collection.base import Id, Payload
 from posh.collection.moment import Moment
 from posh.collection.storage import Connection
-from posh.index.view import View
+from posh.index.snapshot import IndexSnapshot
 from posh.preprocess import Float32
 
 __all__ = ["delete", "upsert"]
@@ -52,8 +52,8 @@ def upsert(
         directory=moment.directory.without(slots).with_items(seqs, names),
         last_seq=int(seqs[-1]),
     )
-    if moment.view is not None:
-        following = _indexed(connection, following, moment.view.without(slots), seqs, vectors)
+    if moment.index is not None:
+        following = _indexed(connection, following, moment.index.without(slots), seqs, vectors)
     return _written(connection, following, gone, added)
 
 
@@ -63,8 +63,8 @@ def delete(connection: Connection, moment: Moment, generations: Sequence[int], i
     if not gone:
         return moment
     slots = _slots(moment, gone)
-    view = None if moment.view is None else moment.view.without(slots)
-    following = replace(moment, directory=moment.directory.without(slots), view=view)
+    index = None if moment.index is None else moment.index.without(slots)
+    following = replace(moment, directory=moment.directory.without(slots), index=index)
     return _written(connection, following, gone, 0)
 
 
@@ -78,16 +78,18 @@ def _slots(moment: Moment, items: list[tables.Stored]) -> npt.NDArray[np.int64]:
     return moment.directory.slots_of(np.array([item.seq for item in items], np.int64))
 
 
-def _indexed(connection: Connection, moment: Moment, view: View, seqs: Seqs, vectors: Float32) -> Moment:
-    codes: Any = view.encode(vectors)
+def _indexed(
+    connection: Connection, moment: Moment, index: IndexSnapshot, seqs: Seqs, vectors: Float32
+) -> Moment:
+    codes: Any = index.encode(vectors)
     tables.insert_codes(connection, moment.generation, seqs, codes)
-    if not building.outgrown(view, moment.learned_from, moment.directory.n_live):
-        return replace(moment, view=view.with_documents(seqs, vectors, codes))
+    if not building.outgrown(index, moment.learned_from, moment.directory.n_live):
+        return replace(moment, index=index.with_documents(seqs, vectors, codes))
     directory = moment.directory.compacted()
-    fresh = building.learned(connection, view, directory)
-    building.write_knowledge(connection, moment.generation, fresh, directory.n_live)
+    fresh = building.learned(connection, index, directory)
+    building.write_trained_state(connection, moment.generation, fresh, directory.n_live)
     filled = building.filled(connection, moment.generation, fresh, directory)
-    return replace(moment, directory=directory, view=filled, learned_from=directory.n_live)
+    return replace(moment, directory=directory, index=filled, learned_from=directory.n_live)
 
 
 def _written(connection: Connection, moment: Moment, gone: list[tables.Stored], added: int) -> Moment:

@@ -133,7 +133,7 @@ def _items(connection: Connection, path: Path, found: Findings) -> None:
 def _codes(connection: Connection, path: Path, found: Findings) -> None:
     generation = tables.get_meta(connection, "generation")
     if generation:
-        building.stored_view(connection, generation)  # the hasher, the options, what the index has learned
+        building.stored_index(connection, generation)  # the hasher, the options, what the index has learned
     problems = _Some(found, "codes")
     numbers: Counter[int] = Counter()
     statement = "SELECT generation, seq, code, sum FROM codes ORDER BY generation, seq"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posh.collection.storage import DamageError
-from posh.index.growing import Growing
+from posh.index.append_only import AppendOnlyArray
 
 __all__ = ["Directory"]
 
@@ -31,9 +31,9 @@ class Directory:
     """
 
     numbering: int
-    seqs: Growing
-    names: Growing
-    live: Growing
+    seqs: AppendOnlyArray
+    names: AppendOnlyArray
+    live: AppendOnlyArray
     n_live: int
 
     @classmethod
@@ -44,7 +44,13 @@ class Directory:
     @classmethod
     def of(cls, seqs: Seqs, names: npt.NDArray[Any], live: Mask, numbering: int = 0) -> Directory:
         """Take over arrays (n,)."""
-        return cls(numbering, Growing.of(seqs), Growing.of(names), Growing.of(live), int(live.sum()))
+        return cls(
+            numbering,
+            AppendOnlyArray.of(seqs),
+            AppendOnlyArray.of(names),
+            AppendOnlyArray.of(live),
+            int(live.sum()),
+        )
 
     @property
     def n_slots(self) -> int:
@@ -70,7 +76,7 @@ class Directory:
         """Remove items."""
         live = self.live.rows.copy()
         live[slots] = False
-        return replace(self, live=Growing.of(live), n_live=self.n_live - len(slots))
+        return replace(self, live=AppendOnlyArray.of(live), n_live=self.n_live - len(slots))
 
     def compacted(self) -> Directory:
         """The same items in new slots, without those of removed ones."""

@@ -12,13 +12,14 @@ import numpy as np
 
 from posh import _validate
 from posh.collection import building, changes, opening, tables
-from posh.collection.base import NO_HASHER, BaseCollection, Id, Item, Matches, Payload, Query
+from posh.collection.base import NO_HASHER, BaseCollection, Id, Item, Matches, Payload
 from posh.collection.engine import Engine
 from posh.collection.filters import Filter
 from posh.collection.given import Given
 from posh.collection.moment import Moment
 from posh.collection.storage import Connection
 from posh.hashers.base import Hasher
+from posh.index.params import SearchParams
 from posh.preprocess import Float32
 
 __all__ = ["Collection"]
@@ -69,7 +70,7 @@ class Collection(BaseCollection):
         if self._engine.is_closed:
             return f"Collection({str(self.path)!r}, closed)"
         moment = self._engine.moment
-        hasher = "no hasher" if moment.view is None else type(moment.view.hasher).__name__
+        hasher = "no hasher" if moment.index is None else type(moment.index.hasher).__name__
         return f"Collection({str(self.path)!r}, {moment.directory.n_live:,} items, {hasher})"
 
     @property
@@ -80,8 +81,8 @@ class Collection(BaseCollection):
     @property
     def hasher(self) -> Hasher[Any] | None:
         """The hasher whose codes are searched, not to be changed; None until there is one."""
-        view = self._moment().view
-        return None if view is None else view.hasher
+        index = self._moment().index
+        return None if index is None else index.hasher
 
     @property
     def metadata(self) -> Payload:
@@ -93,7 +94,7 @@ class Collection(BaseCollection):
     def index_options(self) -> dict[str, Any]:
         """The options of :class:`posh.Index`: all of them, or those given until there is a hasher."""
         moment = self._moment()
-        return dict(moment.options) if moment.view is None else asdict(moment.view.options)
+        return dict(moment.options) if moment.index is None else asdict(moment.index.options)
 
     @property
     def filter_seconds(self) -> float | None:
@@ -109,21 +110,20 @@ class Collection(BaseCollection):
 
     def memory_usage(self) -> int:
         """Bytes that the index takes; ids take more, beside it."""
-        view = self._moment().view
-        return 0 if view is None else view.memory_usage()["total"]
+        index = self._moment().index
+        return 0 if index is None else index.memory_usage()["total"]
 
     def _moment(self) -> Moment:
         self._engine.require_open()
         return self._engine.moment
 
-    def _search(self, query: Query) -> Matches:
+    def _search(self, vectors: Float32, params: SearchParams, tree: Filter | None) -> Matches:
         moment, allowed = self._moment(), None
-        if query.filter is not None:
-            moment, allowed = self._engine.filtered(query.filter)
-        if moment.view is None:
+        if tree is not None:
+            moment, allowed = self._engine.filtered(tree)
+        if moment.index is None:
             raise ValueError(NO_HASHER)
-        plan = moment.view.plan(query.k, query.scoring, query.oversample, None, query.n_threads)
-        slots, scores, kind = moment.view.nearest(query.vectors, plan, allowed)
+        slots, scores, kind = moment.index.nearest(vectors, params, allowed)
         return Matches(moment.directory.names_of(slots), scores, kind)
 
     def _count(self, tree: Filter | None) -> int:

@@ -61,7 +61,7 @@ class Engine:
             self._drop_unused_codes()  # of a process that was stopped in the middle of reindexing
             snapshots.remove_unused(path, self.database)
             given.require_agreement(path, self.moment, tables.loads(opening.read_metadata(self.database)))
-            if self.moment.view is None and given.hasher is not None:
+            if self.moment.index is None and given.hasher is not None:
                 self.reindex(given.hasher, given.options)
             undo.pop_all()
 

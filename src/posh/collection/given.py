@@ -15,7 +15,7 @@ from posh.collection import _arguments, building, tables
 from posh.collection.base import Payload
 from posh.collection.moment import Moment
 from posh.hashers.base import Hasher
-from posh.index.options import Options
+from posh.index.options import IndexOptions
 
 __all__ = ["Given", "checked_options"]
 
@@ -33,7 +33,7 @@ class Given:
         """Refuse what makes no sense in itself."""
         own = checked_options(options)
         if hasher is not None:
-            building.empty_view(_arguments.fitted_hasher(hasher, None), own)
+            building.empty_index(_arguments.fitted_hasher(hasher, None), own)
         return cls(hasher, None if metadata is None else _arguments.json_object(metadata, "metadata"), own)
 
     def first_meta(self) -> dict[str, Any]:
@@ -49,19 +49,23 @@ class Given:
                 f"{path}: expected the metadata that this collection has, got {self.metadata!r:.80}: "
                 "leave it out, and call set_metadata to change it"
             )
-        if moment.view is None and self.hasher is not None:
+        if moment.index is None and self.hasher is not None:
             _arguments.fitted_hasher(self.hasher, moment.n_features)
             return
-        if self.hasher is not None and moment.view is not None and not _same(self.hasher, moment.view.hasher):
+        if (
+            self.hasher is not None
+            and moment.index is not None
+            and not _same(self.hasher, moment.index.hasher)
+        ):
             raise ValueError(
                 f"{path}: expected the hasher that this collection has, got another "
                 f"{type(self.hasher).__name__}: leave it out, and call reindex to change it"
             )
         changed = {**moment.options, **self.options}
-        if moment.view is None:
+        if moment.index is None:
             same = changed == moment.options
         else:
-            same = building.empty_view(moment.view.hasher, changed).options == moment.view.options
+            same = building.empty_index(moment.index.hasher, changed).options == moment.index.options
         if not same:
             raise ValueError(
                 f"{path}: expected the options that this collection has, {dict(moment.options)}, "
@@ -71,7 +75,7 @@ class Given:
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of an index by name, as JSON can hold them; their values are checked beside a hasher."""
-    names = [field.name for field in fields(Options)]
+    names = [field.name for field in fields(IndexOptions)]
     for name in options:
         if name not in names:
             raise TypeError(f"expected options among {', '.join(names)}, got {name!r}")

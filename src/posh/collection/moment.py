@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from posh.collection.directory import Directory
-from posh.index.view import View
+from posh.index.snapshot import IndexSnapshot
 
 __all__ = ["Moment"]
 
@@ -19,7 +19,7 @@ class Moment:
     """What a search sees.
 
     ``version`` counts the writes and is in the database too: so it is known which moment of the one belongs
-    to which of the other. ``view`` is the index, None without a hasher; its slots are those of the directory.
+    to which of the other. ``index`` is None without a hasher; its slots are those of the directory.
     ``options`` are its options as they were given, ``generation`` the number of its codes in the database, 0
     without a hasher. ``last_seq`` is the largest seq that was ever used, ``ids_sum`` the checksum of all ids,
     and ``learned_from`` the number of items that the index has learned from, if it learns.
@@ -30,7 +30,7 @@ class Moment:
     options: Mapping[str, Any]
     generation: int
     directory: Directory
-    view: View | None
+    index: IndexSnapshot | None
     last_seq: int
     ids_sum: int
     learned_from: int = 0
@@ -39,8 +39,8 @@ class Moment:
         """The same items in new slots, without those of removed ones."""
         if self.directory.n_live == self.directory.n_slots:
             return self
-        view = None if self.view is None else self.view.compacted()
-        return replace(self, directory=self.directory.compacted(), view=view)
+        index = None if self.index is None else self.index.compacted()
+        return replace(self, directory=self.directory.compacted(), index=index)
 
     def tidy(self) -> Moment:
         """Compacted if more than half of many slots are of removed items: memory stays in proportion."""

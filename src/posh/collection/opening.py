@@ -71,17 +71,17 @@ def _moment(folder: Path, connection: Connection, numbering: int) -> tuple[Momen
     )
     seqs, names = tables.ordered(connection)
     directory = Directory.of(seqs, names, np.ones(len(seqs), bool), numbering)
-    view, learned_from, changes = None, 0, len(seqs)
+    index, learned_from, changes = None, 0, len(seqs)
     if generation:
-        view, learned_from = building.stored_view(connection, generation)
-        view, directory, changes = snapshots.opened(folder, connection, generation, view, directory)
+        index, learned_from = building.stored_index(connection, generation)
+        index, directory, changes = snapshots.opened(folder, connection, generation, index, directory)
     moment = Moment(
         version,
         n_features,
         json.loads(options),
         generation,
         directory,
-        view,
+        index,
         last_seq,
         ids_sum,
         learned_from,

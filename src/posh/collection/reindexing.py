@@ -15,7 +15,7 @@ from posh.collection.directory import Directory
 from posh.collection.moment import Moment
 from posh.collection.storage import Connection
 from posh.hashers.base import Hasher
-from posh.index.view import View
+from posh.index.snapshot import IndexSnapshot
 
 __all__ = ["Reindexing"]
 
@@ -35,7 +35,7 @@ class Reindexing:
     ) -> None:
         self.number = 0  # until it has begun
         self._options = options
-        self._view = building.empty_view(hasher, options)
+        self._index = building.empty_index(hasher, options)
         self._one_moment, self._writing = one_moment, writing
         self._learned_from = 0
         self._after = 0
@@ -45,7 +45,7 @@ class Reindexing:
         with self._writing() as connection:
             (last,) = connection.execute("SELECT max(number) FROM generations").fetchone()
             self.number = (last or 0) + 1
-            content = self._view.hasher.to_bytes()
+            content = self._index.hasher.to_bytes()
             connection.execute("INSERT INTO generations VALUES (?, ?, NULL)", (self.number, content))
         return self.number
 
@@ -59,7 +59,7 @@ class Reindexing:
                 block = next(self._blocks(connection, building.BLOCK), None)
             if block is None:
                 return
-            codes = self._view.encode(block.vectors)
+            codes = self._index.encode(block.vectors)
             with self._writing() as connection:
                 tables.insert_codes(connection, self.number, block.seqs, codes)
             self._add(block, codes)
@@ -71,15 +71,15 @@ class Reindexing:
         if self._must_learn(moment.directory):
             self._learn(connection, moment.directory)
         for block in self._blocks(connection):
-            codes = self._view.encode(block.vectors)
+            codes = self._index.encode(block.vectors)
             tables.insert_codes(connection, self.number, block.seqs, codes)
             self._add(block, codes)
         if self._learned_from:
-            building.write_knowledge(connection, self.number, self._view, self._learned_from)
-        n_features = self._view.hasher.n_features_in_
+            building.write_trained_state(connection, self.number, self._index, self._learned_from)
+        n_features = self._index.hasher.n_features_in_
         meta = {"generation": self.number, "n_features": n_features, "options": json.dumps(self._options)}
         tables.put_meta(connection, meta | {"snapshot": None, "version": moment.version + 1})
-        view, directory = self._without_removed(moment.directory)
+        index, directory = self._without_removed(moment.directory)
         return replace(
             moment,
             version=moment.version + 1,
@@ -87,28 +87,26 @@ class Reindexing:
             options=self._options,
             generation=self.number,
             directory=directory,
-            view=view,
+            index=index,
             learned_from=self._learned_from,
         )
 
     def _must_learn(self, directory: Directory) -> bool:
-        return self._view.learns and not self._learned_from and directory.n_live > 0
+        return self._index.needs_training and not self._learned_from and directory.n_live > 0
 
     def _learn(self, connection: Connection, directory: Directory) -> None:
-        self._view = building.learned(connection, self._view, directory)
+        self._index = building.learned(connection, self._index, directory)
         self._learned_from = directory.n_live
 
     def _blocks(self, connection: Connection, limit: int = -1) -> Iterator[tables.Block]:
-        d = self._view.hasher.n_features_in_
+        d = self._index.hasher.n_features_in_
         return tables.blocks(connection, building.BLOCK, after=self._after, n_features=d, limit=limit)
 
     def _add(self, block: tables.Block, codes: Any) -> None:
-        self._view = self._view.with_documents(block.seqs, block.vectors, codes)
+        self._index = self._index.with_documents(block.seqs, block.vectors, codes)
         self._after = int(block.seqs[-1])
 
-    def _without_removed(self, directory: Directory) -> tuple[View, Directory]:
+    def _without_removed(self, directory: Directory) -> tuple[IndexSnapshot, Directory]:
         """The new index and its directory, without the items that were removed or replaced meanwhile."""
-        state = self._view.state
-        seqs = np.empty(0, np.int64) if state is None else state.ids.rows
-        in_slots = directory.renumbered(seqs)
-        return self._view.without(np.flatnonzero(~in_slots.live.rows)), in_slots
+        in_slots = directory.renumbered(self._index.ids_by_slot)
+        return self._index.without(np.flatnonzero(~in_slots.live.rows)), in_slots

@@ -18,7 +18,7 @@ from posh.collection.directory import Directory
 from posh.collection.moment import Moment
 from posh.collection.storage import Connection, Database
 from posh.index.index import Index
-from posh.index.view import View
+from posh.index.snapshot import IndexSnapshot
 
 __all__ = ["PREFIX", "is_worth_it", "opened", "remove_unused", "write"]
 
@@ -30,15 +30,15 @@ WORTH = 5_000  # changed items: as many are added to an index in no time
 
 def is_worth_it(moment: Moment, changes: int) -> bool:
     """Whether a snapshot would spare the next opening much: after many changes, of many items."""
-    return moment.view is not None and changes >= max(WORTH, moment.directory.n_live // 4)
+    return moment.index is not None and changes >= max(WORTH, moment.directory.n_live // 4)
 
 
 def write(folder: Path, moment: Moment) -> str | None:
     """Write a snapshot and return its name, by which it has yet to become the one that counts."""
-    if moment.view is None or moment.view.state is None:
+    if moment.index is None or moment.index.documents is None:
         return None
     name = f"{PREFIX}{uuid.uuid4().hex}"
-    moment.view.save(folder / name)
+    moment.index.save(folder / name)
     return name
 
 
@@ -58,26 +58,25 @@ def remove_unused(folder: Path, database: Database) -> None:
 
 
 def opened(
-    folder: Path, connection: Connection, generation: int, view: View, directory: Directory
-) -> tuple[View, Directory, int]:
+    folder: Path, connection: Connection, generation: int, index: IndexSnapshot, directory: Directory
+) -> tuple[IndexSnapshot, Directory, int]:
     """The index with all items of a directory, the directory in its slots, and what the snapshot lacks."""
     name = named(connection)
     if name is not None and (folder / name).exists():
         try:
-            return _restored(folder / name, connection, generation, view, directory)
+            return _restored(folder / name, connection, generation, index, directory)
         except Exception as error:
             logger.warning("%s cannot be used (%s): the index is built again", folder / name, error)
-    return building.filled(connection, generation, view, directory), directory, directory.n_live
+    return building.filled(connection, generation, index, directory), directory, directory.n_live
 
 
 def _restored(
-    path: Path, connection: Connection, generation: int, view: View, directory: Directory
-) -> tuple[View, Directory, int]:
-    index = Index.load(path)
-    saved = index.view()
-    if index.options != view.options or saved.state is None:
+    path: Path, connection: Connection, generation: int, index: IndexSnapshot, directory: Directory
+) -> tuple[IndexSnapshot, Directory, int]:
+    saved = Index.load(path).snapshot()
+    if saved.options != index.options or saved.documents is None:
         raise ValueError("it is of another index")
-    seqs, present = saved.state.ids.rows, saved.state.live.rows
+    seqs, present = saved.documents.ids.rows, saved.documents.live
     if not (np.diff(seqs) > 0).all():
         raise ValueError("its items are not in order")
     in_slots = directory.renumbered(seqs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.neighbors import NearestNeighbors
 
 from posh import _validate
 from posh._progress import progress
@@ -59,6 +58,8 @@ class KNNH(ITQ):
 
 def neighbour_means(Z: Float32, n_neighbors: int) -> Float32:
     """Replace each row of Z (n, d) by the mean of its ``n_neighbors`` nearest rows, itself among them."""
+    from sklearn.neighbors import NearestNeighbors  # takes long to import, and no other hasher needs it
+
     k = min(n_neighbors, len(Z))
     nearest = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(Z)
     means = np.empty_like(Z)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from posh.index.state import State
+from posh.index.documents import Documents
 
 __all__ = ["IdTable"]
 
@@ -33,26 +33,30 @@ class IdTable:
             for number in ids.tolist():
                 del self._slots[number]
 
-    def slots_of(self, ids: Ids, state: State | None) -> Ids:
+    def has(self, number: object, documents: Documents | None) -> bool:
+        """Whether an id is present."""
+        return number in self._table(documents)
+
+    def slots_of(self, ids: Ids, documents: Documents | None) -> Ids:
         """Slots of present ids; an absent one is a KeyError."""
-        table = self._table(state)
+        table = self._table(documents)
         try:
             return np.array([table[number] for number in ids.tolist()], np.int64)
         except KeyError as error:
             raise KeyError(f"expected ids of the index, got {error.args[0]}, which is not in it") from None
 
-    def require_absent(self, ids: Ids, state: State | None) -> None:
+    def require_absent(self, ids: Ids, documents: Documents | None) -> None:
         """Raise for an id that is present."""
-        table = self._table(state)
+        table = self._table(documents)
         for number in ids.tolist():
             if number in table:
                 raise ValueError(
                     f"expected new ids, got {number}, which is in the index: use update to replace it"
                 )
 
-    def _table(self, state: State | None) -> dict[int, int]:
+    def _table(self, documents: Documents | None) -> dict[int, int]:
         if self._slots is None:
-            slots = np.empty(0, np.int64) if state is None else np.flatnonzero(state.live.rows)
-            numbers = slots if state is None else state.ids.rows[slots]
+            slots = np.empty(0, np.int64) if documents is None else np.flatnonzero(documents.live)
+            numbers = slots if documents is None else documents.ids.rows[slots]
             self._slots = dict(zip(numbers.tolist(), slots.tolist(), strict=True))
         return self._slots

@@ -16,11 +16,12 @@ from posh import _validate
 from posh._bitsliced import MAX_DOCS, stride_words
 from posh.hashers.base import DenseHasher, Hasher, SparseHasher
 from posh.index import files
+from posh.index.documents import LAST_ID
 from posh.index.hits import Hits
 from posh.index.ids import IdTable
-from posh.index.options import Options
-from posh.index.state import LAST_ID
-from posh.index.view import View
+from posh.index.options import IndexOptions
+from posh.index.params import SearchParams
+from posh.index.snapshot import IndexSnapshot
 
 __all__ = ["Index"]
 
@@ -75,7 +76,7 @@ class Index:
         random_state: int = 0,
     ) -> None:
         check_is_fitted(hasher, "weights_")
-        options = Options(
+        options = IndexOptions(
             structure,
             scoring,
             refine,
@@ -88,19 +89,19 @@ class Index:
         )
         self.hasher = hasher
         self.options = options.for_hasher(hasher)
-        self._view = View(hasher, self.options)
+        self._snapshot = IndexSnapshot(hasher, self.options)
         self._begin()
 
     # Changing --------------------------------------------------------------------------------------
 
     def add(self, X: npt.ArrayLike, ids: npt.ArrayLike | None = None) -> Self:
         """Add vectors (n, d), all or none; ``ids`` are distinct, >= 0, by default the next new numbers."""
-        array = self._view.checked(X)
+        array = self._snapshot.checked(X)
         with self._lock:
             numbers = self._new_ids(ids, len(array))
             if len(array):
-                first = self._n_slots()
-                self._view = self._view.with_documents(numbers, array)
+                first = self._snapshot.n_slots
+                self._snapshot = self._snapshot.with_documents(numbers, array)
                 self._table.add(numbers, first)
         return self
 
@@ -108,27 +109,27 @@ class Index:
         """Remove documents by id, all or none."""
         numbers = _validate.ids(ids)
         with self._lock:
-            slots = self._table.slots_of(numbers, self._view.state)
-            self._view = self._view.without(slots)
+            slots = self._table.slots_of(numbers, self._snapshot.documents)
+            self._snapshot = self._snapshot.without(slots)
             self._table.remove(numbers)
         return self
 
     def update(self, ids: npt.ArrayLike, X: npt.ArrayLike) -> Self:
         """Give present ids new vectors (n, d), in one step for whoever searches meanwhile."""
-        array = self._view.checked(X)
+        array = self._snapshot.checked(X)
         numbers = _validate.ids(ids, len(array))
         with self._lock:
-            slots = self._table.slots_of(numbers, self._view.state)
+            slots = self._table.slots_of(numbers, self._snapshot.documents)
             if len(slots):
-                first = self._n_slots()
-                self._view = self._view.without(slots).with_documents(numbers, array)
+                first = self._snapshot.n_slots
+                self._snapshot = self._snapshot.without(slots).with_documents(numbers, array)
                 self._table.add(numbers, first)
         return self
 
     def compact(self) -> Self:
         """Give back the memory of removed documents."""
         with self._lock:
-            self._view = self._view.compacted()
+            self._snapshot = self._snapshot.compacted()
             self._table.forget()
         return self
 
@@ -151,33 +152,26 @@ class Index:
         than k documents are left, the id is -1 and the score -inf. ``scoring``, ``oversample`` and
         ``n_probe`` are by default those of the index.
         """
-        return self._view.search(
-            X,
-            k,
-            filter=filter,
-            scoring=scoring,
-            oversample=oversample,
-            n_probe=n_probe,
-            n_threads=n_threads,
-        )
+        return self._snapshot.search(X, SearchParams(k, scoring, oversample, n_probe, n_threads), filter)
 
-    def view(self) -> View:
+    def snapshot(self) -> IndexSnapshot:
         """The index as it is now, to be searched whatever happens to it later."""
-        return self._view
+        return self._snapshot
 
     def __len__(self) -> int:
-        return len(self._view)
+        return len(self._snapshot)
 
     @property
     def ids(self) -> npt.NDArray[np.int64]:
         """The ids of all documents, in order of addition."""
-        state = self._view.state
-        if state is None:
+        documents = self._snapshot.documents
+        if documents is None:
             return np.empty(0, np.int64)
-        return np.asarray(state.ids.rows[state.live.rows])
+        return np.asarray(documents.ids.rows[documents.live])
 
     def __contains__(self, number: int) -> bool:
-        return bool((self.ids == number).any())
+        with self._lock:
+            return self._table.has(number, self._snapshot.documents)
 
     def __repr__(self) -> str:
         h = self.hasher
@@ -192,17 +186,17 @@ class Index:
 
     def memory_usage(self) -> dict[str, int]:
         """Bytes in use by part, and in total."""
-        return self._view.memory_usage()
+        return self._snapshot.memory_usage()
 
     def estimate_memory(self, n: int) -> int:
         """Bytes that ``n`` documents will take, before they are added."""
         n = _validate.integer("n", n, 0)
-        kept = 4 * self._view.n_kept
+        rows = 4 * self._snapshot.refiner_row_width
         if isinstance(self.hasher, DenseHasher):
-            return n * (-(-self.hasher.n_bits // 8) + 9 + kept)
+            return n * (-(-self.hasher.n_bits // 8) + 9 + rows)
         whole, rest = divmod(n, MAX_DOCS)
         words = whole * stride_words(MAX_DOCS) + (stride_words(rest) if rest else 0)
-        return 8 * self.hasher.n_bits * words + n * (2 * (self.options.document_active or 0) + 9 + kept)
+        return 8 * self.hasher.n_bits * words + n * (2 * (self.options.document_active or 0) + 9 + rows)
 
     # Files -----------------------------------------------------------------------------------------
 
@@ -213,7 +207,7 @@ class Index:
         index, the last one stays. Files of others are not touched: a folder that holds any and no saved index
         is refused with a ``FileExistsError``.
         """
-        self._view.save(Path(path))
+        self._snapshot.save(Path(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = False, verify: bool | None = None) -> Index:
@@ -231,7 +225,7 @@ class Index:
         verify = not mmap if verify is None else verify
         opened = files.load(Path(path), mmap=mmap, verify=verify)
         index = files.checked(path, lambda: cls(opened.hasher, **opened.params))
-        index._view = files.checked(path, lambda: index._view.restored(opened))
+        index._snapshot = files.checked(path, lambda: index._snapshot.restored(opened))
         return index
 
     # How it is done ------------------------------------------------------------------------------------
@@ -239,7 +233,7 @@ class Index:
     def __getstate__(self) -> dict[str, Any]:
         """What ``copy``, ``deepcopy`` and ``pickle`` take along."""
         own = {name: value for name, value in vars(self).items() if name not in ("_lock", "_table")}
-        return own | {"_view": self._view.detached()}
+        return own | {"_snapshot": self._snapshot.detached()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -251,15 +245,12 @@ class Index:
         self._table = IdTable()
         _indexes.add(self)
 
-    def _n_slots(self) -> int:
-        return 0 if self._view.state is None else self._view.state.ids.n
-
     def _new_ids(self, ids: npt.ArrayLike | None, n: int) -> npt.NDArray[np.int64]:
-        state = self._view.state
+        documents = self._snapshot.documents
         if ids is None:
-            return _automatic_ids(0 if state is None else state.next_id, n)
+            return _automatic_ids(0 if documents is None else documents.next_id, n)
         numbers = _validate.ids(ids, n)
-        self._table.require_absent(numbers, state)
+        self._table.require_absent(numbers, documents)
         return numbers
 
 
@@ -276,7 +267,7 @@ _indexes: weakref.WeakSet[Index] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    """Another thread may have held the lock and been about to change the table; a view is always complete."""
+    """Another thread may have held the lock and been about to change the table: begin with new ones."""
     for index in list(_indexes):
         index._begin()
 

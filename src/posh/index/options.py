@@ -7,16 +7,16 @@ from typing import Any
 
 from posh import _validate
 from posh.hashers.base import Hasher, SparseHasher
-from posh.index.refine import REFINERS
+from posh.index.code_index import CodeIndex
+from posh.index.params import SCORINGS, needs_sparse_codes, require_scoring
+from posh.index.refine import REFINERS, Refiner
+from posh.index.structures import STRUCTURES, structure_for
 
-__all__ = ["Options", "scoring_for"]
-
-STRUCTURES = ("exact", "ivf")
-SCORINGS = ("overlap", "asymmetric")
+__all__ = ["IndexOptions"]
 
 
 @dataclass(frozen=True)
-class Options:
+class IndexOptions:
     """The parameters of :class:`~posh.index.index.Index`, complete and consistent."""
 
     structure: str
@@ -39,37 +39,34 @@ class Options:
         _validate.real("oversample", self.oversample, 1.0)
         _validate.integer("random_state", self.random_state, 0)
 
-    def for_hasher(self, hasher: Hasher[Any]) -> Options:
+    def for_hasher(self, hasher: Hasher[Any]) -> IndexOptions:
         """The same options with the hasher's numbers of active bits where none are given."""
+        structure_for(self.structure, hasher)
+        require_scoring(self.scoring, hasher)
         if not isinstance(hasher, SparseHasher):
-            return self._for_dense_codes(type(hasher).__name__)
+            self._require_dense_codes(hasher)
+            return self
         active = {}
         for name in ("document_active", "query_active"):
             value = getattr(self, name)
             active[name] = hasher.n_active if value is None else value
             _validate.integer(name, active[name], 1, hasher.n_bits, " (n_bits)")
-        return Options(**asdict(self) | active)
+        return IndexOptions(**asdict(self) | active)
 
-    def _for_dense_codes(self, hasher: str) -> Options:
+    def structure_class(self, hasher: Hasher[Any]) -> type[CodeIndex]:
+        """The structure for the codes of a hasher."""
+        return structure_for(self.structure, hasher)
+
+    @property
+    def refiner_class(self) -> type[Refiner] | None:
+        """The refiner, if there is one."""
+        return None if self.refine is None else REFINERS[self.refine]
+
+    def _require_dense_codes(self, hasher: Hasher[Any]) -> None:
         wrong = {
-            "structure": self.structure != "exact",
-            "scoring": self.scoring != "overlap",
-            "refine": self.refine is not None and REFINERS[self.refine].sparse_only,
+            "refine": self.refiner_class is not None and self.refiner_class.sparse_only,
             "document_active": self.document_active is not None,
             "query_active": self.query_active is not None,
         }
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
-            raise ValueError(_needs_sparse_codes(name, getattr(self, name), hasher))
-        return self
-
-
-def scoring_for(hasher: Hasher[Any], scoring: str) -> str:
-    """Return the scoring of one search if the hasher's codes allow it."""
-    _validate.choice("scoring", scoring, SCORINGS)
-    if scoring != "overlap" and not isinstance(hasher, SparseHasher):
-        raise ValueError(_needs_sparse_codes("scoring", scoring, type(hasher).__name__))
-    return scoring
-
-
-def _needs_sparse_codes(name: str, value: object, hasher: str) -> str:
-    return f"{name}={value!r} needs sparse codes, got {hasher}: leave it out"
+            raise ValueError(needs_sparse_codes(name, getattr(self, name), hasher))

@@ -1,7 +1,7 @@
 """Refiners: a better order for the candidates of a search (the paper's "Candidate refinement").
 
-A refiner learns from the first documents, keeps a few numbers of every document, and scores candidates again.
-Higher is better.
+A refiner is trained on the first documents, makes a row of numbers for every document, and scores candidates
+again. Higher is better.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,18 +23,19 @@ from posh.hashers.base import Hasher
 from posh.preprocess import Float32, Preprocess
 from posh.store import Arrays, expect
 
-__all__ = ["REFINERS", "Candidates", "Refiner"]
+__all__ = ["REFINERS", "CandidateDocuments", "Refiner"]
 
 _TRAINING = 20_000  # documents that the decoder learns from: bounds the time of the first addition
 _ORDINARY = 2.0**16  # scales from its inverse on have squares that suit float32
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class Candidates:
-    """Slots (m, c) of the candidates, and what the index has of all documents by slot."""
+class CandidateDocuments(NamedTuple):
+    """Slots (m, c) of the candidates; codes and refiner rows of all documents by slot."""
 
-    def __init__(self, slots: npt.NDArray[np.int64], active: npt.NDArray[np.uint16], kept: Float32) -> None:
-        self.slots, self.active, self.kept = slots, active, kept
+    slots: npt.NDArray[np.int64]
+    codes: npt.NDArray[Any]
+    rows: Float32
 
 
 class Refiner(ABC):
@@ -47,23 +48,23 @@ class Refiner(ABC):
 
     kind: ClassVar[str]
     sparse_only: ClassVar[bool] = True
-    learns: ClassVar[bool] = False  # from the first documents
-    keeps_vectors: ClassVar[bool] = False  # and so cannot do with codes
+    needs_training: ClassVar[bool] = False  # on the first documents
+    needs_vectors: ClassVar[bool] = False  # of every document: codes are not enough
 
     def __init__(self, hasher: Hasher[Any]) -> None:
         self.hasher = hasher
         self.unit = _unit_for(hasher.preprocess_.scale)
 
     @abstractmethod
-    def n_kept(self) -> int:
-        """Numbers kept of each document."""
+    def row_width(self) -> int:
+        """Numbers in the row of a document."""
 
     @abstractmethod
-    def keep(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
-        """What is kept of documents, float32 (n, n_kept); without vectors unless it keeps those."""
+    def rows_of(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
+        """The rows of documents, float32 (n, row_width); X is None unless ``needs_vectors``."""
 
     @abstractmethod
-    def scores(self, X: npt.NDArray[Any], candidates: Candidates, n_threads: int) -> Float32:
+    def scores(self, X: npt.NDArray[Any], candidates: CandidateDocuments, n_threads: int) -> Float32:
         """Scores (m, c) for queries X (m, d), in squares of the unit; -inf where the slot is -1."""
 
     def given_back(self, slots: npt.NDArray[np.int64], scores: Float32) -> Float32:
@@ -77,28 +78,28 @@ class Refiner(ABC):
         """Vectors in the unit."""
         return A if self.unit == 1.0 else A / self.unit
 
-    def fit(self, codes: Any, X: npt.NDArray[Any]) -> None:  # noqa: B027  # nothing to learn is the default
-        """Learn from the first documents."""
+    def fit(self, codes: Any, X: npt.NDArray[Any]) -> None:  # noqa: B027  # by default nothing to train
+        """Train on the first documents."""
 
-    def state(self) -> Arrays:
-        """Arrays of what was learned."""
+    def trained_state(self) -> Arrays:
+        """What was trained, by name."""
         return {}
 
     def restore(self, arrays: Arrays) -> None:  # noqa: B027
-        """Take over the arrays of :meth:`state`."""
+        """Take over the arrays of :meth:`trained_state`."""
 
 
 class DecoderRefiner(Refiner):
     """Minus the squared distance to the linearly decoded candidate, without decoding it.
 
     ‖q − D h‖² = ‖q‖² − 2 q·D h + ‖D h‖²: the middle term is a sum over the set bits of a table that is made
-    once per query, the last is kept for each document.
+    once per query, the last is the row of the document.
     """
 
     kind = "decoder"
-    learns = True
+    needs_training = True
 
-    def n_kept(self) -> int:
+    def row_width(self) -> int:
         """One number: ‖D h‖², in squares of the unit."""
         return 1
 
@@ -106,12 +107,12 @@ class DecoderRefiner(Refiner):
         """Learn the decoder."""
         self.decoder = LinearDecoder().fit(codes[:_TRAINING], X[:_TRAINING])
 
-    def keep(self, codes: Codes, X: npt.NDArray[Any] | None) -> Float32:
+    def rows_of(self, codes: Codes, X: npt.NDArray[Any] | None) -> Float32:
         """‖D h‖² of each document."""
         decoded = codes.to_csr() @ self.measured(self.decoder.weights_)
         return np.asarray(np.einsum("ij,ij->i", decoded, decoded)[:, None], np.float32)
 
-    def scores(self, X: npt.NDArray[Any], candidates: Candidates, n_threads: int) -> Float32:
+    def scores(self, X: npt.NDArray[Any], candidates: CandidateDocuments, n_threads: int) -> Float32:
         """Minus squared distances, by table look-up."""
         preprocess = Preprocess(self.decoder.mean_, self.hasher.preprocess_.scale)
         scale = preprocess.scale / self.unit
@@ -119,16 +120,16 @@ class DecoderRefiner(Refiner):
         out = np.empty(candidates.slots.shape, np.float32)
 
         def look_up(tables: Float32, rows: slice) -> None:
-            slots, penalty = candidates.slots[rows], candidates.kept[:, 0]
-            out[rows] = kernels.table_scores(candidates.active, tables, slots, penalty=penalty)
+            slots, penalty = candidates.slots[rows], candidates.rows[:, 0]
+            out[rows] = kernels.table_scores(candidates.codes, tables, slots, penalty=penalty)
 
         for_each_tile(X, partial(Projection, preprocess, weights), look_up, n_threads)
         centred = preprocess.centre(X, np.empty(X.shape, np.float32))
         out -= scale**2 * np.einsum("ij,ij->i", centred, centred)[:, None]
         return out
 
-    def state(self) -> Arrays:
-        """Weights and mean of the decoder, and the unit of what is kept."""
+    def trained_state(self) -> Arrays:
+        """Weights and mean of the decoder, and the unit of the rows."""
         return {
             "decoder_weights": self.decoder.weights_,
             "decoder_mean": self.decoder.mean_,
@@ -141,7 +142,7 @@ class DecoderRefiner(Refiner):
         d = self.hasher.n_features_in_
         self.decoder.weights_ = expect(arrays, "decoder_weights", np.float32, (self.hasher.n_bits, d))
         self.decoder.mean_ = expect(arrays, "decoder_mean", np.float64, (d,))
-        self.unit = 1.0  # as in files of before it was kept
+        self.unit = 1.0  # files of older versions do not have it
         if "decoder_unit" in arrays:
             self.unit = float(expect(arrays, "decoder_unit", np.float64, ()))
         if not 0.0 < self.unit < np.inf:
@@ -153,27 +154,27 @@ class SBIHTRefiner(DecoderRefiner):
 
     kind = "sbiht"
 
-    def scores(self, X: npt.NDArray[Any], candidates: Candidates, n_threads: int) -> Float32:
+    def scores(self, X: npt.NDArray[Any], candidates: CandidateDocuments, n_threads: int) -> Float32:
         """Decode every candidate once, then compare."""
         wanted, place = np.unique(candidates.slots, return_inverse=True)
-        codes = Codes(candidates.active[np.maximum(wanted, 0)], self.hasher.n_bits)
+        codes = Codes(candidates.codes[np.maximum(wanted, 0)], self.hasher.n_bits)
         decoded = SBIHT(self.hasher, self.decoder).decode(codes)
         decoded = self.measured(decoded)[place.reshape(candidates.slots.shape)]
         return _distances(self.measured(X), decoded, candidates.slots)
 
 
 class VectorRefiner(Refiner):
-    """Minus the squared distance between the vectors themselves, which are kept."""
+    """Minus the squared distance between the vectors, which are the rows."""
 
     kind = "euclidean"
     sparse_only = False
-    keeps_vectors = True
+    needs_vectors = True
 
-    def n_kept(self) -> int:
+    def row_width(self) -> int:
         """The vector."""
         return self.hasher.n_features_in_
 
-    def keep(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
+    def rows_of(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
         """The vectors as float32."""
         try:
             with np.errstate(over="raise"):
@@ -184,14 +185,14 @@ class VectorRefiner(Refiner):
                 f"expected vectors within float32's range (±{_LARGEST:.2g}), got {largest:.3g}: rescale them"
             ) from None
 
-    def scores(self, X: npt.NDArray[Any], candidates: Candidates, n_threads: int) -> Float32:
+    def scores(self, X: npt.NDArray[Any], candidates: CandidateDocuments, n_threads: int) -> Float32:
         """Minus squared distances."""
-        kept = self.measured(candidates.kept[np.maximum(candidates.slots, 0)])
-        return _distances(np.asarray(self.measured(X), np.float32), kept, candidates.slots)
+        rows = self.measured(candidates.rows[np.maximum(candidates.slots, 0)])
+        return _distances(np.asarray(self.measured(X), np.float32), rows, candidates.slots)
 
 
 class CosineRefiner(VectorRefiner):
-    """Cosine of the vectors, which are kept with unit length; 0 for a zero vector."""
+    """Cosine of the vectors, whose rows have unit length; 0 for a zero vector."""
 
     kind = "cosine"
 
@@ -199,14 +200,14 @@ class CosineRefiner(VectorRefiner):
         super().__init__(hasher)
         self.unit = 1.0  # a cosine has none
 
-    def keep(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
+    def rows_of(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
         """The vectors as float32 of unit length."""
         return _directions(np.asarray(X))
 
-    def scores(self, X: npt.NDArray[Any], candidates: Candidates, n_threads: int) -> Float32:
+    def scores(self, X: npt.NDArray[Any], candidates: CandidateDocuments, n_threads: int) -> Float32:
         """Products of unit vectors."""
-        kept = candidates.kept[np.maximum(candidates.slots, 0)]
-        products = np.einsum("mcd,md->mc", kept, _directions(X))
+        rows = candidates.rows[np.maximum(candidates.slots, 0)]
+        products = np.einsum("mcd,md->mc", rows, _directions(X))
         return np.where(candidates.slots < 0, np.float32(-np.inf), products)
 
 

@@ -1,143 +1,93 @@
-"""Sparse codes in bit-sliced segments: immutable, so that a search never sees half a change.
-
-Changes make a new :class:`Segments` that shares all that did not change: adding copies the last segment (4 MB
-at 1,024 bits), removing copies a bitmap. Whoever still searches the old one is not disturbed.
-"""
+"""Sparse codes in bit-sliced segments: a search scans all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from posh import _native
-from posh._bitsliced import MAX_DOCS, Segment, Words, empty_planes, handed_over, overlap_topk, pack
+from posh import kernels
 from posh.codes import Codes
+from posh.hashers.base import Hasher
+from posh.index.code_index import AnyCodes, CodeIndex, Queries, SlotScores, by_slot
+from posh.index.sliced import Mask, SlicedCodes, Slots, plane_arrays
+from posh.store import Arrays, expect
 
-__all__ = ["Segments"]
+if TYPE_CHECKING:
+    from posh.index.options import IndexOptions
+    from posh.index.params import SearchParams
 
-T = TypeVar("T")
-
-Slots = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-
-
-class cached(Generic[T]):  # noqa: N801  # used like a property
-    """A property that is computed once, like ``functools.cached_property``, but without a lock.
-
-    A fork may happen while another thread holds that lock, and the child would wait for it for ever.
-    """
-
-    def __init__(self, make: Callable[[Any], T]) -> None:
-        self._make, self._name = make, make.__name__
-
-    def __get__(self, instance: Any, owner: type[Any]) -> T:
-        if instance is None:
-            return self  # type: ignore[return-value]
-        value = vars(instance)[self._name] = self._make(instance)
-        return value
+__all__ = ["SegmentIndex"]
 
 
 @dataclass(frozen=True, eq=False)
-class Segments:
-    """Documents in order of addition; the slot of a document is its place in that order.
+class SegmentIndex(CodeIndex):
+    """All documents, in order of addition."""
 
-    >>> import posh
-    >>> from posh.index.segments import Segments
-    >>> codes = posh.Codes([[0, 2], [1, 2], [1, 3]], n_bits=4)
-    >>> Segments(4).with_codes(codes).search(codes[:1], 2, n_threads=1)
-    (array([[0, 1]]), array([[2, 1]], dtype=int32))
-    """
+    segments: SlicedCodes
 
-    n_bits: int
-    parts: tuple[Segment, ...] = ()
+    @classmethod
+    def train(cls, hasher: Hasher[Any], options: IndexOptions, X: npt.NDArray[Any], n: int) -> Self:
+        """Without documents: there is nothing to train."""
+        return cls.with_trained_state(hasher, options, {})
 
-    def __len__(self) -> int:
-        """Slots in use, removed documents included."""
-        return sum(part.n_docs for part in self.parts)
+    @classmethod
+    def with_trained_state(cls, hasher: Hasher[Any], options: IndexOptions, state: Arrays) -> Self:
+        """Without documents."""
+        codes = np.empty((0, options.document_active or 0), np.uint16)
+        return cls(hasher.n_bits, *by_slot(codes), SlicedCodes(hasher.n_bits))
+
+    @classmethod
+    def from_arrays(cls, hasher: Hasher[Any], codes: npt.NDArray[Any], arrays: Arrays) -> Self:
+        """With documents, from codes and the arrays of the segments."""
+        flat = expect(arrays, "planes", np.uint64, (None,))
+        segments = SlicedCodes.from_arrays(hasher.n_bits, flat, expect(arrays, "parts", np.int64, (None, 4)))
+        if len(segments) != len(codes):
+            raise ValueError(f"{len(segments)} documents in segments, {len(codes)} ids")
+        return cls(hasher.n_bits, *by_slot(codes), segments)
+
+    @classmethod
+    def kind(cls, scoring: str | None) -> str:
+        """As the scoring says."""
+        return scoring or "overlap"
+
+    def candidates(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
+        """The best of all documents."""
+        if params.scoring == "asymmetric":
+            found = kernels.table_topk(
+                self.codes.rows,
+                queries.tables(),
+                params.k,
+                passing=self._passing(allowed),
+                n_threads=queries.n_threads,
+            )
+            return SlotScores(*found)
+        n_threads = queries.n_threads
+        counted = self.segments.search(queries.codes(), params.k, n_threads=n_threads, allowed=allowed)
+        return SlotScores.of_counts(*counted)
 
     @property
     def nbytes(self) -> int:
-        """Memory of planes and bitmaps."""
-        return sum(p.planes.nbytes + (0 if p.live is None else p.live.nbytes) for p in self.parts)
+        """Memory of the segments."""
+        return self.segments.nbytes
 
-    def with_codes(self, codes: Codes) -> Segments:
+    def to_arrays(self) -> Arrays:
+        """The planes."""
+        return plane_arrays([self.segments])
+
+    def with_codes(self, codes: AnyCodes, X: npt.NDArray[Any] | None) -> Self:
         """Add documents at the end."""
-        parts = list(self.parts)
-        start = 0
-        while start < len(codes):
-            if not parts or parts[-1].n_docs == MAX_DOCS:
-                room = min(MAX_DOCS, len(codes) - start)
-                parts.append(Segment(empty_planes(self.n_bits, room), 0, len(parts) * MAX_DOCS))
-            stop = min(start + MAX_DOCS - parts[-1].n_docs, len(codes))
-            parts[-1] = _grown(parts[-1], codes[start:stop])
-            start = stop
-        return replace(self, parts=tuple(parts))
+        assert isinstance(codes, Codes)
+        return replace(super().with_codes(codes, X), segments=self.segments.with_codes(codes))
 
-    def without(self, slots: Slots) -> Segments:
+    def without(self, slots: Slots) -> Self:
         """Remove the documents at these slots."""
-        parts = list(self.parts)
-        for number in np.unique(slots // MAX_DOCS):
-            mask = live_mask(parts[number])
-            mask[slots[slots // MAX_DOCS == number] - number * MAX_DOCS] = False
-            parts[number] = parts[number]._replace(live=bitmap(mask))
-        return replace(self, parts=tuple(parts))
+        return replace(super().without(slots), segments=self.segments.without(slots))
 
-    def search(
-        self, queries: Codes, k: int, *, n_threads: int, allowed: Mask | None = None
-    ) -> tuple[Slots, npt.NDArray[np.int32]]:
-        """Slots and overlaps (m, k) of the best documents; -1 where there are fewer than k.
-
-        ``allowed`` is a mask over slots.
-        """
-        segments = self._unfiltered if allowed is None else handed_over(self.filtered(allowed))
-        return overlap_topk(segments, queries.active, k, n_threads)
-
-    def filtered(self, allowed: Mask) -> list[Segment]:
-        """The segments with a filter, a mask over slots."""
-        return [part._replace(filter=bitmap(allowed[slice_of(part)])) for part in self.parts]
-
-    @cached
-    def _unfiltered(self) -> _native.Segments:
-        return handed_over(self.parts)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return fields_of(self)
-
-
-def fields_of(structure: Any) -> dict[str, Any]:
-    """What a pickle holds: without what is cached, of which native objects cannot be pickled."""
-    return {field.name: getattr(structure, field.name) for field in fields(structure)}
-
-
-def slice_of(part: Segment) -> slice:
-    """The slots of a segment."""
-    return slice(part.first_slot, part.first_slot + part.n_docs)
-
-
-def _grown(part: Segment, codes: Codes) -> Segment:
-    """A copy of a segment with more documents, in larger planes if need be."""
-    n_docs = part.n_docs + len(codes)
-    room = min(MAX_DOCS, part.planes.shape[1] * 64)
-    planes = empty_planes(codes.n_bits, room if n_docs <= room else min(MAX_DOCS, max(n_docs, 2 * room)))
-    planes[:, : part.planes.shape[1]] = part.planes
-    pack(codes.active, planes, part.n_docs)
-    live = None if part.live is None else bitmap(np.r_[live_mask(part), np.ones(len(codes), bool)])
-    return Segment(planes, n_docs, part.first_slot, live)
-
-
-def live_mask(part: Segment) -> Mask:
-    """Which documents of a segment are live, (n_docs,)."""
-    if part.live is None:
-        return np.ones(part.n_docs, bool)
-    return np.unpackbits(part.live.view(np.uint8), bitorder="little", count=part.n_docs).view(bool)
-
-
-def bitmap(mask: Mask) -> Words:
-    """A mask (n,) as ceil(n / 64) words, the first document in the lowest bit."""
-    packed = np.zeros(-(-len(mask) // 64) * 8, np.uint8)
-    packed[: -(-len(mask) // 8)] = np.packbits(mask, bitorder="little")
-    return packed.view(np.uint64)
+    def compacted(self) -> Self:
+        """The same documents in new slots, without those of removed ones."""
+        compacted = super().compacted()
+        codes = Codes.trusted(compacted.codes.rows, self.n_bits)
+        return replace(compacted, segments=SlicedCodes(self.n_bits).with_codes(codes))

@@ -16,12 +16,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from posh.collection.base import Matches
+from posh.index.params import SearchParams
 from posh.preprocess import Float32
 from posh.serve.limits import Limits
 from posh.serve.pool import busy, too_long
 from posh.serve.problems import ProblemError
 
-__all__ = ["Coalescer", "Options"]
+__all__ = ["Coalescer", "SharedOptions"]
 
 Run = Callable[..., Matches]
 
@@ -34,20 +35,18 @@ class Alive(Protocol):
 
 
 @dataclass(frozen=True)
-class Options:
+class SharedOptions:
     """What the searches of one batch have in common; ``key`` stands for the filter."""
 
-    k: int
+    params: SearchParams
     filter: dict[str, Any] | None = field(compare=False)
     key: Hashable
-    scoring: str | None
-    oversample: float | None
 
 
 @dataclass(frozen=True, eq=False)
 class _Waiting:
     vectors: Float32
-    options: Options
+    options: SharedOptions
     alive: Alive
     result: asyncio.Future[Matches]
 
@@ -65,7 +64,7 @@ class Coalescer:
         self._n_waiting = 0
         self.busy = False
 
-    async def search(self, vectors: Float32, options: Options, alive: Alive) -> Matches:
+    async def search(self, vectors: Float32, options: SharedOptions, alive: Alive) -> Matches:
         """Search for vectors (m, d) that the collection would accept."""
         if self._n_waiting + len(vectors) > self._limits.waiting:
             raise busy(f"expected at most {self._limits.waiting} waiting queries, got more")
@@ -126,7 +125,7 @@ class Coalescer:
 
     def _search(self, batch: list[_Waiting]) -> list[Matches | BaseException]:
         """In a thread: one search per group of equal options, results in the order of the batch."""
-        groups: dict[Options, list[int]] = {}
+        groups: dict[SharedOptions, list[int]] = {}
         for i, one in enumerate(batch):
             groups.setdefault(one.options, []).append(i)
         outcomes: dict[int, Matches | BaseException] = {}
@@ -135,7 +134,7 @@ class Coalescer:
             outcomes.update(zip(members, self._search_group(options, parts), strict=True))
         return [outcomes[i] for i in range(len(batch))]
 
-    def _search_group(self, options: Options, parts: list[Float32]) -> list[Matches | BaseException]:
+    def _search_group(self, options: SharedOptions, parts: list[Float32]) -> list[Matches | BaseException]:
         try:
             found = self._run_one(options, np.concatenate(parts) if len(parts) > 1 else parts[0])
         except Exception as error:
@@ -148,11 +147,5 @@ class Coalescer:
             for part, end in zip(parts, ends, strict=True)
         ]
 
-    def _run_one(self, options: Options, vectors: Float32) -> Matches:
-        return self._run(
-            vectors,
-            options.k,
-            filter=options.filter,
-            scoring=options.scoring,
-            oversample=options.oversample,
-        )
+    def _run_one(self, options: SharedOptions, vectors: Float32) -> Matches:
+        return self._run(vectors, filter=options.filter, **options.params.as_arguments())

@@ -11,6 +11,7 @@ from posh._bitsliced import MAX_DOCS, stride_words
 from posh.collection.base import SAMPLE, BaseCollection
 from posh.hashers.base import Hasher, SparseHasher
 from posh.hashers.cost import FitCost
+from posh.index.params import SearchParams
 from posh.serve.limits import Limits
 from posh.serve.pool import busy
 
@@ -105,8 +106,7 @@ def require_affordable_search(
     collection: BaseCollection,
     options: Mapping[str, Any],
     n_queries: int,
-    k: int,
-    oversample: float | None,
+    params: SearchParams,
     limits: Limits,
 ) -> None:
     """Raise a ValueError if refining the candidates of a search would take too long."""
@@ -114,8 +114,8 @@ def require_affordable_search(
     if refine is None:
         return
     count, d = collection.count(), collection.n_features or 1
-    wanted = oversample or options.get("oversample") or 1.0
-    n_candidates = min(math.ceil(k * wanted), count)
+    wanted = params.oversample or options.get("oversample") or 1.0
+    n_candidates = min(math.ceil(params.k * wanted), count)
     n_bits = 1 if collection.hasher is None else collection.hasher.n_bits
     if refine == "sbiht":
         work = min(n_queries * n_candidates, count) * _ROUNDS * n_bits * d

@@ -3,54 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from posh import hashers
 from posh._progress import cancellable
 from posh.errors import FormatError
 from posh.hashers.base import Hasher
 from posh.serve.limits import Limits
 from posh.serve.problems import ProblemError, problem_of
 
-__all__ = ["METHODS", "Indexing", "make_hasher", "read_hasher"]
+__all__ = ["Indexing", "read_hasher", "within_limits"]
 
-METHODS: dict[str, type[Hasher[Any]]] = {
-    name: value
-    for name, value in vars(hashers).items()
-    if isinstance(value, type) and issubclass(value, Hasher) and not inspect.isabstract(value)
-}
 _POLL = 0.01
 _log = logging.getLogger("posh.serve")
-
-
-def make_hasher(method: str, params: dict[str, Any], limits: Limits) -> Hasher[Any]:
-    """An unfitted hasher, by the name of its class.
-
-    >>> make_hasher("POSH", {"n_bits": 256, "n_active": 16}, Limits())
-    POSH(n_active=16, n_bits=256)
-    """
-    if method not in METHODS:
-        raise ValueError(f"expected method to be one of {', '.join(METHODS)}, got {method!r:.80}")
-    known = METHODS[method]().get_params()
-    unknown = params.keys() - known.keys()
-    if unknown:
-        raise ValueError(f"expected params among {', '.join(sorted(known))}, got {min(unknown)!r:.80}")
-    return _within(METHODS[method](**params), limits)
 
 
 def read_hasher(content: bytes, limits: Limits) -> Hasher[Any]:
     """The fitted hasher of a model file."""
     try:
-        return _within(Hasher.from_bytes(content, "the hasher"), limits)
+        return within_limits(Hasher.from_bytes(content, "the hasher"), limits)
     except FormatError as error:
         raise ProblemError(422, "not-a-hasher", str(error)) from None
 
 
-def _within(hasher: Hasher[Any], limits: Limits) -> Hasher[Any]:
+def within_limits(hasher: Hasher[Any], limits: Limits) -> Hasher[Any]:
+    """The hasher, if it is not larger than this service allows."""
     if isinstance(hasher.n_bits, int) and hasher.n_bits > limits.n_bits:
         raise ValueError(f"expected n_bits of at most {limits.n_bits} in this service, got {hasher.n_bits}")
     columns = getattr(hasher, "n_features_in_", 0)

@@ -57,6 +57,8 @@ class Limits:
     """Hits of one search: queries times k."""
     oversample: float = 100.0
     """Candidates per hit."""
+    n_probe: int = 1_000
+    """Lists that one query visits."""
     n_features: int = 8_192
     """Columns of a vector."""
     n_bits: int = 16_384

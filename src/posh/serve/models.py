@@ -6,9 +6,14 @@ These models parse them from bytes and describe them in OpenAPI. ``bounded`` nam
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from posh.hashers.registry import HASHERS
+from posh.index.params import SCORINGS
+from posh.index.refine import REFINERS
+from posh.index.structures import STRUCTURES
 
 __all__ = [
     "Body",
@@ -28,6 +33,15 @@ __all__ += ["Sample", "Search", "Upsert", "Vectors"]
 Id = Annotated[int, Field(ge=-(2**63), lt=2**63)] | Annotated[str, Field(min_length=1, max_length=512)]
 Row = Annotated[list[float], Field(fail_fast=True)]
 Include = list[Literal["payload", "vector", "code"]]
+if TYPE_CHECKING:  # type checkers do not take the names of a table
+    Method: TypeAlias = str
+    Structure: TypeAlias = str
+    Scoring: TypeAlias = str
+    Refine: TypeAlias = str
+else:
+    Method, Structure, Scoring, Refine = (
+        Literal[tuple(table)] for table in (HASHERS, STRUCTURES, SCORINGS, REFINERS)
+    )
 FILTER = {"label": {"in": [3, 5]}, "price": {"gte": 10, "lt": 20}}
 
 
@@ -78,9 +92,9 @@ class IndexOptions(Body):
     """How codes are searched; see the documentation of ``posh.Index``. What is not given keeps its value."""
 
     model_config = example({"refine": "vectors", "oversample": 4.0})
-    structure: Literal["exact", "ivf"] | None = None
-    scoring: Literal["overlap", "asymmetric"] | None = None
-    refine: Literal["decoder", "sbiht", "vectors", "cosine"] | None = None
+    structure: Structure | None = None
+    scoring: Scoring | None = None
+    refine: Refine | None = None
     document_active: int | None = Field(None, ge=1)
     query_active: int | None = Field(None, ge=1)
     n_lists: int | None = Field(None, ge=1, le=65_536)
@@ -154,8 +168,9 @@ class Search(Body):
     ids: Ids | None = bounded("queries", default=None)
     k: int = bounded("k", default=10, ge=1)
     filter: dict[str, Any] | None = None
-    scoring: Literal["overlap", "asymmetric"] | None = Field(None, description="By default the collection's.")
+    scoring: Scoring | None = Field(None, description="By default the collection's.")
     oversample: float | None = bounded("oversample", default=None, ge=1)
+    n_probe: int | None = bounded("n_probe", default=None, ge=1)
     include: Include = ["payload"]
 
     @model_validator(mode="after")
@@ -170,7 +185,7 @@ class Fit(Body):
 
     size_limit = "metadata_bytes"
     model_config = example({"method": "POSH", "params": {"n_bits": 1024, "n_active": 32, "random_state": 0}})
-    method: str
+    method: Method
     params: dict[str, int | float | str | bool | None] = {}
     index: IndexOptions = NO_OPTIONS
 

@@ -7,14 +7,12 @@ from itertools import islice
 from typing import Any, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
-from posh import _validate
-from posh.collection import _arguments
-from posh.collection.base import BaseCollection, Id, Item, Matches, Payload, Query
-from posh.collection.filters import Filter, parse
+from posh.collection.base import BaseCollection, Id, Item, Matches, Payload
+from posh.collection.filters import Filter
 from posh.hashers.base import Hasher
+from posh.index.params import SearchParams
 from posh.preprocess import Float32
 from posh.serve.answers import Indexing, Info
 from posh.serve.filters import unparse
@@ -70,27 +68,6 @@ class RemoteCollection(BaseCollection):
         """A small JSON object that is kept with the collection."""
         return self.info().metadata
 
-    def search(
-        self,
-        vectors: npt.ArrayLike,
-        k: int = 10,
-        *,
-        filter: Mapping[str, Any] | None = None,  # noqa: A002
-        scoring: str | None = None,
-        oversample: float | None = None,
-        n_threads: int | None = None,
-    ) -> Matches:
-        """Find the k nearest items, as every collection does; the service checks what concerns its hasher."""
-        query = Query(
-            _arguments.vectors(np.atleast_2d(np.asarray(vectors)), self.n_features),
-            _validate.integer("k", k, 1),
-            None if filter is None else parse(filter),
-            scoring,
-            None if oversample is None else _validate.real("oversample", oversample, 1.0),
-            None if n_threads is None else _validate.integer("n_threads", n_threads, 1),
-        )
-        return self._search(query)
-
     def cancel_fit(self) -> Indexing:
         """Cancel what indexes the collection in the service, which stays as it is; what came of it."""
         return Indexing.model_validate(self._ask("DELETE", "/fit"))
@@ -123,16 +100,18 @@ class RemoteCollection(BaseCollection):
         answer = self._ask("POST", "/get", {"ids": ids, "include": ["payload", "vector"]})
         return [None if item is None else _item(item) for item in answer["items"]]
 
-    def _search(self, query: Query) -> Matches:
-        body = {
-            "vectors": pack(query.vectors),
-            "k": query.k,
-            "filter": None if query.filter is None else unparse(query.filter),
-            "scoring": query.scoring,
-            "oversample": query.oversample,
+    def _require_searchable(self, params: SearchParams) -> None:
+        """The service does this: asking it for its hasher first would take longer than a search."""
+
+    def _search(self, vectors: Float32, params: SearchParams, tree: Filter | None) -> Matches:
+        asked = params.as_arguments()
+        del asked["n_threads"]  # the service's choice
+        query: dict[str, Any] = {
+            "vectors": pack(vectors),
+            "filter": None if tree is None else unparse(tree),
             "include": [],
         }
-        return _matches(self._ask("POST", "/search", body), query.k)
+        return _matches(self._ask("POST", "/search", asked | query), params.k)
 
     def _count(self, tree: Filter | None) -> int:
         body = {"filter": None if tree is None else unparse(tree)}

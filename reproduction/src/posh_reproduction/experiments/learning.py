@@ -17,6 +17,7 @@ import numpy as np
 import posh
 from posh import metrics
 from posh.datasets import Dataset
+from posh.hashers.registry import make_hasher
 from posh.preprocess import Float32
 from posh_reproduction.experiments.data import balanced, fingerprint, load
 from posh_reproduction.experiments.rankings import Coded, summary
@@ -25,11 +26,7 @@ from posh_reproduction.experiments.spec import Unit
 
 __all__ = ["METHODS", "headline", "identity", "measure", "seconds", "unit"]
 
-METHODS: dict[str, type[posh.BioHash | posh.SphericalHash | posh.POSH]] = {
-    "BioHash": posh.BioHash,
-    "SphericalHash": posh.SphericalHash,
-    "POSH": posh.POSH,
-}
+METHODS = ("BioHash", "SphericalHash", "POSH")
 _DEPTH = 1000
 _EVERY_EPOCH, _THEN_EVERY = 10, 5  # most happens at the start
 _BATCHES = (1, 2, 3, 5, 10, 20, 30)
@@ -145,8 +142,11 @@ def headline(record: Record) -> str:
     return f"{cell} seed {unit['seed']}: after {last['epoch']} epochs {found}"
 
 
-def _hasher(unit: Unit) -> posh.BioHash | posh.SphericalHash | posh.POSH:
-    return METHODS[unit["method"]](1024, n_active=unit["size"], random_state=unit["seed"], **unit["params"])
+def _hasher(unit: Unit) -> posh.EpochHasher:
+    params = {"n_bits": 1024, "n_active": unit["size"], "random_state": unit["seed"], **unit["params"]}
+    hasher = make_hasher(unit["method"], params)
+    assert isinstance(hasher, posh.EpochHasher)
+    return hasher
 
 
 def _mean_norm(weights: Float32) -> float:

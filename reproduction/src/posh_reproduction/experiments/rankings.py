@@ -17,8 +17,8 @@ from posh import kernels, metrics
 from posh.codes import Codes, PackedCodes
 from posh.datasets import Dataset
 from posh.hashers import Hasher, SparseHasher
-from posh.index.refine import REFINERS, Candidates
-from posh.index.segments import Segments
+from posh.index.refine import REFINERS, CandidateDocuments
+from posh.index.sliced import SlicedCodes
 from posh_reproduction.experiments.guard import check_ids
 
 __all__ = ["Coded", "asymmetric", "refined", "summary", "within"]
@@ -50,7 +50,7 @@ class Coded:
         """What finds the k best documents of each query, on one thread."""
         base, queries = self.base, self.queries
         if isinstance(base, Codes) and isinstance(queries, Codes):
-            segments, sparse = Segments(base.n_bits).with_codes(base), queries
+            segments, sparse = SlicedCodes(base.n_bits).with_codes(base), queries
             return lambda k: segments.search(sparse, k, n_threads=1)[0]
         assert isinstance(base, PackedCodes)
         assert isinstance(queries, PackedCodes)
@@ -104,9 +104,10 @@ def refined(coded: Coded, ids: Ids, factors: tuple[int, ...], k: int, n_train: i
     assert isinstance(coded.base, Codes)
     refiner = REFINERS["decoder"](coded.hasher)
     refiner.fit(coded.base[:n_train], coded.data.base[:n_train])
-    kept = refiner.keep(coded.base, coded.data.base)
+    rows = refiner.rows_of(coded.base, coded.data.base)
     candidates = ids[:, : k * max(factors)]
-    scores = refiner.scores(coded.data.queries, Candidates(candidates, coded.base.active, kept), 1)
+    documents = CandidateDocuments(candidates, coded.base.active, rows)
+    scores = refiner.scores(coded.data.queries, documents, 1)
     best = {}
     for factor in factors:
         first = slice(k * factor)

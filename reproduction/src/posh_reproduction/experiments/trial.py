@@ -19,6 +19,7 @@ from typing import Any
 import posh
 from posh import datasets
 from posh.datasets import Dataset
+from posh.hashers import registry
 from posh_reproduction.experiments import rankings
 from posh_reproduction.experiments.data import fingerprint, load
 from posh_reproduction.experiments.full_ranking import full_map
@@ -28,14 +29,8 @@ from posh_reproduction.experiments.spec import Unit
 
 __all__ = ["DENSE", "EXTRAS", "SPARSE", "headline", "identity", "make_hasher", "measure", "seconds", "unit"]
 
-DENSE: dict[str, type[posh.DenseHasher]] = {"LSH": posh.LSH, "ITQ": posh.ITQ, "KNNH": posh.KNNH}
-SPARSE: dict[str, type[posh.SparseHasher]] = {
-    "FruitFly": posh.FruitFly,
-    "BOSL": posh.BOSL,
-    "BioHash": posh.BioHash,
-    "SphericalHash": posh.SphericalHash,
-    "POSH": posh.POSH,
-}
+DENSE = ("LSH", "ITQ", "KNNH")
+SPARSE = ("FruitFly", "BOSL", "BioHash", "SphericalHash", "POSH")
 EXTRAS = ("asymmetric", "full-map", "refinement")
 
 _DEPTH = 1000
@@ -90,9 +85,9 @@ def unit(
 def make_hasher(unit: Unit) -> posh.Hasher[Any]:
     """The unfitted hasher of a unit: the defaults of its class are the paper's parameters."""
     params = {"n_bits": unit["n_bits"], "random_state": unit["seed"], **unit.get("params", {})}
-    if unit["method"] in DENSE:
-        return DENSE[unit["method"]](**params)
-    return SPARSE[unit["method"]](n_active=unit["size"], **params)
+    if unit["method"] in SPARSE:
+        params["n_active"] = unit["size"]
+    return registry.make_hasher(unit["method"], params)
 
 
 def identity(unit: Unit) -> dict[str, Any]:

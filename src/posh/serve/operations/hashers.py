@@ -7,9 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posh.collection.base import NO_HASHER
+from posh.hashers.registry import make_hasher
 from posh.serve import models
 from posh.serve.costs import fit_bytes, index_bytes
-from posh.serve.indexing import make_hasher, read_hasher
+from posh.serve.indexing import read_hasher, within_limits
 from posh.serve.operations.base import Operations, answer, written
 from posh.serve.problems import ProblemError
 from posh.serve.shelf import Served
@@ -27,7 +28,7 @@ class HasherOperations(Operations):
         How it went is told by ``indexing`` of the collection.
         """
         body = await self._reader.parse(request, models.Fit)
-        hasher = make_hasher(body.method, body.params, self._limits)
+        hasher = within_limits(make_hasher(body.method, body.params), self._limits)
         given = body.index.model_dump(exclude_unset=True)
         options = self._shelf.engine.index_options(served.name) | given
         n_bytes = await self._shelf.overviews.run(fit_bytes, hasher, served.collection, options, self._limits)

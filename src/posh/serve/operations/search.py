@@ -14,9 +14,10 @@ from starlette.responses import Response
 
 from posh.collection import _arguments
 from posh.collection.base import NO_HASHER, Id, Matches
+from posh.index.params import SearchParams
 from posh.preprocess import Float32
 from posh.serve import models
-from posh.serve.coalesce import Options
+from posh.serve.coalesce import SharedOptions
 from posh.serve.costs import require_affordable_search
 from posh.serve.items import joined, set_bits
 from posh.serve.operations.base import Operations, written
@@ -47,17 +48,12 @@ class SearchOperations(Operations):
                 f"expected at most {self._limits.hits:,} hits of all queries, got {len(vectors)} queries of "
                 f"{k} each: ask for less at once"
             )
-        require_affordable_search(
-            served.collection,
-            self._shelf.engine.index_options(served.name),
-            len(vectors),
-            k,
-            body.oversample,
-            self._limits,
-        )
+        params = SearchParams(k, body.scoring, body.oversample, body.n_probe)
+        own = self._shelf.engine.index_options(served.name)
+        require_affordable_search(served.collection, own, len(vectors), params, self._limits)
         itself = body.ids is not None  # an item is not its own neighbour: one more is needed
         key = None if body.filter is None else self._filter_key(body.filter)
-        options = Options(k + itself, body.filter, key, body.scoring, body.oversample)
+        options = SharedOptions(params.with_k(k + itself), body.filter, key)
         found = await served.coalescer.search(vectors, options, lambda: not is_gone(request.receive))
         rows = _hits(found, k, body.ids)
         if body.include:

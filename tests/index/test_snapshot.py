@@ -1,4 +1,4 @@
-"""Views: moments of an index that nothing can change, and that can be built again alike."""
+"""Snapshots of an index: nothing can change them, and they can be built again alike."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import posh
+from posh.index.params import SearchParams
 from tests.conftest import clusters
 
 DATA = clusters(1200, 8).astype(np.float32)
@@ -27,47 +28,47 @@ def same(found: posh.Hits, expected: posh.Hits) -> None:
     assert found.kind == expected.kind
 
 
-def test_a_view_stays_as_it_is():
+def test_a_snapshot_stays_as_it_is():
     index = posh.Index(SPARSE).add(DATA[:300])
-    view = index.view()
-    before = view.search(DATA[:20], 30)
+    snapshot = index.snapshot()
+    before = snapshot.search(DATA[:20], SearchParams(30))
     index.remove([1, 2]).add(DATA[300:]).update([7], DATA[:1]).compact()
-    same(view.search(DATA[:20], 30), before)
-    assert len(view) == 300
+    same(snapshot.search(DATA[:20], SearchParams(30)), before)
+    assert len(snapshot) == 300
     assert index.search(DATA[:20], 30).ids.max() > 300
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_built_again_from_codes_and_knowledge_in_other_batches(kind, monkeypatch):
+def test_built_again_from_codes_and_trained_state_in_other_batches(kind, monkeypatch):
     hasher, options = KINDS[kind]
     index = posh.Index(hasher, **options).add(DATA[:700])
     for start in range(700, 1200, 7):
         index.add(DATA[start : start + 7])
     index.remove(np.arange(0, 1200, 3))
-    ids, view = index.ids, index.view()
-    codes = view.encode(DATA[ids])
-    again = posh.Index(hasher, **options).view().taught(view.knowledge())
+    ids, snapshot = index.ids, index.snapshot()
+    codes = snapshot.encode(DATA[ids])
+    again = posh.Index(hasher, **options).snapshot().with_trained_state(snapshot.trained_state())
     monkeypatch.setattr(type(hasher), "encode", None)  # codes that are given are not computed
     for start in range(0, len(ids), 333):
         rows = slice(start, start + 333)
-        X = DATA[ids[rows]] if view.needs_vectors else None
+        X = DATA[ids[rows]] if snapshot.needs_vectors else None
         again = again.with_documents(ids[rows], X, codes[rows])
     monkeypatch.undo()
-    same(again.search(DATA[:50], 20), index.search(DATA[:50], 20))
+    same(again.search(DATA[:50], SearchParams(20)), index.search(DATA[:50], 20))
     assert len(again) == len(index)
-    assert view.learns is bool(view.knowledge())
+    assert snapshot.needs_training is bool(snapshot.trained_state())
 
 
-def test_learning_for_more_documents_than_are_shown():
-    view = posh.Index(SPARSE, structure="ivf").view()
-    assert view.learned(DATA, 50_000).knowledge()["centroids"].shape == (50, 8)
-    assert view.learned(DATA).knowledge()["centroids"].shape == (2, 8)
+def test_training_for_more_documents_than_are_shown():
+    snapshot = posh.Index(SPARSE, structure="ivf").snapshot()
+    assert snapshot.train(DATA, 50_000).trained_state()["centroids"].shape == (50, 8)
+    assert snapshot.train(DATA).trained_state()["centroids"].shape == (2, 8)
 
 
-@pytest.mark.parametrize("knowledge", [{}, {"centroids": np.zeros((3, 7), np.float32)}])
-def test_knowledge_of_another_kind_is_refused(knowledge):
+@pytest.mark.parametrize("state", [{}, {"centroids": np.zeros((3, 7), np.float32)}])
+def test_a_trained_state_of_another_kind_is_refused(state):
     with pytest.raises((KeyError, ValueError)):
-        posh.Index(SPARSE, structure="ivf").view().taught(knowledge)
+        posh.Index(SPARSE, structure="ivf").snapshot().with_trained_state(state)
 
 
 def test_scoring_of_one_search():
@@ -86,5 +87,5 @@ def test_there_are_no_more_lists_than_documents():
     X = np.random.default_rng(0).normal(size=(30, 8))
     hasher = posh.FruitFly(64, 4, random_state=0).fit(X)
     index = posh.Index(hasher, structure="ivf", n_lists=65_536, n_probe=65_536).add(X)
-    assert len(index.view().state.structure.centroids) == 30
+    assert len(index.snapshot().documents.structure.lists.centroids) == 30
     assert (index.search(X, 1).scores[:, 0] == 4).all()

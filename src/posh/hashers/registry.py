@@ -1,0 +1,36 @@
+"""The one table of hashers by name, from which commands, the service and experiments make them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from posh.hashers.base import Hasher
+from posh.hashers.biohash import BioHash
+from posh.hashers.fruitfly import FruitFly
+from posh.hashers.itq import ITQ
+from posh.hashers.knnh import KNNH
+from posh.hashers.lifting import BOSL, OSL
+from posh.hashers.lsh import LSH
+from posh.hashers.posh import POSH
+from posh.hashers.spherical import SphericalHash
+
+__all__ = ["HASHERS", "make_hasher"]
+
+_ALL: tuple[type[Hasher[Any]], ...] = (BOSL, ITQ, KNNH, LSH, OSL, POSH, BioHash, FruitFly, SphericalHash)
+HASHERS = {hasher.__name__: hasher for hasher in _ALL}
+
+
+def make_hasher(name: str, params: Mapping[str, Any]) -> Hasher[Any]:
+    """An unfitted hasher, by the name of its class; a ValueError for an unknown name or parameter.
+
+    >>> make_hasher("POSH", {"n_bits": 256, "n_active": 16})
+    POSH(n_active=16, n_bits=256)
+    """
+    if name not in HASHERS:
+        raise ValueError(f"expected method to be one of {', '.join(HASHERS)}, got {name!r:.80}")
+    known = HASHERS[name]().get_params()
+    unknown = params.keys() - known.keys()
+    if unknown:
+        raise ValueError(f"expected params among {', '.join(sorted(known))}, got {min(unknown)!r:.80}")
+    return HASHERS[name](**params)

@@ -1,0 +1,168 @@
+"""The contract of a structure: it holds codes by slot, and finds those that are nearest to queries."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from posh.codes import Codes, PackedCodes
+from posh.hashers.base import Hasher, SparseHasher
+from posh.index.append_only import AppendOnlyArray
+from posh.index.sliced import Mask, Slots, bitmap
+from posh.preprocess import Float32
+from posh.store import Arrays
+
+if TYPE_CHECKING:
+    from posh.index.options import IndexOptions
+    from posh.index.params import SearchParams
+
+__all__ = ["CodeIndex", "Queries", "SlotScores", "by_slot", "encode"]
+
+AnyCodes = Codes | PackedCodes
+
+
+class SlotScores(NamedTuple):
+    """Slots, int64 (m, k), and scores, float32 (m, k), best first; -1 and -inf where fewer were found."""
+
+    slots: Slots
+    scores: Float32
+
+    @classmethod
+    def of_counts(cls, slots: Slots, counts: npt.NDArray[np.int32]) -> SlotScores:
+        """Take over what the kernels that count bits have found."""
+        scores = counts.astype(np.float32)
+        if slots.size and slots[:, -1].min() < 0:  # what is missing is at the end
+            scores[slots < 0] = -np.inf
+        return cls(slots, scores)
+
+    @classmethod
+    def none(cls, n_queries: int) -> SlotScores:
+        """Nothing found, (m, 0)."""
+        return cls(np.empty((n_queries, 0), np.int64), np.empty((n_queries, 0), np.float32))
+
+
+class Queries(NamedTuple):
+    """Vectors (m, d) to search for. Their codes and projections are computed when a structure asks."""
+
+    vectors: npt.NDArray[Any]
+    hasher: Hasher[Any]
+    n_active: int | None
+    n_threads: int
+
+    def codes(self) -> Any:
+        """The codes, of the hasher's kind."""
+        return encode(self.hasher, self.vectors, self.n_active, self.n_threads)
+
+    def tables(self) -> Float32:
+        """The projections, float32 (m, n_bits)."""
+        return np.ascontiguousarray(self.hasher.project(self.vectors))
+
+
+def encode(
+    hasher: Hasher[Any], X: npt.NDArray[Any], n_active: int | None, n_threads: int | None = None
+) -> Any:
+    """Codes of vectors (n, d); ``n_active`` is for sparse codes, by default the hasher's."""
+    if isinstance(hasher, SparseHasher):
+        return hasher.encode(X, n_active=n_active, n_threads=n_threads)
+    return hasher.encode(X, n_threads=n_threads)
+
+
+def by_slot(codes: npt.NDArray[Any]) -> tuple[AppendOnlyArray, AppendOnlyArray, int]:
+    """The first fields of a :class:`CodeIndex` after ``n_bits``: codes, all of them live."""
+    live = np.ones(len(codes), bool)
+    return AppendOnlyArray.of(codes), AppendOnlyArray.of(live), len(codes)
+
+
+@dataclass(frozen=True, eq=False)
+class CodeIndex(ABC):
+    """Codes by slot: immutable, so that a search never sees half a change.
+
+    ``codes`` are the rows of :class:`~posh.codes.Codes`, uint16 (n, n_active), or of
+    :class:`~posh.codes.PackedCodes`, uint8 (n, n_bytes); ``live`` is the mask of those that were not removed.
+    Changes make a new object, which shares what did not change.
+    """
+
+    n_bits: int
+    codes: AppendOnlyArray
+    live: AppendOnlyArray
+    n_live: int
+
+    needs_training: ClassVar[bool] = False  # on vectors, before documents are added
+    needs_vectors: ClassVar[bool] = False  # of every document: codes are not enough
+
+    @classmethod
+    @abstractmethod
+    def train(cls, hasher: Hasher[Any], options: IndexOptions, X: npt.NDArray[Any], n: int) -> Self:
+        """Without documents, trained on vectors (m, d) for ``n`` documents to come."""
+
+    @classmethod
+    @abstractmethod
+    def with_trained_state(cls, hasher: Hasher[Any], options: IndexOptions, state: Arrays) -> Self:
+        """Without documents, from the arrays of :meth:`trained_state`; KeyError or ValueError if wrong."""
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, hasher: Hasher[Any], codes: npt.NDArray[Any], arrays: Arrays) -> Self:
+        """With documents, none of them removed, from the arrays of :meth:`to_arrays`; ValueError if wrong."""
+
+    @classmethod
+    def training_size(cls, options: IndexOptions, n: int) -> int:
+        """How many vectors training makes use of, for ``n`` documents."""
+        return 0
+
+    @classmethod
+    @abstractmethod
+    def kind(cls, scoring: str | None) -> str:
+        """What the scores of :meth:`candidates` are, as in :class:`~posh.index.hits.Hits`."""
+
+    @abstractmethod
+    def candidates(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
+        """The ``params.k`` best live documents by ``params.scoring``; ``allowed`` is a mask over slots."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Memory beside codes and mask."""
+
+    def trained_state(self) -> Arrays:
+        """What was trained, by name."""
+        return {}
+
+    def to_arrays(self) -> Arrays:
+        """What a file holds beside codes and removed slots, the trained state included."""
+        return {}
+
+    def __len__(self) -> int:
+        """Slots in use, those of removed documents included."""
+        return self.codes.n
+
+    def with_codes(self, codes: AnyCodes, X: npt.NDArray[Any] | None) -> Self:
+        """Add documents at the end; X are their vectors (n, d), if ``needs_vectors``."""
+        rows: npt.NDArray[Any] = codes.active if isinstance(codes, Codes) else codes.bits
+        live = self.live.with_rows(np.ones(len(rows), bool))
+        return replace(self, codes=self.codes.with_rows(rows), live=live, n_live=self.n_live + len(rows))
+
+    def without(self, slots: Slots) -> Self:
+        """Remove the documents at these slots."""
+        live = self.live.rows.copy()
+        live[slots] = False
+        return replace(self, live=AppendOnlyArray.of(live), n_live=int(live.sum()))
+
+    def compacted(self) -> Self:
+        """The same documents in new slots, without those of removed ones."""
+        codes, live, n_live = by_slot(self.codes.rows[self.live.rows])
+        return replace(self, codes=codes, live=live, n_live=n_live)
+
+    def detached(self) -> Self:
+        """The same documents, to which one may add what this index never sees."""
+        return replace(self, codes=self.codes.detached(), live=self.live.detached())
+
+    def _passing(self, allowed: Mask | None) -> npt.NDArray[np.uint64] | None:
+        """A bitmap of the slots that may be found; None for all."""
+        if allowed is None and self.n_live == len(self):
+            return None
+        return bitmap(self.live.rows if allowed is None else self.live.rows & allowed)

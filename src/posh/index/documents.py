@@ -1,0 +1,130 @@
+"""The documents of an index: immutable, replaced as a whole by every change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posh._arrays import MappedFile
+from posh.index.append_only import AppendOnlyArray
+from posh.index.code_index import AnyCodes, CodeIndex
+from posh.index.sliced import Mask, Slots
+from posh.preprocess import Float32
+
+__all__ = ["LAST_ID", "Documents"]
+
+LAST_ID = 2**63 - 1
+"""The largest id, an int64. It must be given: automatic ids stop before it."""
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Documents:
+    """Documents by slot, which is their order of addition; slots of removed documents are not used again.
+
+    ``structure`` holds their codes and is what a search scans. ``refiner_rows`` are the numbers that the
+    refiner needs of each document. If every id is its slot, ``ids_are_slots`` is set, and a search need not
+    look ids up. ``next_id`` is above every id that was ever used; at ``LAST_ID`` no automatic ids are left.
+    ``mapped`` are the files whose memory arrays may be.
+    """
+
+    structure: CodeIndex
+    ids: AppendOnlyArray
+    refiner_rows: AppendOnlyArray
+    ids_are_slots: bool
+    next_id: int
+    mapped: tuple[MappedFile, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        structure: CodeIndex,
+        ids: Ids,
+        refiner_rows: Float32,
+        *,
+        next_id: int = 0,
+        mapped: tuple[MappedFile, ...] = (),
+    ) -> Documents:
+        """Take over complete arrays; ids and ``next_id`` decide what the next id is."""
+        return cls(
+            structure,
+            AppendOnlyArray.of(ids),
+            AppendOnlyArray.of(refiner_rows),
+            _are_slots(ids, 0),
+            max(next_id, _above(ids)),
+            mapped,
+        )
+
+    @property
+    def n_slots(self) -> int:
+        """Slots in use, those of removed documents included."""
+        return self.ids.n
+
+    @property
+    def n_live(self) -> int:
+        """Documents that were not removed."""
+        return self.structure.n_live
+
+    @property
+    def live(self) -> Mask:
+        """Which slots hold documents that were not removed, (n_slots,)."""
+        return self.structure.live.rows
+
+    def with_documents(
+        self, codes: AnyCodes, X: npt.NDArray[Any] | None, ids: Ids, refiner_rows: Float32
+    ) -> Documents:
+        """Add documents; X are their vectors (n, d), if the structure needs them."""
+        return replace(
+            self,
+            structure=self.structure.with_codes(codes, X),
+            ids=self.ids.with_rows(ids),
+            refiner_rows=self.refiner_rows.with_rows(refiner_rows),
+            ids_are_slots=self.ids_are_slots and _are_slots(ids, self.n_slots),
+            next_id=max(self.next_id, _above(ids)),
+        )
+
+    def without(self, slots: Slots) -> Documents:
+        """Remove the documents at these slots."""
+        return replace(self, structure=self.structure.without(slots))
+
+    def ids_of(self, slots: Slots) -> Ids:
+        """The ids of documents by slot; -1 stays -1."""
+        if self.ids_are_slots or not self.n_slots:
+            return slots
+        return np.where(slots < 0, -1, self.ids.rows[np.maximum(slots, 0)])
+
+    def require_files(self) -> None:
+        """Raise a FormatError if somebody has changed the size of a mapped file."""
+        for file in self.mapped:
+            file.check()
+
+    def compacted(self) -> Documents:
+        """The same documents without the slots of removed ones."""
+        return Documents.of(
+            self.structure.compacted(),
+            self.ids.rows[self.live],
+            self.refiner_rows.rows[self.live],
+            next_id=self.next_id,
+            mapped=self.mapped,
+        )
+
+    def detached(self) -> Documents:
+        """The same documents, to which one may add what these never see."""
+        return replace(
+            self,
+            structure=self.structure.detached(),
+            ids=self.ids.detached(),
+            refiner_rows=self.refiner_rows.detached(),
+        )
+
+
+def _are_slots(ids: Ids, first_slot: int) -> bool:
+    return bool(np.array_equal(ids, np.arange(first_slot, first_slot + len(ids))))
+
+
+def _above(ids: Ids) -> int:
+    return min(int(ids.max()) + 1, LAST_ID) if len(ids) else 0

@@ -1,0 +1,98 @@
+"""What one search asks for: checked once, where the call enters, then passed down to the scan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from posh import _validate
+from posh._threads import cores
+from posh.hashers.base import Hasher, SparseHasher
+
+__all__ = ["SCORINGS", "Scoring", "SearchParams", "needs_sparse_codes", "require_scoring"]
+
+
+class Scoring(NamedTuple):
+    """A way to find candidates."""
+
+    about: str
+    sparse_only: bool
+
+
+SCORINGS = {
+    "overlap": Scoring("shared bits", sparse_only=False),
+    "asymmetric": Scoring("more accurate, slower", sparse_only=True),
+}
+
+
+@dataclass(frozen=True)
+class SearchParams:
+    """What one search asks for.
+
+    Until :meth:`completed`, None stands for what the index does by default. For a scan, None means: no
+    candidates beyond k (``oversample``), all lists (``n_probe``), all cores (``n_threads``).
+
+    >>> SearchParams(k=5, oversample=3)
+    SearchParams(k=5, scoring=None, oversample=3.0, n_probe=None, n_threads=None)
+    """
+
+    k: int = 10
+    scoring: str | None = None
+    oversample: float | None = None
+    n_probe: int | None = None
+    n_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        fields = vars(self)  # where the numbers become plain int and float
+        fields["k"] = _validate.integer("k", self.k, 1)
+        if self.scoring is not None:
+            _validate.choice("scoring", self.scoring, SCORINGS)
+        if self.oversample is not None:
+            fields["oversample"] = _validate.real("oversample", self.oversample, 1.0)
+        for name in ("n_probe", "n_threads"):
+            if fields[name] is not None:
+                fields[name] = _validate.integer(name, fields[name], 1)
+
+    def completed(self, defaults: Any, hasher: Hasher[Any]) -> SearchParams:
+        """The same with ``scoring``, ``oversample`` and ``n_probe`` of an index where none are given."""
+        require_scoring(self.scoring, hasher)
+        return self._changed(
+            scoring=self.scoring or defaults.scoring,
+            oversample=self.oversample or defaults.oversample,
+            n_probe=self.n_probe or defaults.n_probe,
+        )
+
+    def oversampled(self, n_documents: int) -> SearchParams:
+        """The same with k as the number of candidates for k results, at most one for each document."""
+        return self.with_k(math.ceil(min(self.k * (self.oversample or 1.0), n_documents)))
+
+    def with_k(self, k: int) -> SearchParams:
+        """The same with another k."""
+        return self if k == self.k else self._changed(k=k)
+
+    @property
+    def threads(self) -> int:
+        """The number of threads."""
+        return self.n_threads or cores()
+
+    def as_arguments(self) -> dict[str, Any]:
+        """The arguments of ``search`` by name."""
+        return asdict(self)
+
+    def _changed(self, **fields: Any) -> SearchParams:
+        """The same with other fields, which are right already: ``replace`` would check all of them again."""
+        other = object.__new__(SearchParams)
+        vars(other).update(vars(self), **fields)
+        return other
+
+
+def require_scoring(scoring: str | None, hasher: Hasher[Any]) -> None:
+    """Raise a ValueError for a scoring that the codes of a hasher do not allow."""
+    if scoring is not None and SCORINGS[scoring].sparse_only and not isinstance(hasher, SparseHasher):
+        raise ValueError(needs_sparse_codes("scoring", scoring, hasher))
+
+
+def needs_sparse_codes(name: str, value: object, hasher: Hasher[Any]) -> str:
+    """The message for an option that dense codes do not allow."""
+    return f"{name}={value!r} needs sparse codes, got {type(hasher).__name__}: leave it out"

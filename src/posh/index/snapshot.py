@@ -1,0 +1,240 @@
+"""A snapshot of an index, with all that a search needs: immutable, so that it needs no lock."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import _validate
+from posh._progress import progress
+from posh.codes import Codes, PackedCodes
+from posh.hashers.base import Hasher
+from posh.index import files
+from posh.index.code_index import CodeIndex, Queries, SlotScores, encode
+from posh.index.documents import Documents
+from posh.index.hits import Hits
+from posh.index.options import IndexOptions
+from posh.index.params import SearchParams
+from posh.index.refine import Refiner
+from posh.index.search import Searched, allowed_slots, find, padded
+from posh.index.sliced import Mask, Slots
+from posh.preprocess import Float32
+from posh.store import Arrays
+
+__all__ = ["IndexSnapshot", "SlotHits"]
+
+_ROWS = 65_536  # documents encoded, quantized and stored in one go
+
+
+class SlotHits(NamedTuple):
+    """The best slots and their scores, both (m, k), and what the scores are."""
+
+    slots: Slots
+    scores: Float32
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class IndexSnapshot:
+    """An :class:`~posh.index.index.Index` as it was when ``Index.snapshot()`` was called.
+
+    It can be searched for as long as one likes, whatever happens to the index. A change makes another
+    snapshot, which shares what did not change. Of snapshots made from one another only the newest may be
+    changed again, or one that is :meth:`detached`.
+
+    ``documents`` is None until the index is trained, which the first addition does.
+
+    >>> import posh
+    >>> data = posh.datasets.load("digits")
+    >>> index = posh.Index(posh.LSH(64, random_state=0).fit(data.base)).add(data.base[:100])
+    >>> snapshot = index.snapshot()
+    >>> len(index.add(data.base[100:])), len(snapshot)
+    (1597, 100)
+    >>> snapshot.search(data.queries, SearchParams(k=5)).ids.shape
+    (200, 5)
+    """
+
+    hasher: Hasher[Any]
+    options: IndexOptions
+    refiner: Refiner | None = None
+    documents: Documents | None = None
+
+    # Asking ----------------------------------------------------------------------------------------
+
+    def search(self, X: npt.ArrayLike, params: SearchParams, filter: npt.ArrayLike | None = None) -> Hits:  # noqa: A002
+        """Find the nearest documents of one vector (d,) or of many (m, d), see ``Index.search``."""
+        array = self.checked(np.atleast_2d(np.asarray(X)))
+        documents = self.documents
+        allowed = None if filter is None or documents is None else allowed_slots(filter, documents)
+        complete = params.completed(self.options, self.hasher)
+        slots, scores = self._find(array, complete, allowed)
+        ids = slots if documents is None else documents.ids_of(slots)
+        return Hits(*padded(ids, scores, params.k), self._kind(complete))
+
+    def nearest(self, X: npt.NDArray[Any], params: SearchParams, allowed: Mask | None = None) -> SlotHits:
+        """The nearest documents of checked vectors (m, d) by slot; ``allowed`` is a mask over slots."""
+        complete = params.completed(self.options, self.hasher)
+        return SlotHits(*padded(*self._find(X, complete, allowed), params.k), self._kind(complete))
+
+    def checked(self, X: Any) -> npt.NDArray[Any]:
+        """Vectors (n, d) if they fit the hasher."""
+        d = self.hasher.n_features_in_
+        return _validate.vectors(X, d, min_rows=0, model=type(self.hasher).__name__)
+
+    def __len__(self) -> int:
+        return 0 if self.documents is None else self.documents.n_live
+
+    @property
+    def n_slots(self) -> int:
+        """Slots in use, those of removed documents included."""
+        return 0 if self.documents is None else self.documents.n_slots
+
+    @property
+    def ids_by_slot(self) -> npt.NDArray[np.int64]:
+        """The ids of all slots, (n_slots,)."""
+        return np.empty(0, np.int64) if self.documents is None else self.documents.ids.rows
+
+    @property
+    def refiner_row_width(self) -> int:
+        """Numbers that the refiner has of each document."""
+        refiner = self._new_refiner()
+        return 0 if refiner is None else refiner.row_width()
+
+    def memory_usage(self) -> dict[str, int]:
+        """Bytes in use by part, and in total."""
+        documents = self.documents
+        if documents is None:
+            return {"structure": 0, "codes": 0, "ids": 0, "refiner": 0, "total": 0}
+        structure = documents.structure
+        parts = {
+            "structure": structure.nbytes,
+            "codes": structure.codes.buffer.nbytes,
+            "ids": documents.ids.buffer.nbytes + structure.live.buffer.nbytes,
+            "refiner": documents.refiner_rows.buffer.nbytes,
+        }
+        return parts | {"total": sum(parts.values())}
+
+    @property
+    def needs_training(self) -> bool:
+        """Whether something is trained on documents: the centroids of lists, a decoder."""
+        refiner = self.options.refiner_class
+        return self._structure.needs_training or (refiner is not None and refiner.needs_training)
+
+    @property
+    def needs_vectors(self) -> bool:
+        """Whether documents cannot be added by their codes alone."""
+        refiner = self.options.refiner_class
+        return self._structure.needs_vectors or (refiner is not None and refiner.needs_vectors)
+
+    def training_size(self, n: int) -> int:
+        """How many vectors the training of the structure makes use of, for ``n`` documents."""
+        return self._structure.training_size(self.options, n)
+
+    # Changing --------------------------------------------------------------------------------------
+
+    def train(self, X: npt.NDArray[Any], n: int | None = None) -> IndexSnapshot:
+        """Without documents, trained on vectors (m, d) for ``n`` (by default m) documents to come."""
+        refiner = self._new_refiner()
+        if refiner is not None and refiner.needs_training:
+            first = X[:_ROWS]
+            refiner.fit(self.encode(first), first)
+        structure = self._structure.train(self.hasher, self.options, X, len(X) if n is None else n)
+        return self._empty(structure, refiner)
+
+    def trained_state(self) -> Arrays:
+        """What was trained on documents, by name."""
+        state = {} if self.refiner is None else self.refiner.trained_state()
+        return state if self.documents is None else state | self.documents.structure.trained_state()
+
+    def with_trained_state(self, state: Arrays) -> IndexSnapshot:
+        """Without documents, with the trained state of another one; a ValueError or KeyError if wrong."""
+        refiner = self._new_refiner()
+        if refiner is not None:
+            refiner.restore(state)
+        return self._empty(self._structure.with_trained_state(self.hasher, self.options, state), refiner)
+
+    def with_documents(
+        self, ids: npt.NDArray[np.int64], X: npt.NDArray[Any] | None, codes: Codes | PackedCodes | None = None
+    ) -> IndexSnapshot:
+        """Add documents by checked vectors (n, d), or by codes if vectors are not needed.
+
+        Codes that are given are not computed again. A snapshot that is not trained is trained on these.
+        """
+        trained = self
+        if trained.documents is None:
+            trained = trained.train(np.empty((0, self.hasher.n_features_in_)) if X is None else X)
+        documents = trained.documents
+        assert documents is not None
+        for start in progress(range(0, len(ids), _ROWS), "adding", "block"):
+            rows = slice(start, start + _ROWS)
+            own = None if X is None else X[rows]
+            block = trained.encode(own) if codes is None else codes[rows]
+            documents = documents.with_documents(block, own, ids[rows], trained._refiner_rows(block, own))
+        return replace(trained, documents=documents)
+
+    def without(self, slots: Slots) -> IndexSnapshot:
+        """Remove the documents at these slots."""
+        if self.documents is None or not len(slots):
+            return self
+        return replace(self, documents=self.documents.without(slots))
+
+    def compacted(self) -> IndexSnapshot:
+        """The same documents in new slots, without those of removed ones."""
+        if self.documents is None or self.documents.n_live == self.documents.n_slots:
+            return self
+        return replace(self, documents=self.documents.compacted())
+
+    def detached(self) -> IndexSnapshot:
+        """The same documents, to which one may add what this snapshot and those made from it never see."""
+        return self if self.documents is None else replace(self, documents=self.documents.detached())
+
+    def encode(self, X: Any) -> Any:
+        """Codes of documents (n, d)."""
+        return encode(self.hasher, X, self.options.document_active)
+
+    # Files -----------------------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        """Write it to a folder, replacing a saved index there in one step."""
+        files.save(path, asdict(self.options), self.hasher, self.refiner, self.documents)
+
+    def restored(self, opened: files.Opened) -> IndexSnapshot:
+        """The same index with the content of a folder."""
+        refiner = self._new_refiner()
+        documents = opened.restore(self._structure, refiner)
+        return self if documents is None else replace(self, refiner=refiner, documents=documents)
+
+    # How it is done ------------------------------------------------------------------------------------
+
+    def _find(self, X: npt.NDArray[Any], params: SearchParams, allowed: Mask | None) -> SlotScores:
+        if self.documents is None:
+            return SlotScores.none(len(X))
+        self.documents.require_files()
+        queries = Queries(X, self.hasher, self.options.query_active, params.threads)
+        return find(Searched(self.documents, self.refiner, allowed), queries, params)
+
+    def _kind(self, params: SearchParams) -> str:
+        refiner = self.options.refiner_class
+        return self._structure.kind(params.scoring) if refiner is None else refiner.kind
+
+    @property
+    def _structure(self) -> type[CodeIndex]:
+        return self.options.structure_class(self.hasher)
+
+    def _new_refiner(self) -> Refiner | None:
+        refiner = self.options.refiner_class
+        return None if refiner is None else refiner(self.hasher)
+
+    def _empty(self, structure: CodeIndex, refiner: Refiner | None) -> IndexSnapshot:
+        rows = np.empty((0, refiner.row_width() if refiner else 0), np.float32)
+        documents = Documents.of(structure, np.empty(0, np.int64), rows)
+        return replace(self, refiner=refiner, documents=documents)
+
+    def _refiner_rows(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
+        if self.refiner is None:
+            return np.empty((len(codes), 0), np.float32)
+        return self.refiner.rows_of(codes, X)
