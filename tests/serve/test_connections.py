@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import resource
 import socket
 import threading
 import time
@@ -369,13 +368,7 @@ def test_requests_in_work_are_not_closed_for_others():
 
 
 def test_a_service_with_a_low_limit_of_open_files_raises_it(tmp_path):
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with ExitStack() as stack:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (128, most[1]))
-        try:
-            _, address = stack.enter_context(served(tmp_path))
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    with served(tmp_path, open_files=128) as (_, address), ExitStack() as stack:
         for _ in range(200):
             stack.enter_context(raw(address))
         assert httpx.get(f"{address}/health").status_code == 200

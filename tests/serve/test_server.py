@@ -23,13 +23,15 @@ from tests.collection.implementations import DATA, SPARSE
 
 
 @contextmanager
-def served(folder, *arguments, token=None):
-    """A ``posh serve`` of its own, and its address."""
+def served(folder, *arguments, token=None, open_files=None):
+    """A ``posh serve`` of its own, and its address; ``open_files`` is its soft limit."""
     environment = {key: value for key, value in os.environ.items() if key != "POSH_TOKEN"}
     if token is not None:
         environment["POSH_TOKEN"] = token
     run = "import sys; from posh.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", run, "serve", str(folder), "--port", "0", *arguments]
+    if open_files is not None:
+        command = ["sh", "-c", f'ulimit -S -n {open_files}; exec "$@"', "sh", *command]
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
