@@ -156,7 +156,7 @@ def same_matches(found, expected) -> None:
 
 
 def damage(folder: Path, rng: np.random.Generator) -> None:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
     file = files[rng.integers(len(files))]
     content = bytearray(file.read_bytes())
     content[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
