@@ -48,9 +48,9 @@ class Stuck(ReferenceCollection):
             self._held()
         return super()._count(tree)
 
-    def _search(self, query):
+    def _search(self, *query):
         self._held()
-        return super()._search(query)
+        return super()._search(*query)
 
     def _upsert(self, ids, vectors, payloads):
         if hasattr(self, "go"):

@@ -25,11 +25,11 @@ class Held(ReferenceCollection):
         self.go, self.entered = threading.Event(), threading.Event()
         self.searched: list[np.ndarray] = []
 
-    def _search(self, query):
-        self.searched.append(query.vectors)
+    def _search(self, vectors, *more):
+        self.searched.append(vectors)
         self.entered.set()
         assert self.go.wait(30)
-        return super()._search(query)
+        return super()._search(vectors, *more)
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ class Broken(ReferenceCollection):
     def _upsert(self, ids, vectors, payloads):
         raise self.error
 
-    def _search(self, query):
+    def _search(self, *query):
         raise self.error
 
 
