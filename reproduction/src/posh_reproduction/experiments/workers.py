@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -18,7 +19,7 @@ __all__ = ["outcomes"]
 
 def outcomes(units: Iterable[Unit], jobs: int, commit: str | None) -> Iterator[Outcome]:
     """Do the units in ``jobs`` processes, begun in their order; outcomes come as they are ready."""
-    with parallel_config("loky", inner_max_num_threads=1, initializer=_begin):
+    with parallel_config("loky", inner_max_num_threads=1, initializer=partial(_begin, os.getpid())):
         parallel = Parallel(jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
     try:
         yield from parallel(delayed(outcome_of)(unit, commit) for unit in units)
@@ -29,10 +30,10 @@ def outcomes(units: Iterable[Unit], jobs: int, commit: str | None) -> Iterator[O
         ) from error
 
 
-def _begin() -> None:
-    """Prepare a worker."""
+def _begin(parent: int) -> None:
+    """Prepare a worker. Its parent may be gone already, so the parent says its number itself."""
     os.environ["TQDM_DISABLE"] = "1"  # the bars of several processes would overwrite each other
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
