@@ -14,7 +14,7 @@ writes to them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ __all__ = [
     "MAX_DOCS",
     "Segment",
     "empty_planes",
+    "larger_planes",
     "native_segments",
     "overlap_lists",
     "overlap_topk",
@@ -74,10 +75,24 @@ def stride_words(n_docs: int) -> int:
 
 def empty_planes(n_bits: int, n_docs: int) -> Words:
     """Zeroed planes for ``n_docs`` documents, uint64 (n_bits, stride), aligned to a cache line."""
+    return _aligned(np.zeros, n_bits, n_docs)
+
+
+def larger_planes(planes: Words, n_docs: int) -> Words:
+    """A copy of planes with room for ``n_docs`` documents, at least as many as they have room for."""
+    n_bits, used = planes.shape
+    larger = _aligned(np.empty, n_bits, n_docs)
+    larger[:, :used] = planes
+    larger[:, used:] = 0
+    return larger
+
+
+def _aligned(allocate: Any, n_bits: int, n_docs: int) -> Words:
     stride = stride_words(n_docs)
-    raw = np.zeros(n_bits * stride + _LINE_WORDS, np.uint64)
+    raw = allocate(n_bits * stride + _LINE_WORDS, np.uint64)
     start = -raw.ctypes.data // 8 % _LINE_WORDS
-    return raw[start : start + n_bits * stride].reshape(n_bits, stride)
+    planes: Words = raw[start : start + n_bits * stride].reshape(n_bits, stride)
+    return planes
 
 
 def pack(codes: npt.NDArray[np.uint16], planes: Words, first_doc: int = 0) -> None:

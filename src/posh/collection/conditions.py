@@ -28,7 +28,12 @@ def fields_of(payload: dict[str, Any]) -> list[Field]:
     >>> fields_of({"label": 3, "tags": ["a", "b"], "sold": False})
     [('label', 2, 3), ('sold', 1, 0)]
     """
-    return [(name, *_stored(value)) for name, value in payload.items() if scalar_type(value) is not None]
+    found: list[Field] = []
+    for name, value in payload.items():
+        kind = scalar_type(value)
+        if kind is not None:
+            found.append((name, _TYPES[kind], _stored(value)))
+    return found
 
 
 class Column(NamedTuple):
@@ -76,7 +81,7 @@ def columns(conditions: Sequence[Condition]) -> list[Column]:
     by_kind: dict[int, dict[Any, None]] = {}
     for condition in conditions:
         for value in _values(condition):
-            kind, stored = _stored(value)
+            kind, stored = _typed(value)
             by_kind.setdefault(kind, {})[stored] = None
     found = []
     for kind, values in by_kind.items():
@@ -85,7 +90,7 @@ def columns(conditions: Sequence[Condition]) -> list[Column]:
         spans = [
             (number, *_span(condition, place[stored], len(points)))
             for number, condition in enumerate(conditions)
-            for its_kind, stored in map(_stored, _values(condition))
+            for its_kind, stored in map(_typed, _values(condition))
             if its_kind == kind
         ]
         found.append(Column(conditions[0].field, kind, points, spans))
@@ -110,8 +115,9 @@ def _span(condition: Condition, i: int, n: int) -> tuple[int, int]:
             return 0, 2 * i + 2
 
 
-def _stored(value: Scalar) -> tuple[int, str | int | float]:
-    kind = _TYPES[scalar_type(value) or "null"]
-    if value is None or isinstance(value, bool):
-        return kind, int(bool(value))
-    return kind, value
+def _typed(value: Scalar) -> tuple[int, str | int | float]:
+    return _TYPES[scalar_type(value) or "null"], _stored(value)
+
+
+def _stored(value: Scalar) -> str | int | float:
+    return int(bool(value)) if value is None or isinstance(value, bool) else value

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ Scalar = str | int | float | bool | None
 
 _BOUNDS = ("gt", "gte", "lt", "lte")
 _OPERATORS = ("eq", "in", *_BOUNDS)
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -149,15 +151,15 @@ def passes(tree: Filter, payload: Mapping[str, Any]) -> bool:
             return kind == scalar_type(bound) and _compare(payload[field], operator, bound)
 
 
+_SCALAR_TYPES = {NoneType: "null", bool: "boolean", int: "number", float: "number", str: "string"}
+
+
 def scalar_type(value: Any) -> str | None:
     """``"null"``, ``"boolean"``, ``"number"`` or ``"string"``, within which values are compared; or None."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    return "string" if isinstance(value, str) else None
+    kind = _SCALAR_TYPES.get(type(value))
+    if kind is None:  # perhaps a subclass: rare, and slower to find out
+        kind = next((name for base, name in _SCALAR_TYPES.items() if isinstance(value, base)), None)
+    return kind
 
 
 def _compare(value: Any, operator: str, bound: Any) -> bool:
@@ -249,14 +251,16 @@ def _scalar(value: Any, where: str) -> Scalar:
 
 def require_storable(value: Scalar, where: str) -> None:
     """Raise for what cannot be written and read back: NaN, 2**64, half a surrogate pair."""
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ValueError(
-            f"expected {where} to be an integer of at most 64 bits, got {value!r:.80}: use a string"
-        )
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, str):
+        if not (value.isascii() or _is_unicode(value)):
+            raise ValueError(f"expected {where} to be valid Unicode, got {value!r:.80}")
+    elif isinstance(value, int):
+        if not _SMALLEST <= value <= _LARGEST:
+            raise ValueError(
+                f"expected {where} to be an integer of at most 64 bits, got {value!r:.80}: use a string"
+            )
+    elif isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"expected {where} to be finite, got {value!r}: use null")
-    if isinstance(value, str) and not _is_unicode(value):
-        raise ValueError(f"expected {where} to be valid Unicode, got {value!r:.80}")
 
 
 def _is_unicode(text: str) -> bool:

@@ -62,9 +62,12 @@ def put_meta(connection: Connection, values: Mapping[str, Any]) -> None:
     )
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def dumps(payload: Payload) -> str:
     """A payload as it is stored."""
-    return json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(payload)
 
 
 def find(connection: Connection, ids: Sequence[Id]) -> list[Stored]:
@@ -87,7 +90,7 @@ def insert(
         (
             (seq, number, text, vector, sums.continued(id_sum, text, vector))
             for seq, number, text, vector, id_sum in zip(
-                numbers, ids, map(dumps, payloads), map(bytes, little), id_sums, strict=True
+                numbers, ids, map(dumps, payloads), _row_bytes(little), id_sums, strict=True
             )
         ),
     )
@@ -95,6 +98,12 @@ def insert(
     rows = ((*field, seq) for seq, payload in owned for field in fields_of(payload))
     connection.executemany("INSERT INTO fields VALUES (?, ?, ?, ?)", rows)
     return sum(id_sums)
+
+
+def _row_bytes(matrix: npt.NDArray[Any]) -> list[bytes]:
+    """The bytes of each row; cut out of those of all rows, several times as fast as row by row."""
+    everything, width = matrix.tobytes(), matrix.shape[1] * matrix.itemsize
+    return [everything[start : start + width] for start in range(0, len(everything), width)]
 
 
 def delete(connection: Connection, items: Sequence[Stored], generations: Iterable[int]) -> None:
@@ -118,7 +127,7 @@ def insert_codes(connection: Connection, generation: int, seqs: Seqs, codes: Cod
         "INSERT INTO codes SELECT ?, seq, ?, ? FROM items WHERE seq = ?",
         (
             (generation, code, sums.of_code(generation, seq, code), seq)
-            for seq, code in zip(seqs.tolist(), map(bytes, rows), strict=True)
+            for seq, code in zip(seqs.tolist(), _row_bytes(rows), strict=True)
         ),
     )
 

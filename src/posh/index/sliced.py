@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from posh import _native
-from posh._bitsliced import MAX_DOCS, Segment, Words, empty_planes, native_segments, overlap_topk, pack
+from posh._bitsliced import (
+    MAX_DOCS,
+    Segment,
+    Words,
+    empty_planes,
+    larger_planes,
+    native_segments,
+    overlap_topk,
+    pack,
+)
 from posh.codes import Codes
 from posh.store import Arrays
 
@@ -147,8 +156,7 @@ def _grown(part: Segment, codes: Codes) -> Segment:
     """A copy of a segment with more documents, in larger planes if need be."""
     n_docs = part.n_docs + len(codes)
     room = min(MAX_DOCS, part.planes.shape[1] * 64)
-    planes = empty_planes(codes.n_bits, room if n_docs <= room else min(MAX_DOCS, max(n_docs, 2 * room)))
-    planes[:, : part.planes.shape[1]] = part.planes
+    planes = larger_planes(part.planes, room if n_docs <= room else min(MAX_DOCS, max(n_docs, 2 * room)))
     pack(codes.active, planes, part.n_docs)
     live = None if part.live is None else bitmap(np.r_[live_mask(part), np.ones(len(codes), bool)])
     return Segment(planes, n_docs, part.first_slot, live)
