@@ -6,8 +6,8 @@
 // - give our functions between the two headers internal linkage (an unnamed namespace).
 // tests/test_linkage.py checks both.
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,bmi,bmi2,popcnt"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,bmi,bmi2,popcnt"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,bmi,bmi2,popcnt")
+#pragma GCC target("avx2,fma,f16c,bmi,bmi2,popcnt")
 #endif

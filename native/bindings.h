@@ -24,6 +24,7 @@ using Words = Vector<const std::uint64_t>;
 const posh::Kernels& kernel_named(const std::string& name);
 
 // Add the functions of their file to the module.
+void bind_blocks(nb::module_& m);
 void bind_search(nb::module_& m);
 void bind_tables(nb::module_& m);
 

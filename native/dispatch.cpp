@@ -8,16 +8,19 @@ bool always() { return true; }
 
 #if defined(__x86_64__)
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi") &&
          __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
 }
 #endif
 
 constexpr Kernels table[] = {
-    {"scalar", always, winners_scalar, overlap_topk_scalar, overlap_lists_scalar, table_topk_scalar, hamming_topk_scalar},
-    {"portable", always, winners_portable, overlap_topk_portable, overlap_lists_portable, table_topk_portable, hamming_topk_portable},
+    {"scalar", always, winners_scalar, overlap_topk_scalar, overlap_lists_scalar, table_topk_scalar, hamming_topk_scalar,
+     search_blocks_scalar, sample_counts_scalar, encode_docs_scalar, nearest_lists_scalar},
+    {"portable", always, winners_portable, overlap_topk_portable, overlap_lists_portable, table_topk_portable, hamming_topk_portable,
+     search_blocks_portable, sample_counts_scalar, encode_docs_scalar, nearest_lists_scalar},
 #if defined(__x86_64__)
-    {"avx2", has_avx2, winners_avx2, overlap_topk_avx2, overlap_lists_avx2, table_topk_portable, hamming_topk_avx2},
+    {"avx2", has_avx2, winners_avx2, overlap_topk_avx2, overlap_lists_avx2, table_topk_portable, hamming_topk_avx2,
+     search_blocks_avx2, sample_counts_avx2, encode_docs_avx2, nearest_lists_avx2},
 #endif
 };
 

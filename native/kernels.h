@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "blocks.h"
 #include "threads.h"
 
 namespace posh {
@@ -137,6 +138,10 @@ struct Kernels {
   OverlapListsFn overlap_lists;
   TableTopkFn table_topk;
   HammingTopkFn hamming_topk;
+  SearchBlocksFn search_blocks;
+  SampleCountsFn sample_counts;
+  EncodeFn encode_docs;
+  NearestListFn nearest_lists;
 };
 
 // All implementations of this build, slowest first. The default is the last one that this CPU supports.

@@ -69,3 +69,79 @@ def hamming_topk(
     n_threads: int,
     kernel: str,
 ) -> None: ...
+
+_Rows = npt.NDArray[np.float32]
+
+class Router:
+    def __init__(self, centroids: _Rows, bias: _Rows) -> None: ...
+    def nearest(self, vectors: _Rows, lists: npt.NDArray[np.int32], n_threads: int, kernel: str) -> None: ...
+
+class BlockSpace:
+    def __init__(
+        self,
+        *,
+        n_bits: int,
+        n_active: int,
+        centroids: _Rows,
+        routing: _Rows,
+        routing_bias: _Rows,
+        list_lengths: _Rows,
+        weights: _Rows | None,
+        signs: _Rows | None,
+        distance_weight: float,
+        mean_offset: float,
+    ) -> None: ...
+
+class BlockSettings:
+    def __init__(
+        self,
+        *,
+        n_probe: int,
+        n_plus: int,
+        n_minus: int,
+        n_keep: int,
+        gain: float,
+        slack: float,
+        half_margin: float,
+        first: tuple[float, float] | None,
+        by_list: bool,
+        is_distance: bool,
+    ) -> None: ...
+
+class Blocks:
+    def __init__(self, space: BlockSpace) -> None: ...
+    def with_documents(
+        self,
+        vectors: _Rows,
+        offsets: _Rows | None,
+        lists: npt.NDArray[np.int32],
+        slots: npt.NDArray[np.uint32],
+        n_threads: int,
+        kernel: str,
+    ) -> Blocks: ...
+    def without(self, removed: npt.NDArray[np.uint8]) -> Blocks: ...
+    @property
+    def nbytes(self) -> int: ...
+    def search(
+        self,
+        settings: BlockSettings,
+        queries: _Rows,
+        exact_queries: _Rows,
+        vectors: _Rows | None,
+        halves: npt.NDArray[np.uint16] | None,
+        n_slots: int,
+        allowed: npt.NDArray[np.uint8] | None,
+        ids: _Ids,
+        scores: _Rows,
+        n_threads: int,
+        kernel: str,
+    ) -> None: ...
+    def sample_counts(
+        self,
+        settings: BlockSettings,
+        queries: _Rows,
+        seed: int,
+        expected: _Rows,
+        counts: _Rows,
+        kernel: str,
+    ) -> None: ...

@@ -1,0 +1,232 @@
+// Python bindings of the search in blocks. See blocks.h.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+#include "bindings.h"
+#include "blocks.h"
+
+namespace {
+
+using Floats = Vector<const float>;
+using Rows = Matrix<const float>;
+
+// What all blocks of an index share: centroids, projection, and how scores are made of them. Keeps its arrays alive.
+struct Space {
+  Space(std::size_t n_bits, std::size_t n_active, Rows centroids, Rows routing, Floats routing_bias, Floats list_lengths,
+        std::optional<Rows> weights, std::optional<Rows> signs, float distance_weight, float mean_offset)
+      : shape{n_bits, n_active, routing.shape(1)},
+        router(routing.data(), routing_bias.data(), routing.shape(0), routing.shape(1)),
+        centroids(centroids),
+        list_lengths(list_lengths),
+        weights(weights),
+        signs(signs),
+        distance_weight(distance_weight),
+        mean_offset(mean_offset) {
+    const std::size_t n_lists = centroids.shape(0), n_columns = routing.shape(1);
+    require(n_lists >= 1 && n_lists <= 65536 && routing.shape(0) == n_lists && routing_bias.shape(0) == n_lists &&
+                list_lengths.shape(0) == n_lists && n_columns == centroids.shape(1) + (distance_weight > 0),
+            "space: lists");
+    require(n_bits >= 32 && n_bits <= 65536 && n_bits % 32 == 0 && n_active >= 1 && n_active <= n_bits, "space: bits");
+    require(weights.has_value() != signs.has_value(), "space: projection");
+    projection = {n_bits, n_columns, nullptr, nullptr, 0};
+    if (weights) {
+      require(weights->shape(0) == n_bits && weights->shape(1) == n_columns, "space: weights");
+      projection.weights = weights->data();
+    } else {
+      const std::size_t n = signs->shape(0);
+      require(n >= 1 && n_bits % n == 0 && signs->shape(1) == n_columns, "space: signs");
+      projection.signs = signs->data();
+      projection.size = n_bits / n;
+      require((projection.size & (projection.size - 1)) == 0, "space: signs");
+    }
+  }
+
+  posh::BlockShape shape;
+  posh::Router router;
+  posh::Projection projection;
+  Rows centroids;
+  Floats list_lengths;
+  std::optional<Rows> weights, signs;
+  float distance_weight, mean_offset;
+};
+
+struct Settings {
+  std::size_t n_probe, n_plus, n_minus, n_keep;
+  float gain, slack, half_margin;
+  std::optional<std::tuple<float, float>> first;  // intercept and slope of the first limit
+  bool by_list, is_distance;
+};
+
+class Blocks {
+ public:
+  explicit Blocks(std::shared_ptr<const Space> space) : space_(std::move(space)) {
+    auto empty = std::make_shared<posh::BlockLists>();
+    empty->shape = space_->shape;
+    empty->first.assign(space_->centroids.shape(0) + 1, 0);
+    lists_ = empty;
+  }
+
+  Blocks with_documents(Rows vectors, std::optional<Floats> offsets, Vector<const std::int32_t> lists,
+                        Vector<const std::uint32_t> slots, std::size_t n_threads, const std::string& kernel) const {
+    const std::size_t n = vectors.shape(0), n_lists = lists_->n_lists();
+    require(vectors.shape(1) == space_->centroids.shape(1) && lists.shape(0) == n && slots.shape(0) == n &&
+                (!offsets || offsets->shape(0) == n) && n < (std::size_t{1} << 31),
+            "documents: shapes");
+    require(std::all_of(lists.data(), lists.data() + n,
+                        [=](std::int32_t l) { return l >= 0 && static_cast<std::size_t>(l) < n_lists; }),
+            "documents: lists");
+    const posh::Residuals residuals{vectors.data(), offsets ? offsets->data() : nullptr, lists.data(), slots.data(), n,
+                                    vectors.shape(1), space_->centroids.data(), n_lists, space_->distance_weight,
+                                    space_->mean_offset};
+    std::shared_ptr<const posh::BlockLists> result;
+    run([&, encode = kernel_named(kernel).encode_docs] {
+      result = posh::with_documents(*lists_, space_->projection, residuals, encode, n_threads, signalled);
+      return result != nullptr;
+    });
+    return Blocks(space_, result);
+  }
+
+  Blocks without(Vector<const std::uint8_t> removed) const {
+    std::shared_ptr<const posh::BlockLists> result;
+    run([&] {
+      result = posh::without_documents(*lists_, removed.data(), removed.shape(0));
+      return true;
+    });
+    return Blocks(space_, result);
+  }
+
+  std::size_t nbytes() const {
+    std::size_t bytes = 0;
+    for (const posh::Block& block : lists_->blocks) bytes += lists_->shape.bytes(block.n_docs) + 32 * block.n_groups;
+    return bytes;
+  }
+
+  void search(const Settings& settings, Rows queries, Rows exact_queries, std::optional<Rows> vectors,
+              std::optional<Matrix<const std::uint16_t>> halves, std::size_t n_slots,
+              std::optional<Vector<const std::uint8_t>> allowed, Matrix<std::int64_t> ids, Matrix<float> scores,
+              std::size_t n_threads, const std::string& kernel) const {
+    posh::BlockSearch search = prepared(settings, queries, n_threads);
+    const std::size_t n = queries.shape(0), d = exact_queries.shape(1);
+    require(exact_queries.shape(0) == n && ids.shape(0) == n && scores.shape(0) == n && ids.shape(1) == scores.shape(1) &&
+                ids.shape(1) >= 1 && ids.shape(1) <= settings.n_keep && (!vectors || !halves),
+            "search: shapes");
+    require((!vectors || (vectors->shape(0) >= n_slots && vectors->shape(1) == d)) &&
+                (!halves || (halves->shape(0) >= n_slots && halves->shape(1) == d)) &&
+                (vectors || halves || d == space_->centroids.shape(1)) && (!allowed || allowed->shape(0) >= n_slots),
+            "search: vectors");
+    search.k = ids.shape(1);
+    search.stored = vectors ? posh::Stored::float32 : halves ? posh::Stored::float16 : posh::Stored::residuals;
+    search.vectors = vectors ? static_cast<const void*>(vectors->data()) : halves ? halves->data() : nullptr;
+    search.exact_queries = exact_queries.data();
+    search.n_slots = n_slots;
+    search.n_features = d;
+    search.allowed = allowed ? allowed->data() : nullptr;
+    run([&, function = kernel_named(kernel).search_blocks] { return function(search, ids.data(), scores.data()); });
+  }
+
+  void sample_counts(const Settings& settings, Rows queries, std::uint64_t seed, Matrix<float> expected,
+                     Matrix<float> counts, const std::string& kernel) const {
+    const std::size_t n = queries.shape(0), n_groups = expected.shape(1);
+    require(expected.shape(0) == n && counts.shape(0) == n && counts.shape(1) == n_groups && !lists_->blocks.empty(),
+            "sample_counts: shapes");
+    posh::BlockSearch search = prepared(settings, queries, 1);
+    search.k = 1;
+    run([&, function = kernel_named(kernel).sample_counts] {
+      function(search, n_groups, seed, expected.data(), counts.data());
+      return true;
+    });
+  }
+
+ private:
+  Blocks(std::shared_ptr<const Space> space, std::shared_ptr<const posh::BlockLists> lists)
+      : space_(std::move(space)), lists_(std::move(lists)) {}
+
+  posh::BlockSearch prepared(const Settings& settings, Rows queries, std::size_t n_threads) const {
+    const std::size_t n_planes = settings.n_plus + settings.n_minus;
+    require(queries.shape(1) == space_->shape.n_columns && settings.n_probe >= 1 &&
+                settings.n_probe <= lists_->n_lists() && settings.n_plus % 16 == 0 && settings.n_minus % 16 == 0 &&
+                n_planes >= 16 && n_planes < 512 && std::max(settings.n_plus, settings.n_minus) <= space_->shape.n_bits &&
+                n_threads >= 1 && queries.shape(0) < (std::size_t{1} << 31),
+            "search: settings");
+    posh::BlockSearch search{};
+    search.lists = lists_.get();
+    search.router = &space_->router;
+    search.projection = &space_->projection;
+    search.list_lengths = space_->list_lengths.data();
+    search.mean_offset = space_->mean_offset;
+    search.queries = queries.data();
+    search.n_queries = queries.shape(0);
+    search.n_probe = settings.n_probe;
+    search.n_plus = settings.n_plus;
+    search.n_minus = settings.n_minus;
+    search.n_keep = settings.n_keep;
+    search.gain = settings.gain;
+    search.slack = settings.slack;
+    search.half_margin = settings.half_margin;
+    search.has_first = settings.first.has_value();
+    if (settings.first) std::tie(search.first_intercept, search.first_slope) = *settings.first;
+    search.by_list = settings.by_list;
+    search.is_distance = settings.is_distance;
+    search.centroids = space_->centroids.data();
+    search.n_threads = n_threads;
+    search.poll = signalled;
+    return search;
+  }
+
+  std::shared_ptr<const Space> space_;
+  std::shared_ptr<const posh::BlockLists> lists_;
+};
+
+void nearest_lists(const posh::Router& router, Rows vectors, Vector<std::int32_t> lists, std::size_t n_threads,
+                   const std::string& kernel) {
+  require(vectors.shape(1) == router.n_columns && lists.shape(0) == vectors.shape(0) && n_threads >= 1, "nearest: shapes");
+  const posh::Routing routing{&router, vectors.data(), vectors.shape(0), n_threads, signalled};
+  run([&, function = kernel_named(kernel).nearest_lists] { return function(routing, lists.data()); });
+}
+
+}  // namespace
+
+void bind_blocks(nb::module_& m) {
+  const auto in = [](const char* name) { return nb::arg(name).noconvert(); };
+  nb::class_<posh::Router>(m, "Router")
+      .def("__init__",
+           [](posh::Router* self, Rows centroids, Floats bias) {
+             require(centroids.shape(0) >= 1 && bias.shape(0) == centroids.shape(0), "router: shapes");
+             new (self) posh::Router(centroids.data(), bias.data(), centroids.shape(0), centroids.shape(1));
+           },
+           in("centroids"), in("bias"))
+      .def("nearest", nearest_lists, in("vectors"), in("lists"), nb::arg("n_threads"), nb::arg("kernel"));
+  nb::class_<Space>(m, "BlockSpace")
+      .def(nb::init<std::size_t, std::size_t, Rows, Rows, Floats, Floats, std::optional<Rows>, std::optional<Rows>, float,
+                    float>(),
+           nb::kw_only(), nb::arg("n_bits"), nb::arg("n_active"), in("centroids"), in("routing"), in("routing_bias"),
+           in("list_lengths"), in("weights").none(), in("signs").none(), nb::arg("distance_weight"),
+           nb::arg("mean_offset"));
+  nb::class_<Settings>(m, "BlockSettings")
+      .def(
+          "__init__",
+          [](Settings* self, std::size_t n_probe, std::size_t n_plus, std::size_t n_minus, std::size_t n_keep, float gain,
+             float slack, float half_margin, std::optional<std::tuple<float, float>> first, bool by_list,
+             bool is_distance) {
+            new (self) Settings{n_probe, n_plus, n_minus, n_keep, gain, slack, half_margin, first, by_list, is_distance};
+          },
+          nb::kw_only(), nb::arg("n_probe"), nb::arg("n_plus"), nb::arg("n_minus"), nb::arg("n_keep"), nb::arg("gain"),
+          nb::arg("slack"), nb::arg("half_margin"), nb::arg("first").none(), nb::arg("by_list"), nb::arg("is_distance"));
+  nb::class_<Blocks>(m, "Blocks")
+      .def(nb::init<std::shared_ptr<const Space>>(), nb::arg("space"))
+      .def("with_documents", &Blocks::with_documents, in("vectors"), in("offsets").none(), in("lists"), in("slots"),
+           nb::arg("n_threads"), nb::arg("kernel"))
+      .def("without", &Blocks::without, in("removed"))
+      .def_prop_ro("nbytes", &Blocks::nbytes)
+      .def("search", &Blocks::search, nb::arg("settings"), in("queries"), in("exact_queries"), in("vectors").none(),
+           in("halves").none(), nb::arg("n_slots"), in("allowed").none(), in("ids"), in("scores"), nb::arg("n_threads"),
+           nb::arg("kernel"))
+      .def("sample_counts", &Blocks::sample_counts, nb::arg("settings"), in("queries"), nb::arg("seed"), in("expected"),
+           in("counts"), nb::arg("kernel"));
+}

@@ -1,0 +1,208 @@
+// The search in blocks with AVX2.
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "blocks.h"
+#include "kernels.h"
+#include "keys.h"
+
+#include "avx2_begin.h"
+#include "projection.h"
+#include "block_search.h"
+#include "block_adder.h"
+#include "block_encode.h"
+
+namespace posh {
+namespace {
+
+struct Bits256 {
+  __m256i bits;
+  static Bits256 load(const std::uint8_t* bytes) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes))};
+  }
+  static Bits256 all(bool bit) { return {_mm256_set1_epi32(-static_cast<int>(bit))}; }
+  void store(std::uint64_t* to) const { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bits); }
+  Bits256 operator&(Bits256 other) const { return {_mm256_and_si256(bits, other.bits)}; }
+  Bits256 operator|(Bits256 other) const { return {_mm256_or_si256(bits, other.bits)}; }
+  Bits256 operator^(Bits256 other) const { return {_mm256_xor_si256(bits, other.bits)}; }
+};
+
+__m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+
+// Sums of pairs of halves times numbers, of 64 columns.
+inline __attribute__((always_inline)) __m256i half_products(__m256i halves, const std::int8_t* numbers) {
+  const __m256i four = _mm256_set1_epi8(15);
+  return _mm256_add_epi16(
+      _mm256_maddubs_epi16(_mm256_and_si256(halves, four), load(numbers)),
+      _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(halves, 4), four), load(numbers + 32)));
+}
+
+// Eight sums that add up to the sum over all columns. 16-bit sums of 256 columns cannot overflow: 8 * 15 * 127 < 2^15.
+inline __attribute__((always_inline)) __m256i half_sums(const std::uint8_t* halves, const std::int8_t* numbers,
+                                                        std::size_t width) {
+  const __m256i one = _mm256_set1_epi16(1);
+  __m256i total = _mm256_setzero_si256();
+  for (std::size_t at = 0; at < width; at += 256) {
+    __m256i sums = half_products(load(halves + at / 2), numbers + at);
+    const std::size_t end = std::min(width, at + 256);
+    for (std::size_t j = at + 64; j < end; j += 64)
+      sums = _mm256_add_epi16(sums, half_products(load(halves + j / 2), numbers + j));
+    total = _mm256_add_epi32(total, _mm256_madd_epi16(sums, one));
+  }
+  return total;
+}
+
+inline __attribute__((always_inline)) __m128i four_totals(__m256i a, __m256i b, __m256i c, __m256i d) {
+  const __m256i sums = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+  return _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+}
+
+float total_of(__m256 lanes) {  // in the order of eight_sums
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps(lanes, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+struct Avx2 {
+  static constexpr WinnersFn winners = winners_avx2;
+
+  static void route(const Router& router, const std::int8_t* numbers, float unit, float* scores) {
+    const std::size_t n_quads = router.n_quads();
+    std::int32_t sum = 0;
+    for (std::size_t j = 0; j < router.n_columns; ++j) sum += numbers[j];
+    const __m256i one = _mm256_set1_epi16(1), offset = _mm256_set1_epi32(-64 * sum);
+    const __m256 units = _mm256_set1_ps(unit);
+    for (std::size_t group = 0; group < router.n_groups(); ++group) {
+      const std::uint8_t* from = router.numbers.data() + group * n_quads * 32;
+      __m256i even = offset, odd = _mm256_setzero_si256();
+      const auto products = [&](std::size_t j) {
+        std::int32_t four;
+        std::memcpy(&four, numbers + 4 * j, sizeof four);
+        return _mm256_madd_epi16(_mm256_maddubs_epi16(load(from + 32 * j), _mm256_set1_epi32(four)), one);
+      };
+      std::size_t j = 0;
+      for (; j + 2 <= n_quads; j += 2) {
+        even = _mm256_add_epi32(even, products(j));
+        odd = _mm256_add_epi32(odd, products(j + 1));
+      }
+      if (j < n_quads) even = _mm256_add_epi32(even, products(j));
+      const __m256 sums = _mm256_cvtepi32_ps(_mm256_add_epi32(even, odd));
+      const __m256 steps = _mm256_mul_ps(_mm256_loadu_ps(&router.step[8 * group]), units);
+      const __m256 scaled = _mm256_mul_ps(sums, steps);
+      _mm256_storeu_ps(scores + 8 * group, _mm256_add_ps(scaled, _mm256_loadu_ps(&router.bias[8 * group])));
+    }
+  }
+
+  static std::size_t largest(const float* scores, std::size_t n) {
+    __m256 best = _mm256_set1_ps(lowest);
+    std::size_t i = 0;
+    for (; i + 8 <= n; i += 8) best = _mm256_max_ps(best, _mm256_loadu_ps(scores + i));
+    alignas(32) float lanes[8];
+    _mm256_store_ps(lanes, best);
+    float highest = *std::max_element(lanes, lanes + 8);
+    for (; i < n; ++i) highest = std::max(highest, scores[i]);
+    for (i = 0; i + 8 <= n; i += 8) {
+      const int equal = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(scores + i), _mm256_set1_ps(highest), _CMP_EQ_OQ));
+      if (equal) return i + static_cast<std::size_t>(__builtin_ctz(static_cast<unsigned>(equal)));
+    }
+    while (i + 1 < n && scores[i] != highest) ++i;
+    return i;
+  }
+
+  static void masks(const Scan& scan, std::uint64_t* masks) { count_planes<Bits256>(scan, masks); }
+
+  // Most words have at most four bits: these are written without a branch, which could not be predicted.
+  static std::uint32_t* expand(const std::uint64_t* mask, std::uint32_t first, std::uint32_t* to) {
+    for (std::uint32_t w = 0; w < 4; ++w) {
+      std::uint64_t bits = mask[w];
+      const std::uint32_t start = first + 64 * w;
+      const int n = __builtin_popcountll(bits);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i, bits = _blsr_u64(bits)) to[i] = start + static_cast<std::uint32_t>(_tzcnt_u64(bits));
+      for (std::uint32_t* further = to + 4; __builtin_expect(bits != 0, 0); bits = _blsr_u64(bits))
+        *further++ = start + static_cast<std::uint32_t>(_tzcnt_u64(bits));
+      to += n;
+    }
+    return to;
+  }
+
+  static std::int32_t half_sum(const std::uint8_t* halves, const std::int8_t* numbers, std::size_t width) {
+    const __m256i sums = half_sums(halves, numbers, width);
+    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 1)));
+  }
+
+  static inline __attribute__((always_inline)) unsigned above(const std::uint8_t* const (&h)[4], const Query* const (&q)[4],
+                                                              const float (&scales)[4], std::size_t width,
+                                                              std::int32_t (&sums)[4]) {
+    const __m128i totals = four_totals(half_sums(h[0], q[0]->numbers, width), half_sums(h[1], q[1]->numbers, width),
+                                       half_sums(h[2], q[2]->numbers, width), half_sums(h[3], q[3]->numbers, width));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(sums), totals);
+    const auto field = [&](float Query::*f) { return _mm_setr_ps(q[0]->*f, q[1]->*f, q[2]->*f, q[3]->*f); };
+    const __m128 products = _mm_add_ps(_mm_cvtepi32_ps(_mm_slli_epi32(totals, 4)), field(&Query::half_offset));
+    const __m128 units = _mm_mul_ps(_mm_setr_ps(scales[0], scales[1], scales[2], scales[3]), field(&Query::unit));
+    const __m128 scores = _mm_add_ps(_mm_mul_ps(products, units), field(&Query::list_score));
+    return static_cast<unsigned>(_mm_movemask_ps(_mm_cmpge_ps(scores, field(&Query::entry))));
+  }
+
+  static float product(const float* a, const float* b, std::size_t n) {
+    __m256 sums = _mm256_setzero_ps();
+    std::size_t i = 0;
+    for (; i + 8 <= n; i += 8) sums = _mm256_add_ps(sums, _mm256_mul_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i)));
+    if (i < n) sums = _mm256_add_ps(sums, _mm256_mul_ps(rest(a + i, n - i), rest(b + i, n - i)));
+    return total_of(sums);
+  }
+
+  static float distance(const float* a, const float* b, std::size_t n) {
+    __m256 sums = _mm256_setzero_ps();
+    std::size_t i = 0;
+    const auto add = [&](__m256 x, __m256 y) {
+      const __m256 difference = _mm256_sub_ps(x, y);
+      sums = _mm256_add_ps(sums, _mm256_mul_ps(difference, difference));
+    };
+    for (; i + 8 <= n; i += 8) add(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i));
+    if (i < n) add(rest(a + i, n - i), rest(b + i, n - i));
+    return total_of(sums);
+  }
+
+  static void widen(const std::uint16_t* halves, std::size_t n, float* to) {
+    std::size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+      _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(halves + i))));
+    for (; i < n; ++i) to[i] = _cvtsh_ss(halves[i]);
+  }
+
+ private:
+  static __m256 rest(const float* from, std::size_t n) {  // n < 8 numbers, then zeros
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), lanes));
+  }
+};
+
+}  // namespace
+
+bool search_blocks_avx2(const BlockSearch& search, std::int64_t* ids, float* scores) {
+  return search_blocks<Avx2>(search, ids, scores);
+}
+void sample_counts_avx2(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected, float* counts) {
+  sample_counts_of<Avx2>(search, n_groups, seed, expected, counts);
+}
+void encode_docs_avx2(const BlockShape& shape, const Projection& projection, const Residuals& residuals,
+                      const std::uint32_t* docs, std::size_t n, const BlockTarget& target) {
+  encode_docs<Avx2>(shape, projection, residuals, docs, n, target);
+}
+bool nearest_lists_avx2(const Routing& routing, std::int32_t* lists) { return nearest_lists<Avx2>(routing, lists); }
+
+}  // namespace posh
+#include "avx2_end.h"
+#endif

@@ -1,0 +1,94 @@
+// Documents become codes and 8-bit numbers of their residuals; vectors find their nearest lists.
+#pragma once
+
+namespace posh {
+namespace {  // internal linkage: see avx2_begin.h
+
+// The residual of a document, (n_columns); returns its length.
+template <class Isa>
+float residual_of(const Residuals& from, std::size_t doc, float* residual) {
+  const std::size_t d = from.n_features;
+  const float* vector = from.vectors + doc * d;
+  const float* centroid = from.centroids + static_cast<std::size_t>(from.lists[doc]) * d;
+  for (std::size_t j = 0; j < d; ++j) residual[j] = vector[j] - centroid[j];
+  float squares = Isa::product(residual, residual, d);
+  if (from.distance_weight > 0) {
+    float offset = -Isa::product(centroid, residual, d) - 0.5f * squares;
+    if (from.offsets) offset += from.offsets[doc];
+    residual[d] = (offset - from.mean_offset) / from.distance_weight;
+    squares += residual[d] * residual[d];
+  }
+  return std::sqrt(squares);
+}
+
+// Writes the residual as 8-bit numbers in two halves; returns their scale.
+inline float write_halves(const float* residual, const BlockShape& shape, std::uint8_t* high, std::uint8_t* low) {
+  float largest = 0;
+  for (std::size_t j = 0; j < shape.n_columns; ++j) largest = std::max(largest, std::fabs(residual[j]));
+  const float scale = largest / 127.0f;
+  for (std::size_t j = 0; j < shape.half_bytes(); ++j) high[j] = low[j] = 0;
+  for (std::size_t j = 0; j < shape.width(); ++j) {
+    int number = 128;  // zero, also for padding
+    if (j < shape.n_columns && scale > 0) number += static_cast<int>(std::nearbyint(residual[j] / scale));
+    const std::size_t byte = j / 64 * 32 + j % 32, shift = j % 64 / 32 * 4;
+    high[byte] |= static_cast<std::uint8_t>(number >> 4 << shift);
+    low[byte] |= static_cast<std::uint8_t>((number & 15) << shift);
+  }
+  return scale;
+}
+
+template <class Isa>
+void encode_docs(const BlockShape& shape, const Projection& projection, const Residuals& residuals,
+                 const std::uint32_t* docs, std::size_t n, const BlockTarget& target) {
+  constexpr std::size_t tile = 32;
+  std::vector<float> residual(shape.n_columns), projected(tile * shape.n_bits);
+  std::vector<std::uint16_t> bits(tile * shape.n_active);
+  for (std::size_t begin = 0; begin < n; begin += tile) {
+    const std::size_t size = std::min(tile, n - begin);
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::size_t to = target.first_doc + begin + i;
+      const float length = residual_of<Isa>(residuals, docs[begin + i], residual.data());
+      target.length_sums[to / group_docs] += length;
+      target.scale[to] = write_halves(residual.data(), shape, target.high + to * shape.half_bytes(),
+                                      target.low + to * shape.half_bytes());
+      target.slots[to] = residuals.slots[docs[begin + i]];
+      project<Isa>(projection, residual.data(), &projected[i * shape.n_bits]);
+    }
+    Isa::winners(projected.data(), size, shape.n_bits, shape.n_active, bits.data());
+    const std::size_t row_bytes = target.n_groups * group_bytes;
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::size_t to = target.first_doc + begin + i;
+      for (std::size_t j = 0; j < shape.n_active; ++j)
+        target.planes[bits[i * shape.n_active + j] * row_bytes + to / 8] |= static_cast<std::uint8_t>(1u << to % 8);
+    }
+  }
+}
+
+// A vector as 8-bit numbers (n rounded up to 4, padding is 0); returns the unit: vector = unit * numbers.
+inline float quantise(const float* values, std::size_t n, std::int8_t* numbers) {
+  float largest = 0;
+  for (std::size_t j = 0; j < n; ++j) largest = std::max(largest, std::fabs(values[j]));
+  const float unit = largest > 0 ? largest / 127.0f : 1.0f;
+  for (std::size_t j = 0; j < n; ++j) numbers[j] = static_cast<std::int8_t>(std::nearbyint(values[j] / unit));
+  return unit;
+}
+
+template <class Isa>
+bool nearest_lists(const Routing& routing, std::int32_t* lists) {
+  const Router& router = *routing.router;
+  Cancellation cancellation(routing.poll);
+  constexpr std::size_t part = 256;
+  run_tasks((routing.n_vectors + part - 1) / part, routing.n_threads, cancellation, [&](std::size_t task) {
+    std::vector<std::int8_t> numbers(4 * router.n_quads());
+    std::vector<float> scores(8 * router.n_groups());
+    for (std::size_t i = task * part; i < std::min(routing.n_vectors, (task + 1) * part); ++i) {
+      const float unit = quantise(routing.vectors + i * router.n_columns, router.n_columns, numbers.data());
+      Isa::route(router, numbers.data(), unit, scores.data());
+      lists[i] = static_cast<std::int32_t>(Isa::largest(scores.data(), router.n_lists));
+    }
+  });
+  return !cancellation.requested();
+}
+
+}  // namespace
+}  // namespace posh

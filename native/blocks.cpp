@@ -1,0 +1,199 @@
+// Blocks are made and replaced here; see blocks.h.
+#include "blocks.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <numeric>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace posh {
+namespace {
+
+constexpr std::size_t line = 64;
+
+std::size_t n_groups_of(std::size_t n_docs) { return (n_docs + group_docs - 1) / group_docs; }
+
+// Zeroed memory, aligned to a cache line. Large pieces ask for large pages: a search jumps about in them.
+std::shared_ptr<std::uint8_t> allocate(std::size_t bytes) {
+  constexpr std::size_t large_page = std::size_t{1} << 21;
+  const std::size_t alignment = bytes >= 4 * large_page ? large_page : line;
+  const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment + (bytes == 0) * alignment;
+  auto* memory = static_cast<std::uint8_t*>(std::aligned_alloc(alignment, rounded));
+  if (!memory) throw std::bad_alloc();
+#if defined(__linux__)
+  if (alignment == large_page) madvise(memory, rounded, MADV_HUGEPAGE);
+#endif
+  std::memset(memory, 0, rounded);
+  return {memory, std::free};
+}
+
+// A block that is being made: `n_old` documents of another block, then new ones.
+struct Draft {
+  std::size_t list;
+  const Block* old;            // or null
+  const std::uint32_t* docs;   // numbers of the new documents
+  std::size_t n_new, at;       // at: where its memory begins
+  std::size_t n_old() const { return old ? old->n_docs : 0; }
+  std::size_t n_docs() const { return n_old() + n_new; }
+};
+
+BlockTarget target_of(const BlockShape& shape, std::uint8_t* memory, std::size_t n_docs) {
+  BlockTarget to{};
+  to.n_groups = n_groups_of(n_docs);
+  to.planes = memory;
+  to.high = to.planes + shape.n_bits * group_bytes * to.n_groups;
+  to.low = to.high + n_docs * shape.half_bytes();
+  to.scale = reinterpret_cast<float*>(to.low + n_docs * shape.half_bytes());
+  to.slots = reinterpret_cast<std::uint32_t*>(to.scale + n_docs);
+  return to;
+}
+
+void copy_old(const BlockShape& shape, const Block& old, const BlockTarget& to) {
+  for (std::size_t bit = 0; bit < shape.n_bits; ++bit)
+    std::memcpy(to.planes + bit * to.n_groups * group_bytes, old.planes() + bit * old.n_groups * group_bytes,
+                old.n_groups * group_bytes);
+  std::memcpy(to.high, old.high(shape), old.n_docs * shape.half_bytes());
+  std::memcpy(to.low, old.low(shape), old.n_docs * shape.half_bytes());
+  std::memcpy(to.scale, old.scale(shape), old.n_docs * sizeof(float));
+  std::memcpy(to.slots, old.slots(shape), old.n_docs * sizeof(std::uint32_t));
+}
+
+Block make_block(const Draft& draft, const BlockShape& shape, const Projection& projection, const Residuals& residuals,
+                 EncodeFn encode, const std::shared_ptr<std::uint8_t>& memory) {
+  Block block;
+  const std::size_t n = draft.n_docs();
+  block.n_docs = static_cast<std::uint32_t>(n);
+  block.n_groups = static_cast<std::uint32_t>(n_groups_of(n));
+  BlockTarget target = target_of(shape, memory.get() + draft.at, n);
+  std::vector<double> sums(max_groups);
+  auto* live = reinterpret_cast<std::uint64_t*>(memory.get() + draft.at + shape.bytes(n));
+  if (draft.old) {
+    copy_old(shape, *draft.old, target);
+    std::copy_n(draft.old->live.get(), 4 * draft.old->n_groups, live);
+    for (std::size_t g = 0; g < draft.old->n_groups; ++g)
+      sums[g] = draft.old->lengths[g] * static_cast<double>(std::min(group_docs, draft.n_old() - g * group_docs));
+  }
+  target.first_doc = draft.n_old();
+  target.length_sums = sums.data();
+  encode(shape, projection, residuals, draft.docs, draft.n_new, target);
+  for (std::size_t doc = draft.n_old(); doc < n; ++doc) live[doc / 64] |= std::uint64_t{1} << doc % 64;
+  for (std::size_t g = 0; g < block.n_groups; ++g) {
+    const double mean = sums[g] / static_cast<double>(std::min(group_docs, n - g * group_docs));
+    block.lengths[g] = std::max(static_cast<float>(mean), std::numeric_limits<float>::min());
+  }
+  block.memory = {memory, memory.get() + draft.at};
+  block.live = {memory, live};
+  return block;
+}
+
+// The new documents by list, shorter residuals first: documents of a group then have similar lengths.
+std::vector<std::uint32_t> by_list_and_length(const Residuals& residuals) {
+  std::vector<float> squares(residuals.n_docs);
+  const std::size_t d = residuals.n_features;
+  for (std::size_t i = 0; i < residuals.n_docs; ++i) {
+    const float *vector = residuals.vectors + i * d, *centroid = residuals.centroids + residuals.lists[i] * d;
+    float sum = 0;
+    for (std::size_t j = 0; j < d; ++j) sum += (vector[j] - centroid[j]) * (vector[j] - centroid[j]);
+    squares[i] = sum;
+  }
+  std::vector<std::uint32_t> order(residuals.n_docs);
+  std::iota(order.begin(), order.end(), 0u);
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    if (residuals.lists[a] != residuals.lists[b]) return residuals.lists[a] < residuals.lists[b];
+    if (squares[a] != squares[b]) return squares[a] < squares[b];
+    return a < b;
+  });
+  return order;
+}
+
+}  // namespace
+
+std::size_t BlockShape::bytes(std::size_t n_docs) const {
+  const std::size_t all = n_bits * group_bytes * n_groups_of(n_docs) + n_docs * (2 * half_bytes() + 8);
+  return (all + line - 1) / line * line;
+}
+
+Router::Router(const float* centroids, const float* biases, std::size_t n_lists, std::size_t n_columns)
+    : n_lists(n_lists), n_columns(n_columns) {
+  numbers.assign(n_groups() * n_quads() * 32, 64);
+  step.assign(8 * n_groups(), 0.0f);
+  bias.assign(8 * n_groups(), -std::numeric_limits<float>::infinity());
+  for (std::size_t list = 0; list < n_lists; ++list) {
+    const float* own = centroids + list * n_columns;
+    float largest = 0;
+    for (std::size_t j = 0; j < n_columns; ++j) largest = std::max(largest, std::fabs(own[j]));
+    bias[list] = biases[list];
+    step[list] = largest / 63.0f;
+    if (!(largest > 0)) continue;
+    std::uint8_t* to = numbers.data() + list / 8 * n_quads() * 32 + list % 8 * 4;
+    for (std::size_t j = 0; j < n_columns; ++j)
+      to[j / 4 * 32 + j % 4] = static_cast<std::uint8_t>(64 + static_cast<int>(std::nearbyint(own[j] / step[list])));
+  }
+}
+
+std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const Projection& projection,
+                                                 const Residuals& residuals, EncodeFn encode, std::size_t n_threads,
+                                                 Poll poll) {
+  const BlockShape& shape = lists.shape;
+  const std::vector<std::uint32_t> order = by_list_and_length(residuals);
+  auto result = std::make_shared<BlockLists>();
+  result->shape = shape;
+  result->first.assign(1, 0);
+  std::vector<Draft> drafts;
+  std::vector<std::size_t> places;  // of the drafts among the blocks
+  std::size_t bytes = 0;
+  for (std::size_t list = 0, at = 0; list < lists.n_lists(); ++list) {
+    std::size_t end = at;
+    while (end < order.size() && static_cast<std::size_t>(residuals.lists[order[end]]) == list) ++end;
+    result->blocks.insert(result->blocks.end(), lists.blocks.begin() + lists.first[list],
+                          lists.blocks.begin() + lists.first[list + 1]);
+    const bool has_room = lists.first[list] < lists.first[list + 1] &&
+                          lists.blocks[lists.first[list + 1] - 1].n_docs < max_block_docs;
+    for (bool extend = has_room; at < end; extend = false) {
+      Draft draft{list, extend ? &lists.blocks[lists.first[list + 1] - 1] : nullptr, &order[at], 0, bytes};
+      draft.n_new = std::min(end - at, max_block_docs - draft.n_old());
+      at += draft.n_new;
+      if (!extend) result->blocks.emplace_back();
+      places.push_back(result->blocks.size() - 1);
+      bytes += shape.bytes(draft.n_docs()) + (32 * n_groups_of(draft.n_docs()) + line - 1) / line * line;
+      drafts.push_back(draft);
+    }
+    result->first.push_back(static_cast<std::uint32_t>(result->blocks.size()));
+  }
+  const std::shared_ptr<std::uint8_t> memory = allocate(bytes);
+  Cancellation cancellation(poll);
+  run_tasks(drafts.size(), n_threads, cancellation, [&](std::size_t i) {
+    result->blocks[places[i]] = make_block(drafts[i], shape, projection, residuals, encode, memory);
+  });
+  if (cancellation.requested()) return nullptr;
+  return result;
+}
+
+std::shared_ptr<const BlockLists> without_documents(const BlockLists& lists, const std::uint8_t* removed,
+                                                    std::size_t n_slots) {
+  auto result = std::make_shared<BlockLists>(lists);
+  for (Block& block : result->blocks) {
+    const std::uint32_t* slots = block.slots(lists.shape);
+    std::shared_ptr<std::uint64_t> live;
+    for (std::size_t doc = 0; doc < block.n_docs; ++doc) {
+      if (slots[doc] >= n_slots || !removed[slots[doc]]) continue;
+      if (!live) {
+        live = {new std::uint64_t[4 * block.n_groups], std::default_delete<std::uint64_t[]>()};
+        std::copy_n(block.live.get(), 4 * block.n_groups, live.get());
+      }
+      live.get()[doc / 64] &= ~(std::uint64_t{1} << doc % 64);
+    }
+    if (live) block.live = live;
+  }
+  return result;
+}
+
+}  // namespace posh

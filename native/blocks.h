@@ -1,0 +1,197 @@
+// Blocks: the documents of lists, laid out so that a search reads little of each document.
+//
+// A search for the nearest documents filters in four steps, each on fewer documents than the one before:
+//   1. Routing chooses the lists whose centroids are nearest to the query.
+//   2. The code of a document is compared with the query's planes, 256 documents at once.
+//   3. The high halves of its 8-bit residual, then the low halves, give the score almost exactly.
+//   4. The stored vector gives the exact score.
+// The score of a document x in the list with the centroid c is query · x = query · c + query · (x - c). Codes and 8-bit
+// numbers are those of the residual x - c. A squared distance is such a product too: see `Residuals`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "threads.h"
+
+namespace posh {
+
+constexpr std::size_t group_docs = 256;         // documents that are compared at once
+constexpr std::size_t max_groups = 8;           // in a block
+constexpr std::size_t max_block_docs = group_docs * max_groups;
+constexpr std::size_t group_bytes = group_docs / 8;
+
+// Sizes that all blocks of an index share.
+struct BlockShape {
+  std::size_t n_bits;     // of a code; a multiple of 32
+  std::size_t n_active;   // set bits of a document's code
+  std::size_t n_columns;  // of a residual
+  std::size_t width() const { return (n_columns + 63) / 64 * 64; }  // columns with padding
+  std::size_t half_bytes() const { return width() / 2; }            // of one half of a residual
+  std::size_t bytes(std::size_t n_docs) const;                      // of a block
+};
+
+// Up to max_block_docs documents of one list. The memory is one array of BlockShape::bytes(n_docs) bytes:
+//   planes  (n_bits, 32 * n_groups) bytes   bit i % 8 of byte i / 8 in row b: whether document i has bit b
+//   high    (n_docs, width / 2) bytes       the high four bits of each residual number plus 128
+//   low     (n_docs, width / 2) bytes       the low four bits
+//   scale   (n_docs) float                  residual = scale * (16 * high + low - 128)
+//   slots   (n_docs) uint32
+// Byte b of the 32 bytes that hold the columns 64 g to 64 g + 63: column 64 g + b in the lower four bits, column
+// 64 g + 32 + b in the upper four.
+struct Block {
+  std::shared_ptr<const std::uint8_t> memory;
+  std::shared_ptr<const std::uint64_t> live;  // 4 * n_groups words, 0 = removed or no document
+  std::uint32_t n_docs = 0, n_groups = 0;
+  float lengths[max_groups] = {};             // mean length of the residuals of each group, above 0
+
+  const std::uint8_t* planes() const { return memory.get(); }
+  const std::uint8_t* high(const BlockShape& shape) const { return planes() + shape.n_bits * group_bytes * n_groups; }
+  const std::uint8_t* low(const BlockShape& shape) const { return high(shape) + n_docs * shape.half_bytes(); }
+  const float* scale(const BlockShape& shape) const {
+    return reinterpret_cast<const float*>(low(shape) + n_docs * shape.half_bytes());
+  }
+  const std::uint32_t* slots(const BlockShape& shape) const {
+    return reinterpret_cast<const std::uint32_t*>(scale(shape) + n_docs);
+  }
+};
+
+// Projects residuals and queries to n_bits numbers, of which a code has the largest.
+// Either weights (n_bits, n_columns), or signs: n_bits / size Hadamard matrices of `size` rows, a power of two. Matrix m
+// is applied to the columns times row m of signs (n_bits / size, n_columns); columns from `size` on are folded back.
+struct Projection {
+  std::size_t n_bits, n_columns;
+  const float* weights;
+  const float* signs;
+  std::size_t size;
+};
+
+// Centroids as 7-bit numbers. The routing score of list l is step[l] * (sum of number * query) + bias[l].
+struct Router {
+  std::size_t n_lists, n_columns;
+  std::vector<std::uint8_t> numbers;  // (ceil(n_lists / 8), ceil(n_columns / 4), 8, 4), each plus 64
+  std::vector<float> step, bias;      // (n_lists rounded up to 8)
+
+  //   IN centroids (n_lists, n_columns), bias (n_lists)
+  Router(const float* centroids, const float* bias, std::size_t n_lists, std::size_t n_columns);
+  std::size_t n_groups() const { return (n_lists + 7) / 8; }
+  std::size_t n_quads() const { return (n_columns + 3) / 4; }
+};
+
+// Documents to be added: vectors (n_docs, n_features), their lists and slots.
+//
+// With distance_weight w > 0 there is one column more, ((1) - mean_offset) / w with
+//   (1) = -c · r - |r|² / 2 + offsets[i]
+// A query then has w in this column, so that query · residual + mean_offset = query · r + (1), and the score
+//   query · c - |c|² / 2 + query · residual + mean_offset = (|query|² - |query - x|²) / 2  if offsets are 0.
+struct Residuals {
+  const float* vectors;
+  const float* offsets;      // (n_docs), or null for zeros
+  const std::int32_t* lists;
+  const std::uint32_t* slots;
+  std::size_t n_docs, n_features;
+  const float* centroids;    // (n_lists, n_features)
+  std::size_t n_lists;
+  float distance_weight, mean_offset;
+};
+
+// Where documents are written: a block's memory, of which the documents from first_doc on are empty.
+struct BlockTarget {
+  std::uint8_t *planes, *high, *low;
+  float* scale;
+  std::uint32_t* slots;
+  std::size_t n_groups, first_doc;
+  double* length_sums;  // (n_groups), of the residuals
+};
+
+// Writes n documents of one list, numbers into `residuals`.
+using EncodeFn = void (*)(const BlockShape& shape, const Projection& projection, const Residuals& residuals,
+                          const std::uint32_t* docs, std::size_t n, const BlockTarget& target);
+
+// The nearest list of each vector (n_vectors, n_columns): the highest routing score, the lower number of equal ones.
+struct Routing {
+  const Router* router;
+  const float* vectors;
+  std::size_t n_vectors;
+  std::size_t n_threads;
+  Poll poll;
+};
+//   OUT lists  (n_vectors)
+// Returns false, with OUT undefined, if poll asked to stop.
+using NearestListFn = bool (*)(const Routing& routing, std::int32_t* lists);
+
+// All blocks of an index by list, immutable.
+struct BlockLists {
+  BlockShape shape;
+  std::vector<Block> blocks;
+  std::vector<std::uint32_t> first;  // (n_lists + 1): list l has the blocks first[l], …, first[l + 1] - 1
+  std::size_t n_lists() const { return first.size() - 1; }
+};
+
+// What a document is compared with in the last step.
+enum class Stored { float32, float16, residuals };
+
+struct BlockSearch {
+  const BlockLists* lists;
+  const Router* router;
+  const Projection* projection;
+  const float* list_lengths;   // (n_lists): query · c = list_length * routing score + mean_offset
+  float mean_offset;
+  const float* queries;        // (n_queries, n_columns), with the column for distances if there is one
+  std::size_t n_queries, k;
+  std::size_t n_probe;         // lists to visit
+  std::size_t n_plus, n_minus; // planes of the query's largest and smallest projections; multiples of 16
+  float gain, slack;           // expected count = middle + gain * …; see threshold_of
+  float half_margin;           // deviations by which a score from high halves may be too low
+  float first_intercept, first_slope;  // the k-th best score is expected at intercept + slope * best list's score
+  bool has_first;              // whether the two are to be used
+  std::size_t n_keep;          // documents for the last step, at least k
+  Stored stored;
+  const void* vectors;         // (n_slots, n_features) float or half; null for Stored::residuals
+  const float* exact_queries;  // (n_queries, n_features)
+  const float* centroids;      // (n_lists, n_features), for Stored::residuals
+  std::size_t n_slots, n_features;
+  bool is_distance;            // the last step gives minus the squared distance, otherwise the product
+  const std::uint8_t* allowed; // (n_slots) 0 or 1, or null: all
+  bool by_list;                // visit lists in order, all queries at once; otherwise query by query
+  std::size_t n_threads;
+  Poll poll;
+};
+
+// The k documents with the highest scores among those of the visited lists that are live and allowed.
+//   OUT ids     (n_queries, k) slots;  -1 where fewer than k documents were found
+//   OUT scores  (n_queries, k);  -inf where fewer than k documents were found
+// Returns false, with OUT undefined, if poll asked to stop. Throws std::out_of_range if a slot is not below n_slots.
+using SearchBlocksFn = bool (*)(const BlockSearch& search, std::int64_t* ids, float* scores);
+
+// How counts depend on scores, seen with sample queries: for each query and n_groups random groups, the document of the
+// group with the highest 8-bit product.
+//   OUT expected  (n_queries, n_groups) product * reach / length of the group: what the gain is to be multiplied with
+//   OUT counts    (n_queries, n_groups) its count minus that of an unrelated document; both NaN for an empty group
+using SampleCountsFn = void (*)(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected,
+                                float* counts);
+
+// The lists with further documents. Shares the blocks that do not change. Returns null if poll asked to stop.
+std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const Projection& projection,
+                                                 const Residuals& residuals, EncodeFn encode, std::size_t n_threads,
+                                                 Poll poll);
+
+// The lists without the documents whose slots are marked: removed (n_slots) 0 or 1.
+std::shared_ptr<const BlockLists> without_documents(const BlockLists& lists, const std::uint8_t* removed,
+                                                    std::size_t n_slots);
+
+bool search_blocks_scalar(const BlockSearch&, std::int64_t*, float*);
+bool search_blocks_portable(const BlockSearch&, std::int64_t*, float*);
+bool search_blocks_avx2(const BlockSearch&, std::int64_t*, float*);
+void sample_counts_scalar(const BlockSearch&, std::size_t, std::uint64_t, float*, float*);
+void sample_counts_avx2(const BlockSearch&, std::size_t, std::uint64_t, float*, float*);
+void encode_docs_scalar(const BlockShape&, const Projection&, const Residuals&, const std::uint32_t*, std::size_t,
+                        const BlockTarget&);
+void encode_docs_avx2(const BlockShape&, const Projection&, const Residuals&, const std::uint32_t*, std::size_t,
+                      const BlockTarget&);
+bool nearest_lists_scalar(const Routing&, std::int32_t*);
+bool nearest_lists_avx2(const Routing&, std::int32_t*);
+
+}  // namespace posh
