@@ -83,7 +83,8 @@ def test_compacted_documents_have_new_slots_and_old_scores(case):
 
 def test_arrays_give_the_same_structure(case):
     structure, hasher, found = case
-    again = type(structure).from_arrays(hasher, structure.codes.rows, structure.to_arrays())
+    options = posh.Index(hasher).options
+    again = type(structure).from_arrays(hasher, options, structure.codes.rows, structure.to_arrays())
     same(found(again), found(structure))
     assert (again.nbytes, len(again)) == (structure.nbytes, len(structure))
 

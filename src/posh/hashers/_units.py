@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +23,21 @@ def unit_rows(A: Float32, length: Float32 | None = None) -> Float32:
     """Return the rows divided by their ``length``, by default :func:`lengths`; zero rows stay zero."""
     length = lengths(A) if length is None else length
     return np.asarray(np.divide(A, length, out=np.zeros_like(A), where=length > 0))
+
+
+def directions(X: npt.NDArray[Any]) -> Float32:
+    """Return the rows with unit length, whatever their length was; zero rows stay zero."""
+    with np.errstate(over="ignore"):
+        rows = np.asarray(X, np.float32)
+        length = lengths(rows)
+    odd = ~((length >= 1e-15) & (length <= 1e15))[:, 0]  # their squares may not fit into float32
+    if odd.any():
+        some = np.asarray(X[odd], np.result_type(X.dtype, np.float32))
+        _, exponents = np.frexp(np.abs(some).max(axis=1, keepdims=True))
+        rows = rows.copy()
+        rows[odd] = np.ldexp(some, -exponents)
+        length[odd] = lengths(rows[odd])
+    return unit_rows(rows, length)
 
 
 def nearest_units(Z: Float32, W: Float32) -> tuple[npt.NDArray[np.uint16], Float32]:

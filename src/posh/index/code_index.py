@@ -93,6 +93,7 @@ class CodeIndex(ABC):
 
     needs_training: ClassVar[bool] = False  # on vectors, before documents are added
     needs_vectors: ClassVar[bool] = False  # of every document: codes are not enough
+    has_codes: ClassVar[bool] = True  # of documents by slot
 
     @classmethod
     @abstractmethod
@@ -106,7 +107,9 @@ class CodeIndex(ABC):
 
     @classmethod
     @abstractmethod
-    def from_arrays(cls, hasher: Hasher[Any], codes: npt.NDArray[Any], arrays: Arrays) -> Self:
+    def from_arrays(
+        cls, hasher: Hasher[Any], options: IndexOptions, codes: npt.NDArray[Any], arrays: Arrays
+    ) -> Self:
         """With documents, none of them removed, from the arrays of :meth:`to_arrays`; ValueError if wrong."""
 
     @classmethod
@@ -140,8 +143,9 @@ class CodeIndex(ABC):
         """Slots in use, those of removed documents included."""
         return self.codes.n
 
-    def with_codes(self, codes: AnyCodes, X: npt.NDArray[Any] | None) -> Self:
-        """Add documents at the end; X are their vectors (n, d), if ``needs_vectors``."""
+    def with_codes(self, codes: AnyCodes | None, X: npt.NDArray[Any] | None) -> Self:
+        """Add documents at the end by codes, if ``has_codes``, and vectors X (n, d), if ``needs_vectors``."""
+        assert codes is not None
         rows: npt.NDArray[Any] = codes.active if isinstance(codes, Codes) else codes.bits
         live = self.live.with_rows(np.ones(len(rows), bool))
         return replace(self, codes=self.codes.with_rows(rows), live=live, n_live=self.n_live + len(rows))

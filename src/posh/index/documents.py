@@ -75,7 +75,7 @@ class Documents:
         return self.structure.live.rows
 
     def with_documents(
-        self, codes: AnyCodes, X: npt.NDArray[Any] | None, ids: Ids, refiner_rows: Float32
+        self, codes: AnyCodes | None, X: npt.NDArray[Any] | None, ids: Ids, refiner_rows: Float32
     ) -> Documents:
         """Add documents; X are their vectors (n, d), if the structure needs them."""
         return replace(

@@ -27,6 +27,7 @@ from posh.errors import FormatError
 from posh.hashers.base import Hasher, SparseHasher
 from posh.index.code_index import CodeIndex
 from posh.index.documents import Documents
+from posh.index.options import IndexOptions
 from posh.index.refine import Refiner
 from posh.store import Arrays, expect
 
@@ -68,7 +69,9 @@ class Opened:
     mapped: tuple[MappedFile, ...]
     verify: bool
 
-    def restore(self, structure: type[CodeIndex], refiner: Refiner | None) -> Documents | None:
+    def restore(
+        self, structure: type[CodeIndex], options: IndexOptions, refiner: Refiner | None
+    ) -> Documents | None:
         """The documents of the index."""
         arrays = self.arrays
         if "ids" not in arrays:
@@ -79,7 +82,7 @@ class Opened:
         refiner_rows = expect(arrays, "kept", np.float32, (n, width), look_inside=self.verify)
         if refiner:
             refiner.restore(arrays)
-        codes = structure.from_arrays(self.hasher, self._codes(n), arrays)
+        codes = structure.from_arrays(self.hasher, options, self._codes(structure, n), arrays)
         removed = expect(arrays, "removed", np.int64, (None,), low=0)
         if len(removed):
             codes = codes.without(removed)
@@ -88,7 +91,9 @@ class Opened:
             next_id = int(expect(arrays, "next_id", np.int64, (), low=0))
         return Documents.of(codes, ids, refiner_rows, next_id=next_id, mapped=self.mapped)
 
-    def _codes(self, n: int) -> Any:
+    def _codes(self, structure: type[CodeIndex], n: int) -> Any:
+        if not structure.has_codes:
+            return expect(self.arrays, "codes", np.uint8, (n, 0))
         if isinstance(self.hasher, SparseHasher):
             active = self.params["document_active"]
             codes = expect(self.arrays, "codes", np.uint16, (n, active))

@@ -19,7 +19,7 @@ from posh.index import files
 from posh.index.documents import LAST_ID
 from posh.index.hits import Hits
 from posh.index.ids import IdTable
-from posh.index.options import IndexOptions
+from posh.index.options import IndexOptions, default_oversample
 from posh.index.params import SearchParams
 from posh.index.snapshot import IndexSnapshot
 
@@ -32,6 +32,10 @@ class Index:
     Parameters
     ----------
     hasher : a fitted hasher, sparse or dense.
+    metric : None, or what a score is: ``"cosine"``, ``"euclidean"`` (minus the square) or ``"dot"``.
+        Codes and 8-bit numbers then only choose candidates, and scores are exact. Needs sparse codes.
+    store : with a metric, what is kept of each vector beside these: ``"float32"``, ``"float16"``, or
+        ``"int8"``, nothing.
     structure : ``"exact"`` scans everything; ``"ivf"`` (sparse codes) scans the ``n_probe`` lists whose
         centroids are nearest to the query, which pays above about a million documents.
     scoring : ``"overlap"`` counts shared bits, as the paper does. ``"asymmetric"`` sums the query's
@@ -41,7 +45,7 @@ class Index:
         ``"cosine"``: the ``oversample`` · k best by ``scoring`` are put in order by this.
     document_active, query_active : set bits of documents and of queries, if not the hasher's ``n_active``.
     n_lists, n_probe : lists (default: a thousandth of the first documents added) and how many are visited.
-    oversample : candidates per result, unless ``search`` says otherwise.
+    oversample : candidates per result, unless ``search`` says otherwise; default 2, with a metric 1.4.
     random_state : int, for the centroids of the lists.
 
     Searches may run in any number of threads, also while another adds or removes: each sees one moment.
@@ -72,8 +76,10 @@ class Index:
         query_active: int | None = None,
         n_lists: int | None = None,
         n_probe: int = 20,
-        oversample: float = 2.0,
+        oversample: float | None = None,
         random_state: int = 0,
+        metric: str | None = None,
+        store: str = "float32",
     ) -> None:
         check_is_fitted(hasher, "weights_")
         options = IndexOptions(
@@ -84,8 +90,10 @@ class Index:
             query_active,
             n_lists,
             n_probe,
-            oversample,
+            default_oversample(metric) if oversample is None else oversample,
             random_state,
+            metric,
+            store,
         )
         self.hasher = hasher
         self.options = options.for_hasher(hasher)
@@ -145,14 +153,20 @@ class Index:
         oversample: float | None = None,
         n_probe: int | None = None,
         n_threads: int | None = None,
+        slack: float | None = None,
+        exact: bool = False,
     ) -> Hits:
         """Find the k nearest documents of one vector (d,) or of many (m, d).
 
         ``filter`` restricts the results: a boolean mask by id (``mask[id]``), or an array of ids. Where fewer
         than k documents are left, the id is -1 and the score -inf. ``scoring``, ``oversample`` and
         ``n_probe`` are by default those of the index.
+
+        With a metric, ``slack`` says how carefully codes skip documents, in standard deviations of their
+        counts (default 1.25): more is slower and finds more. ``exact=True`` compares all vectors.
         """
-        return self._snapshot.search(X, SearchParams(k, scoring, oversample, n_probe, n_threads), filter)
+        params = SearchParams(k, scoring, oversample, n_probe, n_threads, slack, exact)
+        return self._snapshot.search(X, params, filter)
 
     def snapshot(self) -> IndexSnapshot:
         """The index as it is now, to be searched whatever happens to it later."""

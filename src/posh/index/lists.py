@@ -218,7 +218,9 @@ class ListIndex(CodeIndex):
         return cls(hasher.n_bits, *codes, lists, hasher.preprocess_)
 
     @classmethod
-    def from_arrays(cls, hasher: Hasher[Any], codes: npt.NDArray[Any], arrays: Arrays) -> Self:
+    def from_arrays(
+        cls, hasher: Hasher[Any], options: IndexOptions, codes: npt.NDArray[Any], arrays: Arrays
+    ) -> Self:
         """With documents, from codes and the arrays of the lists."""
         n_columns = hasher.preprocess_.n_features_out
         lists = InvertedLists.from_arrays(hasher.n_bits, n_columns, len(codes), arrays)
@@ -265,7 +267,7 @@ class ListIndex(CodeIndex):
         """Planes, centroids and the list of each slot."""
         return self.lists.to_arrays()
 
-    def with_codes(self, codes: AnyCodes, X: npt.NDArray[Any] | None) -> Self:
+    def with_codes(self, codes: AnyCodes | None, X: npt.NDArray[Any] | None) -> Self:
         """Add documents to the lists that are nearest to their vectors X (n, d)."""
         assert isinstance(codes, Codes)
         assert X is not None

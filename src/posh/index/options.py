@@ -8,11 +8,18 @@ from typing import Any
 from posh import _validate
 from posh.hashers.base import Hasher, SparseHasher
 from posh.index.code_index import CodeIndex
+from posh.index.metric import METRICS
 from posh.index.params import SCORINGS, needs_sparse_codes, require_scoring
 from posh.index.refine import REFINERS, Refiner
+from posh.index.stored import STORES
 from posh.index.structures import STRUCTURES, structure_for
 
-__all__ = ["IndexOptions"]
+__all__ = ["IndexOptions", "default_oversample"]
+
+
+def default_oversample(metric: str | None) -> float:
+    """Candidates per result: with a metric, few are needed for the last step."""
+    return 2.0 if metric is None else 1.4
 
 
 @dataclass(frozen=True)
@@ -28,9 +35,13 @@ class IndexOptions:
     n_probe: int
     oversample: float
     random_state: int
+    metric: str | None = None
+    store: str = "float32"
 
     def __post_init__(self) -> None:
         _validate.choice("structure", self.structure, STRUCTURES)
+        _validate.choice("metric", self.metric, (None, *METRICS))
+        _validate.choice("store", self.store, STORES)
         _validate.choice("scoring", self.scoring, SCORINGS)
         _validate.choice("refine", self.refine, (None, *REFINERS))
         if self.n_lists is not None:
@@ -41,7 +52,8 @@ class IndexOptions:
 
     def for_hasher(self, hasher: Hasher[Any]) -> IndexOptions:
         """The same options with the hasher's numbers of active bits where none are given."""
-        structure_for(self.structure, hasher)
+        self._require_one_order()
+        self.structure_class(hasher)
         require_scoring(self.scoring, hasher)
         if not isinstance(hasher, SparseHasher):
             self._require_dense_codes(hasher)
@@ -53,9 +65,19 @@ class IndexOptions:
             _validate.integer(name, active[name], 1, hasher.n_bits, " (n_bits)")
         return IndexOptions(**asdict(self) | active)
 
+    def _require_one_order(self) -> None:
+        if self.metric is None:
+            return
+        for name, value, default in (("refine", self.refine, None), ("scoring", self.scoring, "overlap")):
+            if value != default:
+                raise ValueError(
+                    f"expected {name} or metric, got {name}={value!r} and metric={self.metric!r}: "
+                    "a metric puts documents in order by itself, leave one of them out"
+                )
+
     def structure_class(self, hasher: Hasher[Any]) -> type[CodeIndex]:
         """The structure for the codes of a hasher."""
-        return structure_for(self.structure, hasher)
+        return structure_for(self.structure, hasher, self.metric)
 
     @property
     def refiner_class(self) -> type[Refiner] | None:

@@ -33,10 +33,12 @@ class PackedIndex(CodeIndex):
     @classmethod
     def with_trained_state(cls, hasher: Hasher[Any], options: IndexOptions, state: Arrays) -> Self:
         """Without documents."""
-        return cls.from_arrays(hasher, np.empty((0, -(-hasher.n_bits // 8)), np.uint8), {})
+        return cls.from_arrays(hasher, options, np.empty((0, -(-hasher.n_bits // 8)), np.uint8), {})
 
     @classmethod
-    def from_arrays(cls, hasher: Hasher[Any], codes: npt.NDArray[Any], arrays: Arrays) -> Self:
+    def from_arrays(
+        cls, hasher: Hasher[Any], options: IndexOptions, codes: npt.NDArray[Any], arrays: Arrays
+    ) -> Self:
         """With these codes."""
         return cls(hasher.n_bits, *by_slot(codes))
 

@@ -34,7 +34,7 @@ class SearchParams:
     candidates beyond k (``oversample``), all lists (``n_probe``), all cores (``n_threads``).
 
     >>> SearchParams(k=5, oversample=3)
-    SearchParams(k=5, scoring=None, oversample=3.0, n_probe=None, n_threads=None)
+    SearchParams(k=5, scoring=None, oversample=3.0, n_probe=None, n_threads=None, slack=None, exact=False)
     """
 
     k: int = 10
@@ -42,6 +42,8 @@ class SearchParams:
     oversample: float | None = None
     n_probe: int | None = None
     n_threads: int | None = None
+    slack: float | None = None
+    exact: bool = False
 
     def __post_init__(self) -> None:
         fields = vars(self)  # where the numbers become plain int and float
@@ -50,6 +52,10 @@ class SearchParams:
             _validate.choice("scoring", self.scoring, SCORINGS)
         if self.oversample is not None:
             fields["oversample"] = _validate.real("oversample", self.oversample, 1.0)
+        if self.slack is not None:
+            fields["slack"] = _validate.real("slack", self.slack, 0.0)
+        if not isinstance(self.exact, bool):
+            raise TypeError(f"expected exact to be True or False, got {self.exact!r}")
         for name in ("n_probe", "n_threads"):
             if fields[name] is not None:
                 fields[name] = _validate.integer(name, fields[name], 1)
@@ -57,11 +63,21 @@ class SearchParams:
     def completed(self, defaults: Any, hasher: Hasher[Any]) -> SearchParams:
         """The same with ``scoring``, ``oversample`` and ``n_probe`` of an index where none are given."""
         require_scoring(self.scoring, hasher)
+        self._require_metric(defaults.metric)
         return self._changed(
             scoring=self.scoring or defaults.scoring,
             oversample=self.oversample or defaults.oversample,
             n_probe=self.n_probe or defaults.n_probe,
         )
+
+    def _require_metric(self, metric: str | None) -> None:
+        if metric is not None and self.scoring is not None:
+            raise ValueError(f"scoring={self.scoring!r} is for an index without a metric: leave it out")
+        if metric is None and (self.exact or self.slack is not None):
+            name = "exact" if self.exact else "slack"
+            raise ValueError(
+                f"{name}={getattr(self, name)!r} needs an index with a metric: Index(..., metric=)"
+            )
 
     def oversampled(self, n_documents: int) -> SearchParams:
         """The same with k as the number of candidates for k results, at most one for each document."""
@@ -77,8 +93,8 @@ class SearchParams:
         return self.n_threads or cores()
 
     def as_arguments(self) -> dict[str, Any]:
-        """The arguments of ``search`` by name."""
-        return asdict(self)
+        """The arguments of ``search`` by name, without those that are not given."""
+        return {name: value for name, value in asdict(self).items() if value not in (None, False)}
 
     def _changed(self, **fields: Any) -> SearchParams:
         """The same with other fields, which are right already: ``replace`` would check all of them again."""

@@ -18,7 +18,7 @@ from posh import kernels
 from posh.codes import Codes
 from posh.decode import SBIHT, LinearDecoder
 from posh.hashers._tiles import Projection, for_each_tile
-from posh.hashers._units import lengths, unit_rows
+from posh.hashers._units import directions
 from posh.hashers.base import Hasher
 from posh.preprocess import Float32, Preprocess
 from posh.store import Arrays, expect
@@ -202,33 +202,18 @@ class CosineRefiner(VectorRefiner):
 
     def rows_of(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
         """The vectors as float32 of unit length."""
-        return _directions(np.asarray(X))
+        return directions(np.asarray(X))
 
     def scores(self, X: npt.NDArray[Any], candidates: CandidateDocuments, n_threads: int) -> Float32:
         """Products of unit vectors."""
         rows = candidates.rows[np.maximum(candidates.slots, 0)]
-        products = np.einsum("mcd,md->mc", rows, _directions(X))
+        products = np.einsum("mcd,md->mc", rows, directions(X))
         return np.where(candidates.slots < 0, np.float32(-np.inf), products)
 
 
 def _unit_for(scale: float) -> float:
     """The unit for data of this scale: 1 if it is ordinary, which spares the division."""
     return 1.0 if 1.0 / _ORDINARY <= scale <= _ORDINARY else 2.0 ** round(math.log2(scale))
-
-
-def _directions(X: npt.NDArray[Any]) -> Float32:
-    """Rows of unit length, whatever their length was; zero rows stay zero."""
-    with np.errstate(over="ignore"):
-        rows = np.asarray(X, np.float32)
-        length = lengths(rows)
-    odd = ~((length >= 1e-15) & (length <= 1e15))[:, 0]  # their squares may not fit into float32
-    if odd.any():
-        some = np.asarray(X[odd], np.result_type(X.dtype, np.float32))
-        _, exponents = np.frexp(np.abs(some).max(axis=1, keepdims=True))
-        rows = rows.copy()
-        rows[odd] = np.ldexp(some, -exponents)
-        length[odd] = lengths(rows[odd])
-    return unit_rows(rows, length)
 
 
 def _distances(X: npt.NDArray[Any], candidates: Float32, slots: npt.NDArray[np.int64]) -> Float32:

@@ -40,7 +40,9 @@ class SegmentIndex(CodeIndex):
         return cls(hasher.n_bits, *by_slot(codes), SlicedCodes(hasher.n_bits))
 
     @classmethod
-    def from_arrays(cls, hasher: Hasher[Any], codes: npt.NDArray[Any], arrays: Arrays) -> Self:
+    def from_arrays(
+        cls, hasher: Hasher[Any], options: IndexOptions, codes: npt.NDArray[Any], arrays: Arrays
+    ) -> Self:
         """With documents, from codes and the arrays of the segments."""
         flat = expect(arrays, "planes", np.uint64, (None,))
         segments = SlicedCodes.from_arrays(hasher.n_bits, flat, expect(arrays, "parts", np.int64, (None, 4)))
@@ -77,7 +79,7 @@ class SegmentIndex(CodeIndex):
         """The planes."""
         return plane_arrays([self.segments])
 
-    def with_codes(self, codes: AnyCodes, X: npt.NDArray[Any] | None) -> Self:
+    def with_codes(self, codes: AnyCodes | None, X: npt.NDArray[Any] | None) -> Self:
         """Add documents at the end."""
         assert isinstance(codes, Codes)
         return replace(super().with_codes(codes, X), segments=self.segments.with_codes(codes))

@@ -172,8 +172,10 @@ class IndexSnapshot:
         for start in progress(range(0, len(ids), _ROWS), "adding", "block"):
             rows = slice(start, start + _ROWS)
             own = None if X is None else X[rows]
-            block = trained.encode(own) if codes is None else codes[rows]
-            documents = documents.with_documents(block, own, ids[rows], trained._refiner_rows(block, own))
+            block = trained._codes(own) if codes is None else codes[rows]
+            numbers = ids[rows]
+            refiner_rows = trained._refiner_rows(len(numbers), block, own)
+            documents = documents.with_documents(block, own, numbers, refiner_rows)
         return replace(trained, documents=documents)
 
     def without(self, slots: Slots) -> IndexSnapshot:
@@ -205,7 +207,7 @@ class IndexSnapshot:
     def restored(self, opened: files.Opened) -> IndexSnapshot:
         """The same index with the content of a folder."""
         refiner = self._new_refiner()
-        documents = opened.restore(self._structure, refiner)
+        documents = opened.restore(self._structure, self.options, refiner)
         return self if documents is None else replace(self, refiner=refiner, documents=documents)
 
     # How it is done ------------------------------------------------------------------------------------
@@ -219,6 +221,8 @@ class IndexSnapshot:
 
     def _kind(self, params: SearchParams) -> str:
         refiner = self.options.refiner_class
+        if self.options.metric is not None:
+            return self.options.metric
         return self._structure.kind(params.scoring) if refiner is None else refiner.kind
 
     @property
@@ -234,7 +238,10 @@ class IndexSnapshot:
         documents = Documents.of(structure, np.empty(0, np.int64), rows)
         return replace(self, refiner=refiner, documents=documents)
 
-    def _refiner_rows(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
+    def _codes(self, X: Any) -> Any:
+        return self.encode(X) if self._structure.has_codes else None
+
+    def _refiner_rows(self, n: int, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
         if self.refiner is None:
-            return np.empty((len(codes), 0), np.float32)
+            return np.empty((n, 0), np.float32)
         return self.refiner.rows_of(codes, X)

@@ -105,7 +105,7 @@ class RemoteCollection(BaseCollection):
 
     def _search(self, vectors: Float32, params: SearchParams, tree: Filter | None) -> Matches:
         asked = params.as_arguments()
-        del asked["n_threads"]  # the service's choice
+        asked.pop("n_threads", None)  # the service's choice
         query: dict[str, Any] = {
             "vectors": pack(vectors),
             "filter": None if tree is None else unparse(tree),

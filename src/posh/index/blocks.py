@@ -1,0 +1,230 @@
+"""Documents in blocks: the nearest by a metric, found by codes and 8-bit numbers before vectors are compared.
+
+The algorithm is in ``native/blocks.h`` and ``native/block_search.h``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import _native, kernels
+from posh._threads import cores
+from posh.hashers.base import Hasher, SparseHasher
+from posh.index.brute_force import nearest
+from posh.index.calibration import Asked, Calibration, calibrate, settings
+from posh.index.code_index import AnyCodes, CodeIndex, Queries, SlotScores, by_slot
+from posh.index.metric import Metric
+from posh.index.sliced import Mask, Slots
+from posh.index.space import CodeShape, Space, default_lists
+from posh.index.stored import Stored
+from posh.preprocess import Float32
+from posh.store import Arrays
+
+if TYPE_CHECKING:
+    from posh.index.options import IndexOptions
+    from posh.index.params import SearchParams
+
+__all__ = ["BlockIndex"]
+
+_FEW = 2048  # documents that are compared one by one: faster than blocks, and exact
+_GROWTH = 1.5  # of the documents, until the calibration is done again
+_MIN_SHARED = 16  # queries that share a list, on average, from which on lists are visited in order
+_SLACK = 1.25
+
+
+@dataclass(frozen=True, eq=False)
+class BlockIndex(CodeIndex):
+    """Documents in lists of blocks. Its codes are in the blocks: ``codes`` has no columns."""
+
+    space: Space
+    blocks: _native.Blocks
+    stored: Stored
+    calibration: Calibration | None
+    options: IndexOptions
+
+    needs_training: ClassVar[bool] = True
+    needs_vectors: ClassVar[bool] = True
+    has_codes: ClassVar[bool] = False
+
+    # Making ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def train(cls, hasher: Hasher[Any], options: IndexOptions, X: npt.NDArray[Any], n: int) -> Self:
+        """Without documents, with lists for ``n`` documents like the vectors X (m, d)."""
+        assert options.metric is not None
+        metric = Metric.of(options.metric, X)
+        rng = np.random.default_rng(options.random_state)
+        n_lists = _n_lists(options, n)
+        chosen = np.sort(rng.permutation(len(X))[: cls.training_size(options, n)])
+        stored = metric.stored(X[chosen])
+        space = Space.train(
+            metric, _code_shape(hasher, options), stored, min(n_lists, max(1, len(stored))), rng
+        )
+        return cls._empty(space, options, X.shape[1])
+
+    @classmethod
+    def with_trained_state(cls, hasher: Hasher[Any], options: IndexOptions, state: Arrays) -> Self:
+        """Without documents, with lists that were trained before."""
+        assert options.metric is not None
+        d = hasher.n_features_in_
+        space = Space.from_arrays(options.metric, _code_shape(hasher, options), d, state)
+        return cls._empty(space, options, d)
+
+    @classmethod
+    def _empty(cls, space: Space, options: IndexOptions, n_features: int) -> Self:
+        codes = by_slot(np.empty((0, 0), np.uint8))
+        stored = Stored.empty(options.store, n_features)
+        blocks = _native.Blocks(space.native)
+        return cls(space.shape.n_bits, *codes, space, blocks, stored, None, options)
+
+    @classmethod
+    def training_size(cls, options: IndexOptions, n: int) -> int:
+        """Enough vectors for each list, and for the calibration."""
+        return max(10_000, 100 * _n_lists(options, n))
+
+    # Searching -------------------------------------------------------------------------------------
+
+    def candidates(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
+        """The nearest documents, with the scores of the metric."""
+        prepared = self.space.metric.queries(queries.vectors)
+        n_allowed = self.n_live if allowed is None else int(np.count_nonzero(allowed & self.live.rows))
+        if self._compares_all(params, n_allowed):
+            wanted = np.flatnonzero(self.live.rows if allowed is None else allowed & self.live.rows)
+            is_distance = self.space.metric.is_distance
+            slots, scores = nearest(
+                self.stored.rows.rows, wanted, prepared.vectors, params.k, is_distance=is_distance
+            )
+        else:
+            slots, scores = self._in_blocks(prepared.vectors, params, allowed, n_allowed)
+        return SlotScores(slots, self.space.metric.scores(prepared, scores))
+
+    def _compares_all(self, params: SearchParams, n_allowed: int) -> bool:
+        if params.exact and not self.stored.has_vectors:
+            raise ValueError(
+                "expected an index that stores vectors for exact=True, got store='int8': "
+                "build it with store='float32'"
+            )
+        return self.stored.has_vectors and (bool(params.exact) or n_allowed <= max(_FEW, params.k))
+
+    def _in_blocks(
+        self, queries: Float32, params: SearchParams, allowed: Mask | None, n_allowed: int
+    ) -> SlotScores:
+        assert self.calibration is not None
+        n_probe = params.n_probe or self.space.n_lists
+        if allowed is not None:  # as many documents to choose from as without a filter
+            n_probe = math.ceil(n_probe * self.n_live / n_allowed)
+        n_probe = min(n_probe, self.space.n_lists)
+        by_list = len(queries) * n_probe >= _MIN_SHARED * self.space.n_lists
+        n_keep = max(params.k, math.ceil(params.k * (params.oversample or 1.4)))
+        asked = Asked(params.k, n_probe, _SLACK if params.slack is None else params.slack, n_keep, by_list)
+        return self.stored.search(
+            self.blocks,
+            settings(self.space, self.calibration, asked),
+            self.space.with_column(queries),
+            queries,
+            params.k,
+            allowed,
+            params.threads,
+        )
+
+    # Changing --------------------------------------------------------------------------------------
+
+    def with_codes(self, codes: AnyCodes | None, X: npt.NDArray[Any] | None) -> Self:
+        """Add documents by their vectors X (n, d)."""
+        assert X is not None
+        stored = self.space.metric.stored(X)
+        slots = np.arange(len(self), len(self) + len(X), dtype=np.uint32)
+        added = replace(
+            self,
+            codes=self.codes.with_rows(np.empty((len(X), 0), np.uint8)),
+            live=self.live.with_rows(np.ones(len(X), bool)),
+            n_live=self.n_live + len(X),
+            blocks=self._with_blocks(self.blocks, stored, slots),
+            stored=self.stored.with_rows(stored),
+        )
+        return added._calibrated(stored)
+
+    def without(self, slots: Slots) -> Self:
+        """Remove the documents at these slots."""
+        removed = np.zeros(len(self), np.uint8)
+        removed[slots] = 1
+        return replace(super().without(slots), blocks=self.blocks.without(removed))
+
+    def compacted(self) -> Self:
+        """The same documents in new slots, without those of removed ones."""
+        vectors = self.stored.some(np.flatnonzero(self.live.rows))
+        slots = np.arange(len(vectors), dtype=np.uint32)
+        return replace(
+            super().compacted(),
+            blocks=self._with_blocks(_native.Blocks(self.space.native), vectors, slots),
+            stored=Stored.empty(self.stored.store, vectors.shape[1]).with_rows(vectors),
+        )
+
+    def detached(self) -> Self:
+        """The same documents, to which one may add what this index never sees."""
+        return replace(super().detached(), stored=self.stored.detached())
+
+    def _with_blocks(
+        self, blocks: _native.Blocks, stored: Float32, slots: npt.NDArray[np.uint32]
+    ) -> _native.Blocks:
+        lists = self.space.lists_of(stored)
+        vectors = np.ascontiguousarray(stored)
+        return blocks.with_documents(vectors, None, lists, slots, cores(), kernels.active())
+
+    def _calibrated(self, added: Float32) -> Self:
+        known = 0 if self.calibration is None else self.calibration.n_docs
+        if self.n_live <= _FEW or self.n_live < _GROWTH * known:
+            return self
+        n_probe = min(self.options.n_probe, self.space.n_lists)
+        found = calibrate(self.space, self.blocks, self.stored, added, self.n_live, n_probe)
+        return replace(self, calibration=found)
+
+    @classmethod
+    def from_arrays(
+        cls, hasher: Hasher[Any], options: IndexOptions, codes: npt.NDArray[Any], arrays: Arrays
+    ) -> Self:
+        """With documents, from the arrays of :meth:`to_arrays`."""
+        raise NotImplementedError
+
+    # Memory and files ------------------------------------------------------------------------------
+
+    @classmethod
+    def kind(cls, scoring: str | None) -> str:
+        """Not used: the metric is the kind of its scores."""
+        raise NotImplementedError
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the blocks."""
+        return self.blocks.nbytes
+
+    def trained_state(self) -> Arrays:
+        """Lists and projection."""
+        return self.space.to_arrays()
+
+    def to_arrays(self) -> Arrays:
+        """The trained state, the vectors, the calibration."""
+        arrays = self.trained_state() | {"vectors": self.stored.rows.rows}
+        return arrays | ({} if self.calibration is None else self.calibration.to_arrays())
+
+
+def _n_lists(options: IndexOptions, n: int) -> int:
+    if options.structure == "exact":
+        return 1
+    return min(options.n_lists or default_lists(n), max(1, n))
+
+
+def _code_shape(hasher: Hasher[Any], options: IndexOptions) -> CodeShape:
+    """Codes by the projection of a hasher; Hadamard matrices are made again, for the columns of residuals."""
+    assert isinstance(hasher, SparseHasher)
+    n_active = options.document_active or hasher.n_active
+    if type(hasher).__name__ == "Hadamard":
+        return CodeShape(hasher.n_bits, n_active)
+    d = hasher.n_features_in_
+    weights = hasher.project(np.eye(d, dtype=np.float32)) - hasher.project(np.zeros((1, d), np.float32))
+    return CodeShape(hasher.n_bits, n_active, np.ascontiguousarray(weights.T, np.float32))

@@ -1,0 +1,86 @@
+"""The nearest documents without any approximation: every vector is compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posh._progress import steps_of
+from posh._threads import no_fork
+from posh.index.code_index import SlotScores
+from posh.index.sliced import Slots
+from posh.preprocess import Float32
+
+__all__ = ["nearest"]
+
+_QUERIES, _DOCUMENTS = 256, 16_384  # compared at once
+
+Doubles = npt.NDArray[np.float64]
+
+
+def nearest(
+    vectors: npt.NDArray[Any], slots: Slots, queries: Float32, k: int, *, is_distance: bool
+) -> SlotScores:
+    """The k best of the documents at these ascending slots, for queries (m, d).
+
+    ``vectors`` (n_slots, d) are float32 or float16. Scores are products, or minus squared distances. Products
+    of matrices in float32 only choose candidates. Documents whose score rounding may have made too low are
+    among them, and float64 decides.
+
+    >>> import numpy as np
+    >>> vectors = np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]], np.float32)
+    >>> nearest(vectors, np.arange(3), vectors[2:], 2, is_distance=False)
+    SlotScores(slots=array([[1, 2]]), scores=array([[1., 1.]], dtype=float32))
+    """
+    found = SlotScores(
+        np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), -np.inf, np.float32)
+    )
+    for start in range(0, len(queries), _QUERIES):
+        some = queries[start : start + _QUERIES]
+        for row, chosen in enumerate(_candidates(vectors, slots, some, k, is_distance), start):
+            wide = vectors[chosen].astype(np.float64)
+            own = queries[row].astype(np.float64)
+            scores = (-((wide - own) ** 2).sum(axis=1) if is_distance else wide @ own).astype(np.float32)
+            best = np.lexsort((chosen, -scores))[:k]
+            found.slots[row, : len(best)] = chosen[best]
+            found.scores[row, : len(best)] = scores[best]
+    return found
+
+
+def _candidates(
+    vectors: npt.NDArray[Any], slots: Slots, queries: Float32, k: int, is_distance: bool
+) -> list[Slots]:
+    """For each query the slots that may be among the k best."""
+    best = np.full((len(queries), k), -np.inf, np.float32)  # the k highest scores, in any order
+    nothing = np.empty(0, np.int64)
+    kept: list[tuple[Slots, Slots, Float32]] = [(nothing, nothing, np.empty(0, np.float32))]
+    lengths = np.linalg.norm(queries, axis=1).astype(np.float64)
+    longest = 0.0
+    for start in steps_of(range(0, len(slots), _DOCUMENTS)):
+        own = slots[start : start + _DOCUMENTS]
+        is_run = own[-1] - own[0] == len(own) - 1
+        documents = np.asarray(vectors[own[0] : own[-1] + 1] if is_run else vectors[own], np.float32)
+        squares = np.einsum("ij,ij->i", documents, documents)
+        longest = max(longest, float(np.sqrt(squares.max(initial=0.0))))
+        with no_fork:
+            scores = queries @ documents.T
+        if is_distance:
+            scores -= 0.5 * squares
+        together = np.concatenate([best, scores], axis=1)
+        best = np.partition(together, -k, axis=1)[:, -k:]
+        rows, columns = np.nonzero(scores >= _lowest(best, lengths, longest, queries.shape[1])[:, None])
+        kept.append((rows, own[columns], scores[rows, columns]))
+    lowest = _lowest(best, lengths, longest, queries.shape[1])
+    rows = np.concatenate([part[0] for part in kept])
+    passing = np.concatenate([part[2] for part in kept]) >= lowest[rows]
+    rows, chosen = rows[passing], np.concatenate([part[1] for part in kept])[passing]
+    order = np.argsort(rows, kind="stable")
+    return np.split(chosen[order], np.searchsorted(rows[order], np.arange(1, len(queries))))
+
+
+def _lowest(best: Float32, lengths: Doubles, longest: float, n_features: int) -> Doubles:
+    """For each query the score from which on a document may be among the best, whatever rounding did."""
+    unit = (n_features + 8) * float(np.finfo(np.float32).eps)
+    return np.asarray(best.min(axis=1) - 2.0 * unit * longest * (lengths + longest))

@@ -1,0 +1,138 @@
+"""What a block index measures on its own documents, so that a search knows which it may skip."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import _native, kernels
+from posh.index.space import Space
+from posh.index.stored import Stored
+from posh.preprocess import Float32
+from posh.store import Arrays, expect
+
+__all__ = ["Asked", "Calibration", "calibrate", "settings"]
+
+N_PLUS, N_MINUS = 32, 32  # planes of the largest and of the smallest projections of a query
+HALF_MARGIN = 1.5  # deviations by which a score from four bits may be too low
+FIRST_MARGIN = 2.0  # deviations by which the first limit is below the expected k-th best score
+_QUERIES = 500
+_GROUPS = 20  # of 256 documents, with each query
+_KS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+class Calibration(NamedTuple):
+    """Measured with ``n_docs`` documents.
+
+    A document with a product of ``s`` has ``gain`` · s more bits in common with the query than others, with
+    this ``deviation``. ``limits`` (n, 4) are k, intercept, slope, deviation: the k-th best score, from the
+    score of the best list.
+    """
+
+    n_docs: int
+    gain: float
+    deviation: float
+    limits: npt.NDArray[np.float64]
+
+    def first_limit(self, k: int) -> tuple[float, float] | None:
+        """Intercept and slope of a score that the k-th best most likely exceeds, if it is known."""
+        for number, intercept, slope, deviation in self.limits.tolist():
+            if number >= k:
+                return intercept - FIRST_MARGIN * deviation, slope
+        return None
+
+    def to_arrays(self) -> Arrays:
+        """For files."""
+        return {
+            "calibration": np.array([self.n_docs, self.gain, self.deviation]),
+            "calibration_limits": self.limits,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Calibration:
+        """From the arrays of :meth:`to_arrays`."""
+        n_docs, gain, deviation = expect(arrays, "calibration", np.float64, (3,)).tolist()
+        return cls(int(n_docs), gain, deviation, expect(arrays, "calibration_limits", np.float64, (None, 4)))
+
+
+class Asked(NamedTuple):
+    """What a search in blocks is asked for."""
+
+    k: int
+    n_probe: int
+    slack: float
+    n_keep: int
+    by_list: bool
+
+
+def settings(space: Space, calibration: Calibration, asked: Asked) -> _native.BlockSettings:
+    """The settings of the kernels."""
+    return _native.BlockSettings(
+        n_probe=min(asked.n_probe, space.n_lists),
+        n_plus=N_PLUS,
+        n_minus=_n_minus(space),
+        n_keep=asked.n_keep,
+        gain=calibration.gain,
+        slack=asked.slack * calibration.deviation,
+        half_margin=HALF_MARGIN,
+        first=calibration.first_limit(asked.k),
+        by_list=asked.by_list,
+        is_distance=space.metric.is_distance,
+    )
+
+
+def calibrate(
+    space: Space,
+    blocks: _native.Blocks,
+    stored: Stored,
+    documents: Float32,
+    n_docs: int,
+    n_probe: int,
+) -> Calibration:
+    """Measure with some of these documents, stored vectors (m, d), as queries among ``n_docs`` documents."""
+    chosen = np.linspace(0, len(documents) - 1, min(_QUERIES, len(documents))).astype(np.int64)
+    queries = space.metric.like_queries(documents[chosen])
+    gain, deviation = _counts(space, blocks, queries)
+    known = Calibration(n_docs, gain, deviation, np.empty((0, 4)))
+    ks = [k for k in _KS if k < n_docs]
+    k = ks[-1] + 1  # a query finds itself, too
+    asked = Asked(k, n_probe, 3.0, k, by_list=True)
+    found = stored.search(blocks, settings(space, known, asked), space.with_column(queries), queries, k)
+    return known._replace(limits=_limits(space, queries, found.scores, ks))
+
+
+def _n_minus(space: Space) -> int:
+    return N_MINUS if space.n_lists > 1 else 0  # without lists, few documents pass: fewer planes suffice
+
+
+def _counts(space: Space, blocks: _native.Blocks, queries: Float32) -> tuple[float, float]:
+    """How many bits more a document shares for each unit of its product, and the deviation from that."""
+    known = Calibration(0, 1.0, 0.0, np.empty((0, 4)))
+    expected = np.empty((len(queries), _GROUPS), np.float32)
+    counts = np.empty_like(expected)
+    asked = settings(space, known, Asked(1, 1, 0.0, 1, by_list=True))
+    blocks.sample_counts(asked, space.with_column(queries), 1, expected, counts, kernels.active())
+    known_counts = np.isfinite(expected) & np.isfinite(counts)
+    x, y = expected[known_counts].astype(np.float64), counts[known_counts].astype(np.float64)
+    gain = float(x @ y / (x @ x)) if len(x) and x @ x > 0 else 0.0
+    return gain, float(np.sqrt(np.mean((y - gain * x) ** 2))) if len(x) else 0.0
+
+
+def _limits(space: Space, queries: Float32, scores: Float32, ks: list[int]) -> npt.NDArray[np.float64]:
+    """For each k: the line through (score of the best list, k-th best score), and the deviation from it."""
+    best = space.routing_scores(queries).max(axis=1).astype(np.float64)
+    if space.metric.is_distance:
+        scores = 0.5 * (scores + np.einsum("ij,ij->i", queries, queries)[:, None])
+    rows = []
+    for k in ks:
+        own = scores[:, k].astype(np.float64)
+        found = np.isfinite(own)
+        if found.sum() < 10:
+            break
+        lines = np.column_stack([np.ones(found.sum()), best[found]])
+        (intercept, slope), *_ = np.linalg.lstsq(lines, own[found], rcond=None)
+        deviation = np.std(own[found] - lines @ [intercept, slope])
+        rows.append((k, intercept, slope, deviation))
+    return np.array(rows, np.float64).reshape(-1, 4)

@@ -1,0 +1,112 @@
+"""Metrics: what the score of two vectors is, and how vectors are prepared for a search by it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from posh.hashers._units import directions
+from posh.preprocess import Float32
+from posh.store import Arrays, expect
+
+__all__ = ["METRICS", "Metric", "MetricQueries"]
+
+METRICS = {
+    "cosine": "the cosine of the angle; 0 for a zero vector",
+    "euclidean": "minus the squared distance",
+    "dot": "the inner product",
+}
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class MetricQueries(NamedTuple):
+    """Queries as they are compared with stored vectors, and the factors of their scores in the metric."""
+
+    vectors: Float32
+    factors: npt.NDArray[np.float64] | float
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """A metric, with the scale and the mean of the data.
+
+    Squares of very large or small numbers do not fit into float32, so vectors are stored in a ``unit``: a
+    power of two near the scale of the data. For distances the mean is subtracted, which does not change them:
+    smaller numbers are more precise.
+
+    >>> import numpy as np
+    >>> metric = Metric.of("euclidean", np.array([[3.0, 4.0], [3.0, 2.0]]))
+    >>> metric.stored(np.array([[3.0, 4.0]]))
+    array([[0., 1.]], dtype=float32)
+    """
+
+    name: str
+    mean: npt.NDArray[np.float64]
+    unit: float
+
+    @classmethod
+    def of(cls, name: str, X: npt.NDArray[Any]) -> Metric:
+        """The metric of this name for data like X (n, d)."""
+        mean = np.zeros(X.shape[1])
+        if name == "cosine" or not len(X):
+            return cls(name, mean, 1.0)
+        if name == "euclidean":
+            mean = X.mean(axis=0, dtype=np.float64)
+        scale = float(np.abs(X - mean).max())
+        return cls(name, mean, 2.0 ** round(math.log2(scale)) if scale > 0 else 1.0)
+
+    @property
+    def is_distance(self) -> bool:
+        """Whether the score is minus a squared distance, otherwise it is a product."""
+        return self.name == "euclidean"
+
+    def stored(self, X: npt.NDArray[Any]) -> Float32:
+        """Vectors (n, d) as they are kept."""
+        if self.name == "cosine":
+            return directions(X)
+        with np.errstate(over="ignore"):
+            kept = ((X - self.mean) / self.unit).astype(np.float32)
+        if not np.isfinite(kept).all():
+            raise ValueError(
+                f"expected vectors that fit into float32 in the scale of the first ones ({self.unit:.2g}), "
+                f"got {np.abs(X).max():.3g}: rescale them, or build the index anew"
+            )
+        return kept
+
+    def queries(self, Q: npt.NDArray[Any]) -> MetricQueries:
+        """Queries (m, d) for comparison with stored vectors."""
+        if self.name == "cosine":
+            return MetricQueries(directions(Q), 1.0)
+        if self.name == "euclidean":
+            return MetricQueries(self.stored(Q), self.unit**2)
+        factors = self.unit * np.linalg.norm(np.asarray(Q, np.float64), axis=1, keepdims=True)
+        return MetricQueries(directions(Q), factors)  # a query's length does not change its order
+
+    def like_queries(self, stored: Float32) -> Float32:
+        """Stored vectors as if they were queries."""
+        return directions(stored) if self.name == "dot" else stored
+
+    def scores(self, queries: MetricQueries, scores: Float32) -> Float32:
+        """The metric's scores (m, k), the nearest that float32 has, from those of prepared vectors."""
+        if isinstance(queries.factors, float) and queries.factors == 1.0:
+            return scores
+        with np.errstate(invalid="ignore"):
+            scaled = scores.astype(np.float64) * queries.factors
+        return np.where(np.isneginf(scores), -np.inf, np.clip(scaled, -_LARGEST, _LARGEST)).astype(np.float32)
+
+    def to_arrays(self) -> Arrays:
+        """Mean and unit, for files."""
+        return {"metric_mean": self.mean, "metric_unit": np.array(self.unit)}
+
+    @classmethod
+    def from_arrays(cls, name: str, n_features: int, arrays: Arrays) -> Metric:
+        """The metric with the mean and unit of :meth:`to_arrays`; a ValueError if they are wrong."""
+        mean = expect(arrays, "metric_mean", np.float64, (n_features,))
+        unit = float(expect(arrays, "metric_unit", np.float64, ()))
+        if not 0.0 < unit < np.inf:
+            raise ValueError(f"expected a positive unit, found {unit}")
+        return cls(name, mean, unit)

@@ -1,0 +1,205 @@
+"""What a block index learns before it holds documents: lists, and a projection for codes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import _native, kernels
+from posh._progress import progress
+from posh._threads import cores
+from posh.hashers._units import lengths, unit_rows
+from posh.index.metric import Metric
+from posh.preprocess import Float32
+from posh.store import Arrays, expect
+
+__all__ = ["CodeShape", "Space", "default_lists"]
+
+_EPOCHS = 8
+_SAMPLE_PER_LIST = 100
+_SMALLEST_HADAMARD = 128
+
+Lists = npt.NDArray[np.int32]
+
+
+class CodeShape(NamedTuple):
+    """How long codes are, and how they are made: by weights (n_bits, d), or by Hadamard matrices."""
+
+    n_bits: int
+    n_active: int
+    weights: Float32 | None = None
+
+
+def default_lists(n: int) -> int:
+    """How many lists n documents have. Choosing lists and scanning them then take similar time.
+
+    >>> default_lists(100), default_lists(1_000_000)
+    (2, 1750)
+    """
+    return max(1, min(round(1.75 * math.sqrt(n)), n // 40, 65_536))
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Lists and projection.
+
+    Documents are stored vectors, see :class:`~posh.index.metric.Metric`. The residual of a document is its
+    difference to ``centroids[its list]``. A document is in the list whose row of ``routing`` is nearest.
+    A distance needs one column more in residuals and in queries. A query has ``distance_weight`` there, a
+    residual what makes their product a distance, minus ``mean_offset``: see ``native/blocks.h``.
+    """
+
+    metric: Metric
+    shape: CodeShape
+    centroids: Float32
+    routing: Float32
+    projection: Float32  # signs of Hadamard matrices, or weights
+    distance_weight: float
+    mean_offset: float
+
+    @classmethod
+    def train(
+        cls, metric: Metric, shape: CodeShape, sample: Float32, n_lists: int, rng: np.random.Generator
+    ) -> Space:
+        """Lists of documents like the sample, stored vectors (m, d)."""
+        chosen = np.sort(rng.permutation(len(sample))[: _SAMPLE_PER_LIST * n_lists])
+        sample = sample[chosen]
+        routing = _train_routing(metric.name, sample, n_lists, rng)
+        lists = _nearest(metric.name, routing, sample, cores())
+        centroids = _means(sample, lists, routing)
+        weight, offset = _distance_column(sample, lists, centroids) if metric.is_distance else (0.0, 0.0)
+        projection = _projection(shape, sample.shape[1], metric.is_distance, rng)
+        return cls(metric, shape, centroids, routing, projection, weight, offset)
+
+    @property
+    def n_lists(self) -> int:
+        """The number of lists."""
+        return len(self.centroids)
+
+    def lists_of(self, stored: Float32) -> Lists:
+        """The lists of documents (n, d)."""
+        return _nearest(self.metric.name, self.routing, stored, cores())
+
+    def with_column(self, queries: Float32) -> Float32:
+        """Queries (m, d) with the column that distances need."""
+        if not self.metric.is_distance:
+            return queries
+        column = np.full((len(queries), 1), self.distance_weight, np.float32)
+        return np.concatenate([queries, column], axis=1)
+
+    def routing_scores(self, queries: Float32) -> Float32:
+        """The scores of all lists for queries (m, d), before the kernels round the centroids."""
+        scores = queries @ self._query_routing().T
+        return scores - 0.5 * lengths(self.centroids)[:, 0] ** 2 if self.metric.is_distance else scores
+
+    def _query_routing(self) -> Float32:
+        return unit_rows(self.centroids) if self.metric.name == "cosine" else self.centroids
+
+    @cached_property
+    def native(self) -> _native.BlockSpace:
+        """The same for the kernels."""
+        sizes = lengths(self.centroids)[:, 0]
+        is_cosine = self.metric.name == "cosine"
+        bias = -0.5 * sizes**2 if self.metric.is_distance else np.zeros_like(sizes)
+        is_dense = self.shape.weights is not None
+        return _native.BlockSpace(
+            n_bits=self.shape.n_bits,
+            n_active=self.shape.n_active,
+            centroids=self.centroids,
+            routing=np.pad(self._query_routing(), ((0, 0), (0, int(self.metric.is_distance)))),
+            routing_bias=bias,
+            list_lengths=sizes if is_cosine else np.ones_like(sizes),
+            weights=self.projection if is_dense else None,
+            signs=None if is_dense else self.projection,
+            distance_weight=self.distance_weight,
+            mean_offset=self.mean_offset,
+        )
+
+    def to_arrays(self) -> Arrays:
+        """For files."""
+        return self.metric.to_arrays() | {
+            "centroids": self.centroids,
+            "routing": self.routing,
+            "projection": self.projection,
+            "distance_column": np.array([self.distance_weight, self.mean_offset]),
+        }
+
+    @classmethod
+    def from_arrays(cls, metric: str, shape: CodeShape, n_features: int, arrays: Arrays) -> Space:
+        """From the arrays of :meth:`to_arrays`; a ValueError or KeyError if they are wrong."""
+        known = Metric.from_arrays(metric, n_features, arrays)
+        centroids = expect(arrays, "centroids", np.float32, (None, n_features))
+        routing = expect(arrays, "routing", np.float32, centroids.shape)
+        projection = expect(arrays, "projection", np.float32, (None, n_features + known.is_distance))
+        weight, offset = expect(arrays, "distance_column", np.float64, (2,)).tolist()
+        if (weight > 0) != known.is_distance:
+            raise ValueError(f"expected a weight of distances for euclidean only, found {weight}")
+        return cls(known, shape, centroids, routing, projection, weight, offset)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds: without the kernels' object."""
+        return {name: value for name, value in vars(self).items() if name != "native"}
+
+
+def _train_routing(metric: str, sample: Float32, n_lists: int, rng: np.random.Generator) -> Float32:
+    """k-means: for cosines of unit length, otherwise of squared distances."""
+    routing = sample[rng.choice(len(sample), n_lists, replace=len(sample) < n_lists)]
+    for _ in progress(range(_EPOCHS), "lists"):
+        lists = _nearest(metric, routing, sample, cores())
+        elsewhere = sample[rng.integers(len(sample), size=n_lists)]
+        routing = _means(sample, lists, elsewhere)
+        if metric == "cosine":
+            routing = unit_rows(routing)
+    return routing
+
+
+def _nearest(metric: str, routing: Float32, vectors: Float32, n_threads: int) -> Lists:
+    bias = -0.5 * np.einsum("ij,ij->i", routing, routing)
+    router = _native.Router(routing, np.zeros_like(bias) if metric == "cosine" else bias)
+    lists = np.empty(len(vectors), np.int32)
+    router.nearest(np.ascontiguousarray(vectors), lists, n_threads, kernels.active())
+    return lists
+
+
+def _means(vectors: Float32, lists: Lists, otherwise: Float32) -> Float32:
+    """The mean of each list's vectors, and a row of ``otherwise`` for a list without any."""
+    counts = np.bincount(lists, minlength=len(otherwise))
+    order = np.argsort(lists, kind="stable")
+    busy = counts > 0
+    means = otherwise.copy()
+    sums = np.add.reduceat(vectors[order], (np.cumsum(counts) - counts)[busy], axis=0)
+    means[busy] = sums / counts[busy, None]
+    return means
+
+
+def _distance_column(sample: Float32, lists: Lists, centroids: Float32) -> tuple[float, float]:
+    """The weight of the column, and the mean of what it holds.
+
+    A large weight makes queries longer, a small one residuals; the product of both lengths decides how well
+    a code tells their product. The best weight for it is a root of three typical numbers.
+    """
+    own = centroids[lists]
+    residuals = sample - own
+    offsets = -np.einsum("ij,ij->i", own, residuals) - 0.5 * np.einsum("ij,ij->i", residuals, residuals)
+    query = np.linalg.norm(sample, axis=1).mean()
+    residual = np.linalg.norm(residuals, axis=1).mean()
+    weight = np.sqrt(query * offsets.std() / residual) if residual > 0 else 0.0
+    return float(np.float32(weight if weight > 0 else 1.0)), float(np.float32(offsets.mean()))
+
+
+def _projection(shape: CodeShape, n_features: int, is_distance: bool, rng: np.random.Generator) -> Float32:
+    n_columns = n_features + is_distance
+    if shape.weights is not None:
+        column = rng.standard_normal((shape.n_bits, 1), np.float32) * shape.weights.std()
+        return np.concatenate([shape.weights, column], axis=1)[:, :n_columns].copy()
+    size = _SMALLEST_HADAMARD
+    while size < n_columns:
+        size *= 2
+    while shape.n_bits % size:  # also if it is longer than codes are
+        size //= 2
+    return rng.choice(np.array([-1.0, 1.0], np.float32), (shape.n_bits // size, n_columns))

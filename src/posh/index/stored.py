@@ -1,0 +1,97 @@
+"""The vectors of documents by slot, for the last step of a search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import _native, kernels
+from posh.index.append_only import AppendOnlyArray
+from posh.index.code_index import SlotScores
+from posh.index.sliced import Mask, Slots
+from posh.preprocess import Float32
+
+__all__ = ["STORES", "Stored"]
+
+STORES = {
+    "float32": "4 bytes a number: exact",
+    "float16": "2 bytes a number: 3 digits",
+    "int8": "none beside the blocks, which have 1 byte a number",
+}
+_DTYPES = {"float32": np.float32, "float16": np.float16}
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Vectors (n_slots, d); (n_slots, 0) for ``"int8"``, with which blocks have all that is known."""
+
+    store: str
+    rows: AppendOnlyArray
+
+    @classmethod
+    def empty(cls, store: str, n_features: int) -> Stored:
+        """Without documents."""
+        columns = n_features if store in _DTYPES else 0
+        return cls(store, AppendOnlyArray.of(np.empty((0, columns), _DTYPES.get(store, np.float32))))
+
+    @property
+    def n_slots(self) -> int:
+        """Slots in use."""
+        return self.rows.n
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether vectors are there."""
+        return self.store in _DTYPES
+
+    def with_rows(self, stored: Float32) -> Stored:
+        """Add vectors (n, d)."""
+        if self.store == "float16":
+            with np.errstate(over="ignore"):
+                halves = stored.astype(np.float16)
+            if not np.isfinite(halves).all():
+                raise ValueError(
+                    f"expected vectors that fit into float16, got {np.abs(stored).max():.3g} times the scale "
+                    "of the first ones: use store='float32'"
+                )
+            return replace(self, rows=self.rows.with_rows(halves))
+        rows = stored if self.has_vectors else np.empty((len(stored), 0), np.float32)
+        return replace(self, rows=self.rows.with_rows(rows))
+
+    def detached(self) -> Stored:
+        """The same vectors, to which one may add what these never see."""
+        return replace(self, rows=self.rows.detached())
+
+    def some(self, slots: Slots) -> Float32:
+        """Vectors by slot, float32."""
+        return np.asarray(self.rows.rows[slots], np.float32)
+
+    def search(
+        self,
+        blocks: _native.Blocks,
+        settings: _native.BlockSettings,
+        queries: Float32,
+        exact_queries: Float32,
+        k: int,
+        allowed: Mask | None = None,
+        n_threads: int = 1,
+    ) -> SlotScores:
+        """The k best documents of blocks, with scores from these vectors."""
+        found = SlotScores(np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32))
+        rows: npt.NDArray[Any] = self.rows.rows
+        blocks.search(
+            settings,
+            queries,
+            exact_queries,
+            rows if self.store == "float32" else None,
+            rows.view(np.uint16) if self.store == "float16" else None,
+            self.n_slots,
+            None if allowed is None else allowed.view(np.uint8),
+            *found,
+            n_threads,
+            kernels.active(),
+        )
+        return found

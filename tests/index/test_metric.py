@@ -1,0 +1,177 @@
+"""An index with a metric: exact scores, and results that are right whatever the data, the filter and the history."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import posh
+from posh.index.brute_force import nearest
+from tests.conftest import clusters
+
+METRICS = ("cosine", "euclidean", "dot")
+X = clusters(6000, 24, seed=3).astype(np.float32)
+Q = clusters(6000, 24, seed=3)[::60].astype(np.float32) + 0.1
+HASHER = posh.FruitFly(256, 128, random_state=0).fit(X[:500])
+
+
+def plain_scores(metric, Q, X):
+    """Scores (m, n) in float64, by the definition of the metric."""
+    Q, X = Q.astype(np.float64), X.astype(np.float64)
+    if metric == "euclidean":
+        return -((Q[:, None] - X[None]) ** 2).sum(axis=2)
+    if metric == "dot":
+        return Q @ X.T
+    lengths = np.linalg.norm(Q, axis=1)[:, None] * np.linalg.norm(X, axis=1)
+    return np.divide(Q @ X.T, lengths, out=np.zeros((len(Q), len(X))), where=lengths > 0)
+
+
+def recall(hits, metric, k, Q=Q, X=X):
+    best = np.argsort(-plain_scores(metric, Q, X), axis=1, kind="stable")[:, :k]
+    return np.mean([len(set(a) & set(b)) / k for a, b in zip(hits.ids.tolist(), best.tolist(), strict=True)])
+
+
+def index(metric, **options):
+    return posh.Index(HASHER, metric=metric, **{"structure": "ivf", "n_lists": 32, "n_probe": 12} | options)
+
+
+@pytest.fixture(scope="module", params=METRICS)
+def built(request):
+    return request.param, index(request.param).add(X)
+
+
+def test_most_neighbours_are_found_and_scores_are_those_of_the_metric(built):
+    metric, one = built
+    hits = one.search(Q, 10)
+    assert hits.kind == metric
+    assert recall(hits, metric, 10) > 0.9
+    expected = np.take_along_axis(plain_scores(metric, Q, X), hits.ids, axis=1)
+    np.testing.assert_allclose(hits.scores, expected, rtol=1e-5, atol=1e-5)
+    assert (np.diff(hits.scores, axis=1) <= 0).all()
+
+
+def test_all_lists_and_no_skipping_find_everything(built):
+    metric, one = built
+    assert recall(one.search(Q, 10, n_probe=32, slack=100.0, oversample=20), metric, 10) == 1.0
+
+
+def test_exact_equals_brute_force(built):
+    metric, one = built
+    hits = one.search(Q, 10, exact=True)
+    scores = plain_scores(metric, Q, X)
+    best = np.take_along_axis(scores, np.argsort(-scores, axis=1)[:, :10], axis=1)
+    np.testing.assert_allclose(hits.scores, best, rtol=1e-5, atol=1e-5)
+    assert recall(hits, metric, 10) == 1.0
+
+
+def test_one_by_one_and_threads_do_not_matter_much(built):
+    metric, one = built
+    together, two = one.search(Q, 10, n_threads=1), one.search(Q, 10, n_threads=2)
+    np.testing.assert_array_equal(together.ids, two.ids)
+    alone = [one.search(q, 10) for q in Q]
+    assert (
+        recall(posh.Hits(np.concatenate([h.ids for h in alone]), together.scores, metric), metric, 10) > 0.9
+    )
+
+
+@pytest.mark.parametrize("n_allowed", [0, 1, 7, 300, 3000])
+def test_filters(built, n_allowed):
+    metric, one = built
+    allowed = np.random.default_rng(n_allowed).choice(len(X), n_allowed, replace=False)
+    hits = one.search(Q, 10, filter=allowed)
+    assert np.isin(hits.ids, [*allowed, -1]).all()
+    n_found = min(10, n_allowed)
+    assert ((hits.ids >= 0).sum(axis=1) == n_found).all()
+    assert np.isneginf(hits.scores[:, n_found:]).all()
+    mask = np.full(len(X), -np.inf)
+    mask[allowed] = 0.0
+    best = np.sort(plain_scores(metric, Q, X) + mask, axis=1)[:, ::-1][:, :n_found]
+    assert np.isclose(hits.scores[:, :n_found], best, rtol=1e-4, atol=1e-4).mean() > 0.9 if n_found else True
+
+
+def test_what_is_removed_is_gone_and_what_is_added_is_found(built):
+    metric, one = built
+    own = copy.copy(one)
+    first = own.search(Q, 1).ids[:, 0]
+    own.remove(np.unique(first))
+    assert not np.isin(own.search(Q, 10).ids, first).any()
+    own.add(X[np.unique(first)])
+    scores = own.search(Q, 1, n_probe=32, slack=100.0).scores
+    np.testing.assert_allclose(scores, one.search(Q, 1, n_probe=32, slack=100.0).scores, rtol=1e-5)
+    before = own.search(Q, 10, n_probe=32, slack=100.0).scores
+    np.testing.assert_allclose(own.compact().search(Q, 10, n_probe=32, slack=100.0).scores, before, rtol=1e-5)
+
+
+def test_more_results_than_documents(built):
+    metric, one = built
+    few = index(metric).add(X[:5])
+    hits = few.search(Q, 9)
+    assert (np.sort(hits.ids[:, :5], axis=1) == np.arange(5)).all()
+    assert (hits.ids[:, 5:] == -1).all()
+    assert (one.search(Q[:3], 6500).ids >= 0).sum() == 3 * 6000
+
+
+@pytest.mark.parametrize("store", ["float16", "int8"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_smaller_stores(metric, store):
+    small = index(metric, store=store).add(X)
+    hits = small.search(Q, 10)
+    assert recall(hits, metric, 10) > 0.85
+    expected = np.take_along_axis(plain_scores(metric, Q, X), hits.ids, axis=1)
+    scale = np.abs(plain_scores(metric, Q, X)).max()
+    np.testing.assert_allclose(hits.scores, expected, atol=0.01 * scale)
+
+
+def test_int8_has_no_exact_search():
+    small = index("cosine", store="int8").add(X)
+    with pytest.raises(ValueError, match=r"store='int8': build it with store='float32'"):
+        small.search(Q, exact=True)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_scales(metric, scale):
+    hits = index(metric).add(X.astype(np.float64) * scale).search(Q.astype(np.float64) * scale, 10)
+    assert recall(hits, metric, 10) > 0.9
+    factor = 1.0 if metric == "cosine" else scale**2
+    expected = np.take_along_axis(plain_scores(metric, Q, X), hits.ids, axis=1) * factor
+    np.testing.assert_allclose(hits.scores, expected, rtol=1e-4, atol=1e-5 * factor)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_zero_vectors_and_duplicates(metric):
+    data = np.repeat(X[:50], 80, axis=0)
+    data[::3] = 0.0
+    hits = index(metric).add(data).search(np.vstack([Q[:5], np.zeros((1, 24), np.float32)]), 10)
+    assert (hits.ids >= 0).all()
+    assert np.isfinite(hits.scores).all()
+    exact = index(metric).add(data).search(Q[:5], 10, exact=True)
+    np.testing.assert_allclose(hits.scores[:5], exact.scores, rtol=1e-5, atol=1e-5)
+
+
+def test_exhaustive_without_lists():
+    one = index("cosine", structure="exact", n_probe=1).add(X)
+    assert recall(one.search(Q, 10), "cosine", 10) > 0.9
+
+
+def test_what_does_not_go_together_is_refused():
+    with pytest.raises(ValueError, match=r"refine='decoder' and metric='cosine'"):
+        posh.Index(HASHER, metric="cosine", refine="decoder")
+    with pytest.raises(ValueError, match="needs sparse codes"):
+        posh.Index(posh.LSH(64, random_state=0).fit(X[:100]), metric="cosine")
+    with pytest.raises(ValueError, match="needs an index with a metric"):
+        posh.Index(HASHER).add(X[:10]).search(Q, exact=True)
+    with pytest.raises(ValueError, match="without a metric"):
+        index("dot").add(X[:10]).search(Q, scoring="overlap")
+    with pytest.raises(ValueError, match="expected metric to be one of"):
+        posh.Index(HASHER, metric="l2")
+
+
+@pytest.mark.parametrize("is_distance", [False, True])
+def test_brute_force_breaks_ties_by_slot(is_distance):
+    vectors = np.repeat(np.eye(4, dtype=np.float32), 30, axis=0)
+    slots = np.arange(1, 120, 2)
+    found = nearest(vectors, slots, vectors[[0, 119]], 5, is_distance=is_distance)
+    assert found.slots.tolist() == [[1, 3, 5, 7, 9], [91, 93, 95, 97, 99]]
