@@ -16,12 +16,17 @@ namespace {
 using Floats = Vector<const float>;
 using Rows = Matrix<const float>;
 
+posh::Router router_of(Rows centroids, Floats bias) {
+  require(centroids.shape(0) >= 1 && bias.shape(0) == centroids.shape(0), "router: shapes");
+  return posh::Router(centroids.data(), bias.data(), centroids.shape(0), centroids.shape(1));
+}
+
 // What all blocks of an index share: centroids, projection, and how scores are made of them. Keeps its arrays alive.
 struct Space {
   Space(std::size_t n_bits, std::size_t n_active, Rows centroids, Rows routing, Floats routing_bias, Floats list_lengths,
         std::optional<Rows> weights, std::optional<Rows> signs, float distance_weight, float mean_offset)
       : shape{n_bits, n_active, routing.shape(1)},
-        router(routing.data(), routing_bias.data(), routing.shape(0), routing.shape(1)),
+        router(router_of(routing, routing_bias)),
         centroids(centroids),
         list_lengths(list_lengths),
         weights(weights),
@@ -62,6 +67,20 @@ struct Settings {
   std::optional<std::tuple<float, float>> first;  // intercept and slope of the first limit
   bool by_list, is_distance;
 };
+
+template <class T>
+nb::ndarray<nb::numpy, T> new_array(std::initializer_list<std::size_t> shape) {
+  std::size_t size = 1;
+  for (const std::size_t n : shape) size *= n;
+  T* data = new T[size];
+  return {data, shape, nb::capsule(data, [](void* p) noexcept { delete[] static_cast<T*>(p); })};
+}
+
+// A pointer that keeps the array alive.
+template <class T>
+std::shared_ptr<T> owned(Vector<T> array) {
+  return {array.data(), [array](T*) {}};
+}
 
 class Blocks {
  public:
@@ -105,6 +124,31 @@ class Blocks {
     std::size_t bytes = 0;
     for (const posh::Block& block : lists_->blocks) bytes += lists_->shape.bytes(block.n_docs) + 32 * block.n_groups;
     return bytes;
+  }
+
+  // All blocks as arrays: see BlockArrays in blocks.h.
+  nb::tuple to_arrays() const {
+    const posh::ArraySizes sizes = posh::array_sizes(*lists_);
+    const auto memory = new_array<std::uint8_t>({sizes.n_bytes});
+    const auto table = new_array<std::int64_t>({sizes.n_blocks, 3});
+    const auto lengths = new_array<float>({sizes.n_blocks, posh::max_groups});
+    const auto live = new_array<std::uint64_t>({sizes.n_words});
+    run([&] {
+      posh::copy_to_arrays(*lists_, memory.data(), table.data(), lengths.data(), live.data());
+      return true;
+    });
+    return nb::make_tuple(memory, table, lengths, live);
+  }
+
+  static Blocks from_arrays(std::shared_ptr<const Space> space, Vector<const std::uint8_t> memory,
+                            Matrix<const std::int64_t> table, Rows lengths, Words live) {
+    const std::size_t n = table.shape(0);
+    require(table.shape(1) == 3 && lengths.shape(0) == n && lengths.shape(1) == posh::max_groups, "arrays: shapes");
+    const posh::BlockArrays arrays{owned(memory), table.data(), lengths.data(), owned(live), memory.shape(0), n,
+                                   live.shape(0)};
+    auto lists = posh::lists_of_arrays(space->shape, space->centroids.shape(0), arrays);
+    require(lists != nullptr, "arrays: table");
+    return Blocks(std::move(space), std::move(lists));
   }
 
   void search(const Settings& settings, Rows queries, Rows exact_queries, std::optional<Rows> vectors,
@@ -196,10 +240,7 @@ void bind_blocks(nb::module_& m) {
   const auto in = [](const char* name) { return nb::arg(name).noconvert(); };
   nb::class_<posh::Router>(m, "Router")
       .def("__init__",
-           [](posh::Router* self, Rows centroids, Floats bias) {
-             require(centroids.shape(0) >= 1 && bias.shape(0) == centroids.shape(0), "router: shapes");
-             new (self) posh::Router(centroids.data(), bias.data(), centroids.shape(0), centroids.shape(1));
-           },
+           [](posh::Router* self, Rows centroids, Floats bias) { new (self) posh::Router(router_of(centroids, bias)); },
            in("centroids"), in("bias"))
       .def("nearest", nearest_lists, in("vectors"), in("lists"), nb::arg("n_threads"), nb::arg("kernel"));
   nb::class_<Space>(m, "BlockSpace")
@@ -223,6 +264,9 @@ void bind_blocks(nb::module_& m) {
       .def("with_documents", &Blocks::with_documents, in("vectors"), in("offsets").none(), in("lists"), in("slots"),
            nb::arg("n_threads"), nb::arg("kernel"))
       .def("without", &Blocks::without, in("removed"))
+      .def("to_arrays", &Blocks::to_arrays)
+      .def_static("from_arrays", &Blocks::from_arrays, nb::arg("space"), in("memory"), in("table"), in("lengths"),
+                  in("live"))
       .def_prop_ro("nbytes", &Blocks::nbytes)
       .def("search", &Blocks::search, nb::arg("settings"), in("queries"), in("exact_queries"), in("vectors").none(),
            in("halves").none(), nb::arg("n_slots"), in("allowed").none(), in("ids"), in("scores"), nb::arg("n_threads"),

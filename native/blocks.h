@@ -182,6 +182,25 @@ std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const 
 std::shared_ptr<const BlockLists> without_documents(const BlockLists& lists, const std::uint8_t* removed,
                                                     std::size_t n_slots);
 
+// All blocks as plain arrays, for files.
+struct BlockArrays {
+  std::shared_ptr<const std::uint8_t> memory;  // (n_bytes) of block after block; aligned to 4 bytes
+  const std::int64_t* table;                   // (n_blocks, 3) where its memory begins, list, n_docs; lists ascend
+  const float* lengths;                        // (n_blocks, max_groups)
+  std::shared_ptr<const std::uint64_t> live;   // (n_words) of block after block
+  std::size_t n_bytes, n_blocks, n_words;
+};
+struct ArraySizes {
+  std::size_t n_bytes, n_blocks, n_words;
+};
+ArraySizes array_sizes(const BlockLists& lists);
+void copy_to_arrays(const BlockLists& lists, std::uint8_t* memory, std::int64_t* table, float* lengths,
+                    std::uint64_t* live);
+
+// Blocks in these arrays, without a copy. Returns null if the arrays contradict each other. Does not read `memory`.
+std::shared_ptr<const BlockLists> lists_of_arrays(const BlockShape& shape, std::size_t n_lists,
+                                                  const BlockArrays& arrays);
+
 bool search_blocks_scalar(const BlockSearch&, std::int64_t*, float*);
 bool search_blocks_portable(const BlockSearch&, std::int64_t*, float*);
 bool search_blocks_avx2(const BlockSearch&, std::int64_t*, float*);

@@ -71,6 +71,7 @@ def hamming_topk(
 ) -> None: ...
 
 _Rows = npt.NDArray[np.float32]
+_BlockArrays: TypeAlias = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], _Rows, _Words]
 
 class Router:
     def __init__(self, centroids: _Rows, bias: _Rows) -> None: ...
@@ -120,6 +121,15 @@ class Blocks:
         kernel: str,
     ) -> Blocks: ...
     def without(self, removed: npt.NDArray[np.uint8]) -> Blocks: ...
+    def to_arrays(self) -> _BlockArrays: ...
+    @staticmethod
+    def from_arrays(
+        space: BlockSpace,
+        memory: npt.NDArray[np.uint8],
+        table: npt.NDArray[np.int64],
+        lengths: _Rows,
+        live: _Words,
+    ) -> Blocks: ...
     @property
     def nbytes(self) -> int: ...
     def search(
