@@ -21,21 +21,29 @@ posh::Router router_of(Rows centroids, Floats bias) {
   return posh::Router(centroids.data(), bias.data(), centroids.shape(0), centroids.shape(1));
 }
 
+posh::Projection projection_of(const Rows& signs, std::size_t n_bits, std::size_t n_columns) {
+  const std::size_t n = signs.shape(0);
+  require(n >= 1 && n_bits >= n && n_bits % n == 0 && signs.shape(1) == n_columns, "signs: shapes");
+  const std::size_t size = n_bits / n;
+  require((size & (size - 1)) == 0, "signs: size");
+  return {n_bits, n_columns, nullptr, signs.data(), size};
+}
+
 // What all blocks of an index share: centroids, projection, and how scores are made of them. Keeps its arrays alive.
 struct Space {
-  Space(std::size_t n_bits, std::size_t n_active, Rows centroids, Rows routing, Floats routing_bias, Floats list_lengths,
+  Space(std::size_t n_bits, std::size_t n_active, Rows centroids, Rows routing, Floats routing_bias, Floats list_bias,
         std::optional<Rows> weights, std::optional<Rows> signs, float distance_weight, float mean_offset)
       : shape{n_bits, n_active, routing.shape(1)},
         router(router_of(routing, routing_bias)),
         centroids(centroids),
-        list_lengths(list_lengths),
+        list_bias(list_bias),
         weights(weights),
         signs(signs),
         distance_weight(distance_weight),
         mean_offset(mean_offset) {
     const std::size_t n_lists = centroids.shape(0), n_columns = routing.shape(1);
     require(n_lists >= 1 && n_lists <= 65536 && routing.shape(0) == n_lists && routing_bias.shape(0) == n_lists &&
-                list_lengths.shape(0) == n_lists && n_columns == centroids.shape(1) + (distance_weight > 0),
+                list_bias.shape(0) == n_lists && n_columns == centroids.shape(1) + (distance_weight > 0),
             "space: lists");
     require(n_bits >= 32 && n_bits <= 65536 && n_bits % 32 == 0 && n_active >= 1 && n_active <= n_bits, "space: bits");
     require(weights.has_value() != signs.has_value(), "space: projection");
@@ -44,11 +52,7 @@ struct Space {
       require(weights->shape(0) == n_bits && weights->shape(1) == n_columns, "space: weights");
       projection.weights = weights->data();
     } else {
-      const std::size_t n = signs->shape(0);
-      require(n >= 1 && n_bits % n == 0 && signs->shape(1) == n_columns, "space: signs");
-      projection.signs = signs->data();
-      projection.size = n_bits / n;
-      require((projection.size & (projection.size - 1)) == 0, "space: signs");
+      projection = projection_of(*signs, n_bits, n_columns);
     }
   }
 
@@ -56,7 +60,7 @@ struct Space {
   posh::Router router;
   posh::Projection projection;
   Rows centroids;
-  Floats list_lengths;
+  Floats list_bias;
   std::optional<Rows> weights, signs;
   float distance_weight, mean_offset;
 };
@@ -202,7 +206,7 @@ class Blocks {
     search.lists = lists_.get();
     search.router = &space_->router;
     search.projection = &space_->projection;
-    search.list_lengths = space_->list_lengths.data();
+    search.list_bias = space_->list_bias.data();
     search.mean_offset = space_->mean_offset;
     search.queries = queries.data();
     search.n_queries = queries.shape(0);
@@ -218,6 +222,7 @@ class Blocks {
     search.by_list = settings.by_list;
     search.is_distance = settings.is_distance;
     search.centroids = space_->centroids.data();
+    search.n_centred = space_->centroids.shape(1);
     search.n_threads = n_threads;
     search.poll = signalled;
     return search;
@@ -234,6 +239,17 @@ void nearest_lists(const posh::Router& router, Rows vectors, Vector<std::int32_t
   run([&, function = kernel_named(kernel).nearest_lists] { return function(routing, lists.data()); });
 }
 
+// Projects vectors (n, d) by Hadamard matrices times signs (n_bits / size, d). Signs may be scaled: ±factor gives factor
+// times the projections.
+void hadamard_project(Rows vectors, Rows signs, Matrix<float> out, const std::string& kernel) {
+  const std::size_t n_bits = out.shape(1);
+  require(out.shape(0) == vectors.shape(0), "hadamard: shapes");
+  const posh::Projection projection = projection_of(signs, n_bits, vectors.shape(1));
+  const posh::ProjectRowsFn project_rows = kernel_named(kernel).project_rows;
+  nb::gil_scoped_release unlocked;
+  project_rows(projection, vectors.data(), vectors.shape(0), out.data());
+}
+
 }  // namespace
 
 void bind_blocks(nb::module_& m) {
@@ -243,11 +259,12 @@ void bind_blocks(nb::module_& m) {
            [](posh::Router* self, Rows centroids, Floats bias) { new (self) posh::Router(router_of(centroids, bias)); },
            in("centroids"), in("bias"))
       .def("nearest", nearest_lists, in("vectors"), in("lists"), nb::arg("n_threads"), nb::arg("kernel"));
+  m.def("hadamard_project", hadamard_project, in("vectors"), in("signs"), in("out"), nb::arg("kernel"));
   nb::class_<Space>(m, "BlockSpace")
       .def(nb::init<std::size_t, std::size_t, Rows, Rows, Floats, Floats, std::optional<Rows>, std::optional<Rows>, float,
                     float>(),
            nb::kw_only(), nb::arg("n_bits"), nb::arg("n_active"), in("centroids"), in("routing"), in("routing_bias"),
-           in("list_lengths"), in("weights").none(), in("signs").none(), nb::arg("distance_weight"),
+           in("list_bias"), in("weights").none(), in("signs").none(), nb::arg("distance_weight"),
            nb::arg("mean_offset"));
   nb::class_<Settings>(m, "BlockSettings")
       .def(

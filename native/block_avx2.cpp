@@ -155,6 +155,22 @@ struct Avx2 {
     return static_cast<unsigned>(_mm_movemask_ps(_mm_cmpge_ps(scores, field(&Query::entry))));
   }
 
+  // The first three stages of eight numbers in a register: each number plus or minus its partner. a - b is -b + a.
+  static void hadamard(float* values, std::size_t n) {
+    if (n < 8) return hadamard_from(1, values, n);
+    const __m256 minus1 = _mm256_setr_ps(0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f);
+    const __m256 minus2 = _mm256_setr_ps(0.0f, 0.0f, -0.0f, -0.0f, 0.0f, 0.0f, -0.0f, -0.0f);
+    const __m256 minus4 = _mm256_setr_ps(0.0f, 0.0f, 0.0f, 0.0f, -0.0f, -0.0f, -0.0f, -0.0f);
+    for (std::size_t i = 0; i < n; i += 8) {
+      __m256 v = _mm256_loadu_ps(values + i);
+      v = _mm256_add_ps(_mm256_permute_ps(v, 0xB1), _mm256_xor_ps(v, minus1));
+      v = _mm256_add_ps(_mm256_permute_ps(v, 0x4E), _mm256_xor_ps(v, minus2));
+      v = _mm256_add_ps(_mm256_permute2f128_ps(v, v, 1), _mm256_xor_ps(v, minus4));
+      _mm256_storeu_ps(values + i, v);
+    }
+    hadamard_from(8, values, n);
+  }
+
   static float product(const float* a, const float* b, std::size_t n) {
     __m256 sums = _mm256_setzero_ps();
     std::size_t i = 0;
@@ -200,6 +216,9 @@ void sample_counts_avx2(const BlockSearch& search, std::size_t n_groups, std::ui
 void encode_docs_avx2(const BlockShape& shape, const Projection& projection, const Residuals& residuals,
                       const std::uint32_t* docs, std::size_t n, const BlockTarget& target) {
   encode_docs<Avx2>(shape, projection, residuals, docs, n, target);
+}
+void project_rows_avx2(const Projection& projection, const float* vectors, std::size_t n_vectors, float* to) {
+  project_rows<Avx2>(projection, vectors, n_vectors, to);
 }
 bool nearest_lists_avx2(const Routing& routing, std::int32_t* lists) { return nearest_lists<Avx2>(routing, lists); }
 

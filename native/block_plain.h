@@ -68,6 +68,8 @@ struct Plain {
     return good;
   }
 
+  static void hadamard(float* values, std::size_t n) { hadamard_from(1, values, n); }
+
   static float product(const float* a, const float* b, std::size_t n) {
     return eight_sums(n, [=](std::size_t i) { return a[i] * b[i]; });
   }

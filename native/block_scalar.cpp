@@ -75,6 +75,9 @@ void encode_docs_scalar(const BlockShape& shape, const Projection& projection, c
                         const std::uint32_t* docs, std::size_t n, const BlockTarget& target) {
   encode_docs<Scalar>(shape, projection, residuals, docs, n, target);
 }
+void project_rows_scalar(const Projection& projection, const float* vectors, std::size_t n_vectors, float* to) {
+  project_rows<Scalar>(projection, vectors, n_vectors, to);
+}
 bool nearest_lists_scalar(const Routing& routing, std::int32_t* lists) { return nearest_lists<Scalar>(routing, lists); }
 
 }  // namespace posh

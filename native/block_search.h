@@ -14,6 +14,8 @@
 //     the same for four documents, and which of them may be good enough
 //   float product(const float* a, const float* b, std::size_t n), float distance(…)
 //     the sum of a * b, of (a - b)²; the order of additions is that of eight_sums
+//   void hadamard(float* values, std::size_t n)
+//     the Walsh-Hadamard transform in place: hadamard_from(1, values, n)
 // All integers and all floats that decide something are the same for every Isa.
 #pragma once
 
@@ -148,7 +150,8 @@ class BlockSearcher {
     planes.resize(n * n_planes);
     kept.resize(n * s.n_keep);
     probes.resize(n * s.n_probe);
-    probe_scores.resize(n * s.n_probe);
+    routing_scores.resize(n * s.n_probe);
+    list_scores.resize(n * s.n_probe);
     constexpr std::size_t tile = 32;
     for (std::size_t at = 0; at < n; at += tile) prepare_tile(at, std::min(n, at + tile));
   }
@@ -230,7 +233,8 @@ class BlockSearcher {
       for (std::size_t l = 0; l < n_lists; ++l) to[l] = static_cast<std::uint16_t>(l);
     float best = lowest;
     for (std::size_t j = 0; j < s.n_probe; ++j) {
-      probe_scores[i * s.n_probe + j] = routing[to[j]];
+      routing_scores[i * s.n_probe + j] = routing[to[j]];
+      list_scores[i * s.n_probe + j] = score_of_list(queries[i], to[j]);
       best = std::max(best, routing[to[j]]);
     }
     if (s.has_first) {
@@ -269,11 +273,15 @@ class BlockSearcher {
     visits.resize(probes.size());
     for (std::size_t j = 0; j < probes.size(); ++j)
       visits[visit_starts[probes[j] + 1]++] = {static_cast<std::uint32_t>(j / s.n_probe),
-                                               score_of_list(probes[j], probe_scores[j])};
+                                               list_scores[j]};
     visit_starts.pop_back();
   }
 
-  float score_of_list(std::size_t list, float routing) const { return s.list_lengths[list] * routing + s.mean_offset; }
+  // More precise than a routing score: it is a part of the scores of all documents of the list.
+  float score_of_list(const Query& query, std::size_t list) const {
+    const float* values = s.queries + (first_query + query.index) * shape.n_columns;
+    return Isa::product(values, s.centroids + list * s.n_centred, s.n_centred) + s.list_bias[list] + s.mean_offset;
+  }
 
   void visit_block(std::uint32_t number, std::size_t next_number, const Visit* some, std::size_t n) {
     const Block& block = s.lists->blocks[number];
@@ -317,7 +325,7 @@ class BlockSearcher {
     order.clear();
     if (n_probe == s.n_probe) {
       for (std::size_t j = 0; j < n_probe; ++j)
-        order.push_back(score_key(probe_scores[query.index * n_probe + j], probes[query.index * n_probe + j]));
+        order.push_back(score_key(routing_scores[query.index * n_probe + j], probes[query.index * n_probe + j]));
     } else {
       routed.resize(8 * s.router->n_groups());
       Isa::route(*s.router, query.numbers, query.unit, routed.data());
@@ -329,8 +337,8 @@ class BlockSearcher {
     block_order.clear();
     for (const std::uint64_t key : order) {
       const std::uint32_t list = position_of_key(key);
-      for (std::uint32_t b = s.lists->first[list]; b < s.lists->first[list + 1]; ++b)
-        block_order.push_back({b, score_of_list(list, score_of_key(key))});
+      const float score = score_of_list(query, list);
+      for (std::uint32_t b = s.lists->first[list]; b < s.lists->first[list + 1]; ++b) block_order.push_back({b, score});
     }
   }
 
@@ -400,7 +408,7 @@ class BlockSearcher {
   }
 
   float first_limit(const Query& query) const {
-    const float* own = &probe_scores[query.index * s.n_probe];
+    const float* own = &routing_scores[query.index * s.n_probe];
     return s.first_intercept + s.first_slope * *std::max_element(own, own + s.n_probe);
   }
 
@@ -570,7 +578,7 @@ class BlockSearcher {
     for (std::size_t j = 0; j < s.n_features; ++j) {
       const std::size_t byte = j / 64 * 32 + j % 32, shift = j % 64 / 32 * 4;
       const int number = 16 * (high[byte] >> shift & 15) + (low[byte] >> shift & 15) - 128;
-      decoded[j] = s.centroids[list * s.n_features + j] + scale * static_cast<float>(number);
+      decoded[j] = s.centroids[list * s.n_centred + j] + scale * static_cast<float>(number);
     }
     return decoded.data();
   }
@@ -593,7 +601,7 @@ class BlockSearcher {
   std::vector<std::uint32_t> planes;  // (n, n_planes) bit numbers
   std::vector<Kept> kept;             // (n, n_keep), best first
   std::vector<std::uint16_t> probes;  // (n, n_probe)
-  std::vector<float> probe_scores, projected, routed;
+  std::vector<float> routing_scores, list_scores, projected, routed;
   std::vector<std::uint16_t> chosen;
 
   std::vector<Visit> visits, block_order;

@@ -68,6 +68,10 @@ struct Projection {
   std::size_t size;
 };
 
+// The projections of vectors (n_vectors, n_columns).
+//   OUT to  (n_vectors, n_bits)
+using ProjectRowsFn = void (*)(const Projection& projection, const float* vectors, std::size_t n_vectors, float* to);
+
 // Centroids as 7-bit numbers. The routing score of list l is step[l] * (sum of number * query) + bias[l].
 struct Router {
   std::size_t n_lists, n_columns;
@@ -137,7 +141,7 @@ struct BlockSearch {
   const BlockLists* lists;
   const Router* router;
   const Projection* projection;
-  const float* list_lengths;   // (n_lists): query · c = list_length * routing score + mean_offset
+  const float* list_bias;      // (n_lists): the score of a list is query · centroid + list_bias + mean_offset
   float mean_offset;
   const float* queries;        // (n_queries, n_columns), with the column for distances if there is one
   std::size_t n_queries, k;
@@ -151,7 +155,8 @@ struct BlockSearch {
   Stored stored;
   const void* vectors;         // (n_slots, n_features) float or half; null for Stored::residuals
   const float* exact_queries;  // (n_queries, n_features)
-  const float* centroids;      // (n_lists, n_features), for Stored::residuals
+  const float* centroids;      // (n_lists, n_centred)
+  std::size_t n_centred;       // columns of centroids: n_columns without the column for distances
   std::size_t n_slots, n_features;
   bool is_distance;            // the last step gives minus the squared distance, otherwise the product
   const std::uint8_t* allowed; // (n_slots) 0 or 1, or null: all
@@ -210,6 +215,8 @@ void encode_docs_scalar(const BlockShape&, const Projection&, const Residuals&, 
                         const BlockTarget&);
 void encode_docs_avx2(const BlockShape&, const Projection&, const Residuals&, const std::uint32_t*, std::size_t,
                       const BlockTarget&);
+void project_rows_scalar(const Projection&, const float*, std::size_t, float*);
+void project_rows_avx2(const Projection&, const float*, std::size_t, float*);
 bool nearest_lists_scalar(const Routing&, std::int32_t*);
 bool nearest_lists_avx2(const Routing&, std::int32_t*);
 

@@ -142,6 +142,7 @@ struct Kernels {
   SampleCountsFn sample_counts;
   EncodeFn encode_docs;
   NearestListFn nearest_lists;
+  ProjectRowsFn project_rows;
 };
 
 // All implementations of this build, slowest first. The default is the last one that this CPU supports.

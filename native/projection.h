@@ -4,15 +4,18 @@
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
 
-// The Walsh-Hadamard transform in place, without scaling; n is a power of two.
-inline void hadamard(float* values, std::size_t n) {
-  for (std::size_t half = 1; half < n; half *= 2)
-    for (std::size_t at = 0; at < n; at += 2 * half)
-      for (std::size_t i = at; i < at + half; ++i) {
-        const float a = values[i], b = values[i + half];
-        values[i] = a + b;
-        values[i + half] = a - b;
+// The Walsh-Hadamard transform in place, without scaling, from the stage on that adds numbers `half` apart. The transform
+// of n numbers, a power of two, has the stages half = 1, 2, 4, …, n / 2.
+inline void hadamard_from(std::size_t half, float* values, std::size_t n) {
+  for (; half < n; half *= 2)
+    for (float* at = values; at < values + n; at += 2 * half) {
+      float *__restrict first = at, *__restrict second = at + half;
+      for (std::size_t i = 0; i < half; ++i) {
+        const float a = first[i], b = second[i];
+        first[i] = a + b;
+        second[i] = a - b;
       }
+    }
 }
 
 template <class Isa>
@@ -29,8 +32,14 @@ void project(const Projection& projection, const float* values, float* to) {
     for (std::size_t i = 0; i < std::min(n, size); ++i) to[i] = values[i] * signs[i];
     for (std::size_t i = n; i < size; ++i) to[i] = 0.0f;
     for (std::size_t i = size; i < n; ++i) to[i % size] += values[i] * signs[i];
-    hadamard(to, size);
+    Isa::hadamard(to, size);
   }
+}
+
+template <class Isa>
+void project_rows(const Projection& projection, const float* vectors, std::size_t n_vectors, float* to) {
+  for (std::size_t i = 0; i < n_vectors; ++i)
+    project<Isa>(projection, vectors + i * projection.n_columns, to + i * projection.n_bits);
 }
 
 }  // namespace

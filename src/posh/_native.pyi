@@ -77,6 +77,8 @@ class Router:
     def __init__(self, centroids: _Rows, bias: _Rows) -> None: ...
     def nearest(self, vectors: _Rows, lists: npt.NDArray[np.int32], n_threads: int, kernel: str) -> None: ...
 
+def hadamard_project(vectors: _Rows, signs: _Rows, out: _Rows, kernel: str) -> None: ...
+
 class BlockSpace:
     def __init__(
         self,
@@ -86,7 +88,7 @@ class BlockSpace:
         centroids: _Rows,
         routing: _Rows,
         routing_bias: _Rows,
-        list_lengths: _Rows,
+        list_bias: _Rows,
         weights: _Rows | None,
         signs: _Rows | None,
         distance_weight: float,

@@ -84,6 +84,23 @@ def winners(
     return out
 
 
+def hadamard_project(
+    vectors: npt.NDArray[np.float32], signs: npt.NDArray[np.float32], out: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """Write the Walsh-Hadamard transforms of vectors (n, d) times each row of signs (r, d) to ``out``.
+
+    ``out`` is float32 (n, n_bits), and is returned. The r transforms of a vector stand side by side; the size
+    of each, n_bits / r, is a power of two. Columns from there on are added to those from 0 on.
+
+    >>> import numpy as np, posh.kernels
+    >>> signs = np.float32([[1, 1], [1, -1]])
+    >>> posh.kernels.hadamard_project(np.float32([[2, 3]]), signs, np.empty((1, 4), np.float32))
+    array([[ 5., -1., -1.,  5.]], dtype=float32)
+    """
+    _native.hadamard_project(vectors, signs, out, active())
+    return out
+
+
 def table_topk(
     codes: npt.NDArray[np.uint16],
     tables: npt.NDArray[np.float32],

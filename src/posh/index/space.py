@@ -104,7 +104,6 @@ class Space:
     def native(self) -> _native.BlockSpace:
         """The same for the kernels."""
         sizes = lengths(self.centroids)[:, 0]
-        is_cosine = self.metric.name == "cosine"
         bias = -0.5 * sizes**2 if self.metric.is_distance else np.zeros_like(sizes)
         is_dense = self.shape.weights is not None
         return _native.BlockSpace(
@@ -113,7 +112,7 @@ class Space:
             centroids=self.centroids,
             routing=np.pad(self._query_routing(), ((0, 0), (0, int(self.metric.is_distance)))),
             routing_bias=bias,
-            list_lengths=sizes if is_cosine else np.ones_like(sizes),
+            list_bias=bias,
             weights=self.projection if is_dense else None,
             signs=None if is_dense else self.projection,
             distance_weight=self.distance_weight,
