@@ -12,6 +12,7 @@ SPARSE = [
     posh.OSL(64, 6, n_epochs=8, random_state=0),
     posh.FruitFly(64, 6, random_state=0),
     posh.FruitFly(64, 6, weights="orthogonal", random_state=0),
+    posh.Hadamard(64, 6, random_state=0),
 ]
 DENSE = [
     posh.LSH(12, random_state=0),

@@ -46,6 +46,7 @@ SIZES = [
     ("OSL", {"n_bits": 512, "n_epochs": 2}, 3000, 64),
     ("FruitFly", {"n_bits": 8192}, 1000, 512),
     ("FruitFly", {"n_bits": 4096, "weights": "orthogonal"}, 1000, 256),
+    ("Hadamard", {"n_bits": 8192}, 1000, 512),
     ("LSH", {"n_bits": 8192}, 1000, 512),
     ("LSH", {"n_bits": 64}, 2000, 512),
     ("ITQ", {"n_bits": 512, "n_epochs": 1}, 8000, 64),

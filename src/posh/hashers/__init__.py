@@ -4,6 +4,7 @@ from posh.hashers.base import DenseHasher, Hasher, SparseHasher
 from posh.hashers.biohash import BioHash
 from posh.hashers.epochs import EpochHasher
 from posh.hashers.fruitfly import FruitFly
+from posh.hashers.hadamard import Hadamard
 from posh.hashers.itq import ITQ
 from posh.hashers.knnh import KNNH
 from posh.hashers.lifting import BOSL, OSL
@@ -22,6 +23,7 @@ __all__ = [
     "DenseHasher",
     "EpochHasher",
     "FruitFly",
+    "Hadamard",
     "Hasher",
     "SparseHasher",
     "SphericalHash",

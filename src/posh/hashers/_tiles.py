@@ -43,7 +43,11 @@ class Projection:
         centred[n:] = centred[n - 1 : n]
         with no_fork:
             Z = self._preprocess.reduce(centred)
-            return np.matmul(Z, self._weights.T, out=self._scores[:padded])[:n]
+            return self._scores_of(Z, self._scores[:padded])[:n]
+
+    def _scores_of(self, Z: Float32, out: Float32) -> Float32:
+        """Write the scores of preprocessed vectors to ``out``; a subclass may have a faster way."""
+        return np.matmul(Z, self._weights.T, out=out)
 
 
 def for_each_tile(

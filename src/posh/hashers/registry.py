@@ -8,6 +8,7 @@ from typing import Any
 from posh.hashers.base import Hasher
 from posh.hashers.biohash import BioHash
 from posh.hashers.fruitfly import FruitFly
+from posh.hashers.hadamard import Hadamard
 from posh.hashers.itq import ITQ
 from posh.hashers.knnh import KNNH
 from posh.hashers.lifting import BOSL, OSL
@@ -17,7 +18,18 @@ from posh.hashers.spherical import SphericalHash
 
 __all__ = ["HASHERS", "make_hasher"]
 
-_ALL: tuple[type[Hasher[Any]], ...] = (BOSL, ITQ, KNNH, LSH, OSL, POSH, BioHash, FruitFly, SphericalHash)
+_ALL: tuple[type[Hasher[Any]], ...] = (
+    BOSL,
+    ITQ,
+    KNNH,
+    LSH,
+    OSL,
+    POSH,
+    BioHash,
+    FruitFly,
+    Hadamard,
+    SphericalHash,
+)
 HASHERS = {hasher.__name__: hasher for hasher in _ALL}
 
 
