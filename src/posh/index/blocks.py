@@ -23,7 +23,7 @@ from posh.index.sliced import Mask, Slots
 from posh.index.space import CodeShape, Space, default_lists
 from posh.index.stored import Stored
 from posh.preprocess import Float32
-from posh.store import Arrays
+from posh.store import Arrays, expect
 
 if TYPE_CHECKING:
     from posh.index.options import IndexOptions
@@ -35,6 +35,12 @@ _FEW = 2048  # documents that are compared one by one: faster than blocks, and e
 _GROWTH = 1.5  # of the documents, until the calibration is done again
 _MIN_SHARED = 16  # queries that share a list, on average, from which on lists are visited in order
 _SLACK = 1.25
+_BLOCK_ARRAYS: dict[str, Any] = {
+    "blocks": (np.uint8, (None,)),
+    "block_table": (np.int64, (None, 3)),
+    "block_lengths": (np.float32, (None, 8)),
+    "block_live": (np.uint64, (None,)),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,13 +190,6 @@ class BlockIndex(CodeIndex):
         found = calibrate(self.space, self.blocks, self.stored, added, self.n_live, n_probe)
         return replace(self, calibration=found)
 
-    @classmethod
-    def from_arrays(
-        cls, hasher: Hasher[Any], options: IndexOptions, codes: npt.NDArray[Any], arrays: Arrays
-    ) -> Self:
-        """With documents, from the arrays of :meth:`to_arrays`."""
-        raise NotImplementedError
-
     # Memory and files ------------------------------------------------------------------------------
 
     @classmethod
@@ -208,9 +207,41 @@ class BlockIndex(CodeIndex):
         return self.space.to_arrays()
 
     def to_arrays(self) -> Arrays:
-        """The trained state, the vectors, the calibration."""
-        arrays = self.trained_state() | {"vectors": self.stored.rows.rows}
+        """The trained state, the blocks, the vectors, the calibration."""
+        blocks = zip(_BLOCK_ARRAYS, self.blocks.to_arrays(), strict=True)
+        arrays = self.trained_state() | dict(blocks) | {"vectors": self.stored.rows.rows}
         return arrays | ({} if self.calibration is None else self.calibration.to_arrays())
+
+    @classmethod
+    def from_arrays(
+        cls, hasher: Hasher[Any], options: IndexOptions, codes: npt.NDArray[Any], arrays: Arrays
+    ) -> Self:
+        """With documents, from the arrays of :meth:`to_arrays`."""
+        empty = cls.with_trained_state(hasher, options, arrays)
+        n = len(codes)
+        parts = [expect(arrays, name, *like) for name, like in _BLOCK_ARRAYS.items()]
+        blocks = _native.Blocks.from_arrays(empty.space.native, *parts)
+        stored = empty.stored.restored(arrays, n)
+        calibration = Calibration.from_arrays(arrays) if "calibration" in arrays else None
+        if calibration is None and n > _FEW:
+            raise ValueError("the calibration is missing")
+        rows, live, n_live = by_slot(codes)
+        return replace(
+            empty,
+            codes=rows,
+            live=live,
+            n_live=n_live,
+            blocks=blocks,
+            stored=stored,
+            calibration=calibration,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds: arrays in place of the kernels' object."""
+        return vars(self) | {"blocks": self.blocks.to_arrays()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, blocks=_native.Blocks.from_arrays(state["space"].native, *state["blocks"]))
 
 
 def _n_lists(options: IndexOptions, n: int) -> int:

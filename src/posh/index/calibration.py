@@ -16,7 +16,7 @@ from posh.store import Arrays, expect
 __all__ = ["Asked", "Calibration", "calibrate", "settings"]
 
 N_PLUS, N_MINUS = 32, 32  # planes of the largest and of the smallest projections of a query
-HALF_MARGIN = 1.5  # deviations by which a score from four bits may be too low
+HALF_MARGIN = 1.2  # times the slack: deviations by which a score from four bits may be too low
 FIRST_MARGIN = 2.0  # deviations by which the first limit is below the expected k-th best score
 _QUERIES = 500
 _GROUPS = 20  # of 256 documents, with each query
@@ -76,7 +76,7 @@ def settings(space: Space, calibration: Calibration, asked: Asked) -> _native.Bl
         n_keep=asked.n_keep,
         gain=calibration.gain,
         slack=asked.slack * calibration.deviation,
-        half_margin=HALF_MARGIN,
+        half_margin=HALF_MARGIN * asked.slack,
         first=calibration.first_limit(asked.k),
         by_list=asked.by_list,
         is_distance=space.metric.is_distance,

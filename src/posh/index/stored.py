@@ -13,6 +13,7 @@ from posh.index.append_only import AppendOnlyArray
 from posh.index.code_index import SlotScores
 from posh.index.sliced import Mask, Slots
 from posh.preprocess import Float32
+from posh.store import Arrays, expect
 
 __all__ = ["STORES", "Stored"]
 
@@ -60,6 +61,13 @@ class Stored:
             return replace(self, rows=self.rows.with_rows(halves))
         rows = stored if self.has_vectors else np.empty((len(stored), 0), np.float32)
         return replace(self, rows=self.rows.with_rows(rows))
+
+    def restored(self, arrays: Arrays, n: int) -> Stored:
+        """The vectors of n documents of a file; a ValueError if they are wrong."""
+        kept = self.rows.buffer
+        return replace(
+            self, rows=AppendOnlyArray.of(expect(arrays, "vectors", kept.dtype, (n, kept.shape[1])))
+        )
 
     def detached(self) -> Stored:
         """The same vectors, to which one may add what these never see."""
