@@ -13,7 +13,7 @@ from posh.hashers.base import SparseHasher
 from posh.hashers.cost import FitCost
 from posh.preprocess import Float32, Preprocess
 
-__all__ = ["Hadamard"]
+__all__ = ["Hadamard", "random_signs"]
 
 
 class Hadamard(SparseHasher):
@@ -72,12 +72,8 @@ class Hadamard(SparseHasher):
         return FitCost(8 * size * size + 4 * (size + self.n_bits) * d, 20 * (size * size + self.n_bits * d))
 
     def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
-        n_bits, n_columns = self.n_bits, Z.shape[1]
-        size = _size(n_bits, n_columns)
-        signs = rng.choice(np.array([-1, 1], np.float32), (n_bits // size, n_columns))
-        # Equal signs here would add the same to all scores: winner-take-all would not see this column.
-        signs[:, 0] = rng.permutation(np.resize(np.array([-1, 1], np.float32), len(signs)))
-        return _stacked(signs / np.sqrt(np.float32(n_bits)), size), []
+        signs = random_signs(self.n_bits, Z.shape[1], rng)
+        return _stacked(signs / np.sqrt(np.float32(self.n_bits)), self.n_bits // len(signs)), []
 
     def _projection(self, n_rows: int) -> Projection:
         return _FastProjection(self.preprocess_, self.weights_, n_rows)
@@ -88,6 +84,15 @@ class Hadamard(SparseHasher):
         if not np.array_equal(self.weights_, _stacked(first, self.n_bits // len(first))):
             raise ValueError("weights_ are not Hadamard matrices times signs")
         return self
+
+
+def random_signs(n_bits: int, n_columns: int, rng: np.random.Generator) -> Float32:
+    """Return signs as :attr:`Hadamard.signs_` are, (n_bits / size, n_columns)."""
+    size = _size(n_bits, n_columns)
+    signs = rng.choice(np.array([-1, 1], np.float32), (n_bits // size, n_columns))
+    # Equal signs here would add the same to all scores: winner-take-all would not see this column.
+    signs[:, 0] = rng.permutation(np.resize(np.array([-1, 1], np.float32), len(signs)))
+    return signs
 
 
 class _FastProjection(Projection):

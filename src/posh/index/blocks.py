@@ -15,6 +15,7 @@ import numpy.typing as npt
 from posh import _native, kernels
 from posh._threads import cores
 from posh.hashers.base import Hasher, SparseHasher
+from posh.hashers.hadamard import Hadamard
 from posh.index.brute_force import nearest
 from posh.index.calibration import Asked, Calibration, calibrate, settings
 from posh.index.code_index import AnyCodes, CodeIndex, Queries, SlotScores, by_slot
@@ -208,8 +209,8 @@ class BlockIndex(CodeIndex):
 
     def to_arrays(self) -> Arrays:
         """The trained state, the blocks, the vectors, the calibration."""
-        blocks = zip(_BLOCK_ARRAYS, self.blocks.to_arrays(), strict=True)
-        arrays = self.trained_state() | dict(blocks) | {"vectors": self.stored.rows.rows}
+        blocks: Arrays = dict(zip(_BLOCK_ARRAYS, self.blocks.to_arrays(), strict=True))
+        arrays = self.trained_state() | blocks | {"vectors": self.stored.rows.rows}
         return arrays | ({} if self.calibration is None else self.calibration.to_arrays())
 
     @classmethod
@@ -254,7 +255,7 @@ def _code_shape(hasher: Hasher[Any], options: IndexOptions) -> CodeShape:
     """Codes by the projection of a hasher; Hadamard matrices are made again, for the columns of residuals."""
     assert isinstance(hasher, SparseHasher)
     n_active = options.document_active or hasher.n_active
-    if type(hasher).__name__ == "Hadamard":
+    if isinstance(hasher, Hadamard):
         return CodeShape(hasher.n_bits, n_active)
     d = hasher.n_features_in_
     weights = hasher.project(np.eye(d, dtype=np.float32)) - hasher.project(np.zeros((1, d), np.float32))

@@ -14,6 +14,7 @@ from posh import _native, kernels
 from posh._progress import progress
 from posh._threads import cores
 from posh.hashers._units import lengths, unit_rows
+from posh.hashers.hadamard import random_signs
 from posh.index.metric import Metric
 from posh.preprocess import Float32
 from posh.store import Arrays, expect
@@ -22,7 +23,6 @@ __all__ = ["CodeShape", "Space", "default_lists"]
 
 _EPOCHS = 8
 _SAMPLE_PER_LIST = 100
-_SMALLEST_HADAMARD = 128
 
 Lists = npt.NDArray[np.int32]
 
@@ -196,9 +196,4 @@ def _projection(shape: CodeShape, n_features: int, is_distance: bool, rng: np.ra
     if shape.weights is not None:
         column = rng.standard_normal((shape.n_bits, 1), np.float32) * shape.weights.std()
         return np.concatenate([shape.weights, column], axis=1)[:, :n_columns].copy()
-    size = _SMALLEST_HADAMARD
-    while size < n_columns:
-        size *= 2
-    while shape.n_bits % size:  # also if it is longer than codes are
-        size //= 2
-    return rng.choice(np.array([-1.0, 1.0], np.float32), (shape.n_bits // size, n_columns))
+    return random_signs(shape.n_bits, n_columns, rng)
