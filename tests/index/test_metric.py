@@ -191,3 +191,40 @@ def test_a_saved_index_gives_the_same_answers(metric, mmap, store, tmp_path):
         np.testing.assert_array_equal(other.search(Q, 10).scores, one.search(Q, 10).scores)
     assert len(again.add(X[4000:])) == 5200
     assert (again.search(X[4000:4010], 1, slack=100.0).ids[:, 0] >= 0).all()
+
+
+@pytest.mark.parametrize("structure", ["exact", "ivf"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_no_hasher_is_needed(metric, structure, tmp_path):
+    one = posh.Index(metric=metric, structure=structure)
+    assert one.search(Q[:2], 3).ids.tolist() == [[-1] * 3] * 2
+    with pytest.raises(ValueError, match="got none: add some"):
+        one.save(tmp_path / "index")
+    one.add(X)
+    assert isinstance(one.hasher, posh.Hadamard)
+    assert recall(one.search(Q, 10, slack=2.0), metric, 10) > 0.9
+    one.save(tmp_path / "index")
+    again = posh.Index.load(tmp_path / "index")
+    np.testing.assert_array_equal(again.search(Q, 10).ids, one.search(Q, 10).ids)
+    with pytest.raises(ValueError, match="expected vectors with 24 columns"):
+        one.add(X[:, :5])
+    with pytest.raises(TypeError, match="a fitted hasher or a metric"):
+        posh.Index()
+
+
+def test_wide_vectors():
+    wide = np.random.default_rng(0).normal(size=(3000, 700)).astype(np.float32)
+    one = posh.Index(metric="euclidean", structure="ivf").add(wide)
+    assert (one.search(wide[:20], 1, n_probe=99, slack=100.0).ids[:, 0] == np.arange(20)).all()
+
+
+@pytest.mark.parametrize("store", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("structure", ["exact", "ivf"])
+def test_the_memory_is_estimated(structure, store):
+    one = posh.Index(metric="euclidean", structure=structure, store=store)
+    with pytest.raises(ValueError, match="expected n_features"):
+        one.estimate_memory(6000)
+    estimate = one.estimate_memory(6000, 24)
+    used = one.add(X).memory_usage()
+    assert used["vectors"] == 6000 * 24 * {"float32": 4, "float16": 2, "int8": 0}[store]
+    assert used["total"] == pytest.approx(estimate, rel=0.2)

@@ -66,7 +66,7 @@ class BlockIndex(CodeIndex):
         assert options.metric is not None
         metric = Metric.of(options.metric, X)
         rng = np.random.default_rng(options.random_state)
-        n_lists = _n_lists(options, n)
+        n_lists = cls.n_lists_for(options, n)
         chosen = np.sort(rng.permutation(len(X))[: cls.training_size(options, n)])
         stored = metric.stored(X[chosen])
         space = Space.train(
@@ -90,9 +90,14 @@ class BlockIndex(CodeIndex):
         return cls(space.shape.n_bits, *codes, space, blocks, stored, None, options)
 
     @classmethod
+    def n_lists_for(cls, options: IndexOptions, n: int) -> int:
+        """One if everything is to be scanned."""
+        return 1 if options.structure == "exact" else min(options.n_lists or default_lists(n), max(1, n))
+
+    @classmethod
     def training_size(cls, options: IndexOptions, n: int) -> int:
         """Enough vectors for each list, and for the calibration."""
-        return max(10_000, 100 * _n_lists(options, n))
+        return max(10_000, 100 * cls.n_lists_for(options, n))
 
     # Searching -------------------------------------------------------------------------------------
 
@@ -203,6 +208,11 @@ class BlockIndex(CodeIndex):
         """Memory of the blocks."""
         return self.blocks.nbytes
 
+    @property
+    def vector_nbytes(self) -> int:
+        """Memory of the stored vectors."""
+        return self.stored.rows.buffer.nbytes
+
     def trained_state(self) -> Arrays:
         """Lists and projection."""
         return self.space.to_arrays()
@@ -243,12 +253,6 @@ class BlockIndex(CodeIndex):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, blocks=_native.Blocks.from_arrays(state["space"].native, *state["blocks"]))
-
-
-def _n_lists(options: IndexOptions, n: int) -> int:
-    if options.structure == "exact":
-        return 1
-    return min(options.n_lists or default_lists(n), max(1, n))
 
 
 def _code_shape(hasher: Hasher[Any], options: IndexOptions) -> CodeShape:

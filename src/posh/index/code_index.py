@@ -118,6 +118,11 @@ class CodeIndex(ABC):
         return 0
 
     @classmethod
+    def n_lists_for(cls, options: IndexOptions, n: int) -> int:
+        """How many lists ``n`` documents have."""
+        return 1
+
+    @classmethod
     @abstractmethod
     def kind(cls, scoring: str | None) -> str:
         """What the scores of :meth:`candidates` are, as in :class:`~posh.index.hits.Hits`."""
@@ -130,6 +135,11 @@ class CodeIndex(ABC):
     @abstractmethod
     def nbytes(self) -> int:
         """Memory beside codes and mask."""
+
+    @property
+    def vector_nbytes(self) -> int:
+        """Memory of the vectors of documents, if it holds any."""
+        return 0
 
     def trained_state(self) -> Arrays:
         """What was trained, by name."""

@@ -13,13 +13,13 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from posh import _validate
-from posh._bitsliced import MAX_DOCS, stride_words
-from posh.hashers.base import DenseHasher, Hasher, SparseHasher
+from posh.hashers.base import Hasher, SparseHasher
 from posh.index import files
 from posh.index.documents import LAST_ID
 from posh.index.hits import Hits
 from posh.index.ids import IdTable
-from posh.index.options import IndexOptions, default_oversample
+from posh.index.memory import estimated
+from posh.index.options import IndexOptions, default_hasher, default_oversample
 from posh.index.params import SearchParams
 from posh.index.snapshot import IndexSnapshot
 
@@ -31,7 +31,7 @@ class Index:
 
     Parameters
     ----------
-    hasher : a fitted hasher, sparse or dense.
+    hasher : a fitted hasher, sparse or dense; with a metric, by default a :class:`~posh.Hadamard`.
     metric : None, or what a score is: ``"cosine"``, ``"euclidean"`` (minus the square) or ``"dot"``.
         Codes and 8-bit numbers then only choose candidates, and scores are exact. Needs sparse codes.
     store : with a metric, what is kept of each vector beside these: ``"float32"``, ``"float16"``, or
@@ -67,7 +67,7 @@ class Index:
 
     def __init__(
         self,
-        hasher: Hasher[Any],
+        hasher: Hasher[Any] | None = None,
         *,
         structure: str = "exact",
         scoring: str = "overlap",
@@ -81,7 +81,10 @@ class Index:
         metric: str | None = None,
         store: str = "float32",
     ) -> None:
-        check_is_fitted(hasher, "weights_")
+        if hasher is None:
+            hasher = default_hasher(metric, structure, random_state)
+        else:
+            check_is_fitted(hasher, "weights_")
         options = IndexOptions(
             structure,
             scoring,
@@ -95,7 +98,6 @@ class Index:
             metric,
             store,
         )
-        self.hasher = hasher
         self.options = options.for_hasher(hasher)
         self._snapshot = IndexSnapshot(hasher, self.options)
         self._begin()
@@ -168,6 +170,11 @@ class Index:
         params = SearchParams(k, scoring, oversample, n_probe, n_threads, slack, exact)
         return self._snapshot.search(X, params, filter)
 
+    @property
+    def hasher(self) -> Hasher[Any]:
+        """What makes the codes; not fitted if it is the default and nothing was added yet."""
+        return self._snapshot.hasher
+
     def snapshot(self) -> IndexSnapshot:
         """The index as it is now, to be searched whatever happens to it later."""
         return self._snapshot
@@ -202,15 +209,16 @@ class Index:
         """Bytes in use by part, and in total."""
         return self._snapshot.memory_usage()
 
-    def estimate_memory(self, n: int) -> int:
-        """Bytes that ``n`` documents will take, before they are added."""
+    def estimate_memory(self, n: int, n_features: int | None = None) -> int:
+        """Bytes that ``n`` documents will take, before they are added.
+
+        ``n_features`` is needed if the index does not know it yet: without a hasher and without documents.
+        """
         n = _validate.integer("n", n, 0)
-        rows = 4 * self._snapshot.refiner_row_width
-        if isinstance(self.hasher, DenseHasher):
-            return n * (-(-self.hasher.n_bits // 8) + 9 + rows)
-        whole, rest = divmod(n, MAX_DOCS)
-        words = whole * stride_words(MAX_DOCS) + (stride_words(rest) if rest else 0)
-        return 8 * self.hasher.n_bits * words + n * (2 * (self.options.document_active or 0) + 9 + rows)
+        known = getattr(self.hasher, "n_features_in_", n_features)
+        if known is None:
+            raise ValueError("expected n_features, since the index has no documents yet, got None")
+        return estimated(self._snapshot, n, _validate.integer("n_features", known, 1))
 
     # Files -----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from posh import _validate
 from posh.hashers.base import Hasher, SparseHasher
+from posh.hashers.hadamard import Hadamard
 from posh.index.code_index import CodeIndex
 from posh.index.metric import METRICS
 from posh.index.params import SCORINGS, needs_sparse_codes, require_scoring
@@ -14,12 +15,21 @@ from posh.index.refine import REFINERS, Refiner
 from posh.index.stored import STORES
 from posh.index.structures import STRUCTURES, structure_for
 
-__all__ = ["IndexOptions", "default_oversample"]
+__all__ = ["IndexOptions", "default_hasher", "default_oversample"]
 
 
 def default_oversample(metric: str | None) -> float:
     """Candidates per result: with a metric, few are needed for the last step."""
     return 2.0 if metric is None else 1.4
+
+
+def default_hasher(metric: str | None, structure: str, random_state: int) -> Hasher[Any]:
+    """A hasher for a metric, not fitted. Without lists codes are longer: they must exclude more documents."""
+    if metric is None:
+        raise TypeError("expected a fitted hasher or a metric, got neither: give one, Index(metric='cosine')")
+    _validate.integer("random_state", random_state, 0)
+    n_bits, n_active = (1024, 384) if structure == "exact" else (256, 128)
+    return Hadamard(n_bits, n_active, random_state=random_state)
 
 
 @dataclass(frozen=True)

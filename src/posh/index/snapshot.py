@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 
 from posh import _validate
 from posh._progress import progress
@@ -82,7 +83,7 @@ class IndexSnapshot:
 
     def checked(self, X: Any) -> npt.NDArray[Any]:
         """Vectors (n, d) if they fit the hasher."""
-        d = self.hasher.n_features_in_
+        d = self.hasher.n_features_in_ if self._has_fitted_hasher else None
         return _validate.vectors(X, d, min_rows=0, model=type(self.hasher).__name__)
 
     def __len__(self) -> int:
@@ -108,11 +109,12 @@ class IndexSnapshot:
         """Bytes in use by part, and in total."""
         documents = self.documents
         if documents is None:
-            return {"structure": 0, "codes": 0, "ids": 0, "refiner": 0, "total": 0}
+            return dict.fromkeys(("structure", "codes", "vectors", "ids", "refiner", "total"), 0)
         structure = documents.structure
         parts = {
             "structure": structure.nbytes,
             "codes": structure.codes.buffer.nbytes,
+            "vectors": structure.vector_nbytes,
             "ids": documents.ids.buffer.nbytes + structure.live.buffer.nbytes,
             "refiner": documents.refiner_rows.buffer.nbytes,
         }
@@ -130,6 +132,10 @@ class IndexSnapshot:
         refiner = self.options.refiner_class
         return self._structure.needs_vectors or (refiner is not None and refiner.needs_vectors)
 
+    def n_lists_for(self, n: int) -> int:
+        """How many lists ``n`` documents would have."""
+        return self._structure.n_lists_for(self.options, n)
+
     def training_size(self, n: int) -> int:
         """How many vectors the training of the structure makes use of, for ``n`` documents."""
         return self._structure.training_size(self.options, n)
@@ -138,6 +144,8 @@ class IndexSnapshot:
 
     def train(self, X: npt.NDArray[Any], n: int | None = None) -> IndexSnapshot:
         """Without documents, trained on vectors (m, d) for ``n`` (by default m) documents to come."""
+        if not self._has_fitted_hasher:
+            return replace(self, hasher=clone(self.hasher).fit(X[:_ROWS])).train(X, n)
         refiner = self._new_refiner()
         if refiner is not None and refiner.needs_training:
             first = X[:_ROWS]
@@ -202,6 +210,10 @@ class IndexSnapshot:
 
     def save(self, path: Path) -> None:
         """Write it to a folder, replacing a saved index there in one step."""
+        if not self._has_fitted_hasher:
+            raise ValueError(
+                "expected documents in an index that was made without a hasher, got none: add some"
+            )
         files.save(path, asdict(self.options), self.hasher, self.refiner, self.documents)
 
     def restored(self, opened: files.Opened) -> IndexSnapshot:
@@ -224,6 +236,10 @@ class IndexSnapshot:
         if self.options.metric is not None:
             return self.options.metric
         return self._structure.kind(params.scoring) if refiner is None else refiner.kind
+
+    @property
+    def _has_fitted_hasher(self) -> bool:
+        return hasattr(self.hasher, "weights_")
 
     @property
     def _structure(self) -> type[CodeIndex]:

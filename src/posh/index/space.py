@@ -38,10 +38,10 @@ class CodeShape(NamedTuple):
 def default_lists(n: int) -> int:
     """How many lists n documents have. Choosing lists and scanning them then take similar time.
 
-    >>> default_lists(100), default_lists(1_000_000)
-    (2, 1750)
+    >>> default_lists(200), default_lists(1_000_000)
+    (1, 1750)
     """
-    return max(1, min(round(1.75 * math.sqrt(n)), n // 40, 65_536))
+    return max(1, min(round(1.75 * math.sqrt(n)), n // 128, 65_536))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from posh.index.sliced import Mask, Slots
 from posh.preprocess import Float32
 from posh.store import Arrays, expect
 
-__all__ = ["STORES", "Stored"]
+__all__ = ["STORES", "Stored", "bytes_per_number"]
 
 STORES = {
     "float32": "4 bytes a number: exact",
@@ -23,6 +23,11 @@ STORES = {
     "int8": "none beside the blocks, which have 1 byte a number",
 }
 _DTYPES = {"float32": np.float32, "float16": np.float16}
+
+
+def bytes_per_number(store: str) -> int:
+    """What a number of a vector takes, beside its byte in a block."""
+    return np.dtype(_DTYPES[store]).itemsize if store in _DTYPES else 0
 
 
 @dataclass(frozen=True, eq=False)
