@@ -228,3 +228,12 @@ def test_the_memory_is_estimated(structure, store):
     used = one.add(X).memory_usage()
     assert used["vectors"] == 6000 * 24 * {"float32": 4, "float16": 2, "int8": 0}[store]
     assert used["total"] == pytest.approx(estimate, rel=0.2)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_lists_grow_with_the_documents(metric):
+    one = posh.Index(metric=metric, structure="ivf", n_probe=12)
+    for start in range(0, 6000, 500):
+        one.add(X[start : start + 500])
+    assert one.snapshot().documents.structure.space.n_lists > 10
+    assert recall(one.search(Q, 10, slack=2.0), metric, 10) > 0.9

@@ -34,6 +34,8 @@ __all__ = ["BlockIndex"]
 
 _FEW = 2048  # documents that are compared one by one: faster than blocks, and exact
 _GROWTH = 1.5  # of the documents, until the calibration is done again
+_OUTGROWN = 4.0  # times the documents that lists were trained for, until they are trained again
+_ROWS = 65_536  # documents that are put into blocks at once
 _MIN_SHARED = 16  # queries that share a list, on average, from which on lists are visited in order
 _SLACK = 1.25
 _BLOCK_ARRAYS: dict[str, Any] = {
@@ -69,9 +71,7 @@ class BlockIndex(CodeIndex):
         n_lists = cls.n_lists_for(options, n)
         chosen = np.sort(rng.permutation(len(X))[: cls.training_size(options, n)])
         stored = metric.stored(X[chosen])
-        space = Space.train(
-            metric, _code_shape(hasher, options), stored, min(n_lists, max(1, len(stored))), rng
-        )
+        space = Space.train(metric, _code_shape(hasher, options), stored, n_lists, n, rng)
         return cls._empty(space, options, X.shape[1])
 
     @classmethod
@@ -159,7 +159,28 @@ class BlockIndex(CodeIndex):
             blocks=self._with_blocks(self.blocks, stored, slots),
             stored=self.stored.with_rows(stored),
         )
-        return added._calibrated(stored)
+        return added._with_new_lists() if added._is_outgrown() else added._calibrated(stored)
+
+    def _is_outgrown(self) -> bool:
+        """Whether there are so many documents that more lists would serve them better."""
+        is_fixed = self.options.structure == "exact" or self.options.n_lists is not None
+        grown = self.n_live > max(_FEW, _OUTGROWN * self.space.n_docs)
+        return grown and not is_fixed and self.stored.has_vectors
+
+    def _with_new_lists(self) -> Self:
+        """The same documents in lists that are trained on them."""
+        rng = np.random.default_rng(self.options.random_state)
+        live = np.flatnonzero(self.live.rows)
+        chosen = np.sort(rng.permutation(live)[: self.training_size(self.options, self.n_live)])
+        n_lists = self.n_lists_for(self.options, self.n_live)
+        sample, old = self.stored.some(chosen), self.space
+        space = Space.train(old.metric, old.shape, sample, n_lists, self.n_live, rng)
+        empty = replace(self, space=space, blocks=_native.Blocks(space.native), calibration=None)
+        blocks = empty.blocks
+        for start in range(0, len(live), _ROWS):
+            slots = live[start : start + _ROWS]
+            blocks = empty._with_blocks(blocks, self.stored.some(slots), slots.astype(np.uint32))
+        return replace(empty, blocks=blocks)._calibrated(sample)
 
     def without(self, slots: Slots) -> Self:
         """Remove the documents at these slots."""

@@ -61,12 +61,19 @@ class Space:
     projection: Float32  # signs of Hadamard matrices, or weights
     distance_weight: float
     mean_offset: float
+    n_docs: int  # for which the lists were made
 
     @classmethod
     def train(
-        cls, metric: Metric, shape: CodeShape, sample: Float32, n_lists: int, rng: np.random.Generator
+        cls,
+        metric: Metric,
+        shape: CodeShape,
+        sample: Float32,
+        n_lists: int,
+        n_docs: int,
+        rng: np.random.Generator,
     ) -> Space:
-        """Lists of documents like the sample, stored vectors (m, d)."""
+        """Lists for ``n_docs`` documents like the sample, stored vectors (m, d)."""
         chosen = np.sort(rng.permutation(len(sample))[: _SAMPLE_PER_LIST * n_lists])
         sample = sample[chosen]
         routing = _train_routing(metric.name, sample, n_lists, rng)
@@ -74,7 +81,7 @@ class Space:
         centroids = _means(sample, lists, routing)
         weight, offset = _distance_column(sample, lists, centroids) if metric.is_distance else (0.0, 0.0)
         projection = _projection(shape, sample.shape[1], metric.is_distance, rng)
-        return cls(metric, shape, centroids, routing, projection, weight, offset)
+        return cls(metric, shape, centroids, routing, projection, weight, offset, n_docs)
 
     @property
     def n_lists(self) -> int:
@@ -125,7 +132,7 @@ class Space:
             "centroids": self.centroids,
             "routing": self.routing,
             "projection": self.projection,
-            "distance_column": np.array([self.distance_weight, self.mean_offset]),
+            "space": np.array([self.distance_weight, self.mean_offset, self.n_docs]),
         }
 
     @classmethod
@@ -135,10 +142,10 @@ class Space:
         centroids = expect(arrays, "centroids", np.float32, (None, n_features))
         routing = expect(arrays, "routing", np.float32, centroids.shape)
         projection = expect(arrays, "projection", np.float32, (None, n_features + known.is_distance))
-        weight, offset = expect(arrays, "distance_column", np.float64, (2,)).tolist()
+        weight, offset, n_docs = expect(arrays, "space", np.float64, (3,)).tolist()
         if (weight > 0) != known.is_distance:
             raise ValueError(f"expected a weight of distances for euclidean only, found {weight}")
-        return cls(known, shape, centroids, routing, projection, weight, offset)
+        return cls(known, shape, centroids, routing, projection, weight, offset, int(n_docs))
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle holds: without the kernels' object."""
