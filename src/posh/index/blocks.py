@@ -17,7 +17,7 @@ from posh._threads import cores
 from posh.hashers.base import Hasher, SparseHasher
 from posh.hashers.hadamard import Hadamard
 from posh.index.brute_force import nearest
-from posh.index.calibration import Asked, Calibration, calibrate, settings
+from posh.index.calibration import Asked, Calibration, calibrate
 from posh.index.code_index import AnyCodes, CodeIndex, Queries, SlotScores, by_slot
 from posh.index.metric import Metric
 from posh.index.sliced import Mask, Slots
@@ -66,11 +66,11 @@ class BlockIndex(CodeIndex):
     def train(cls, hasher: Hasher[Any], options: IndexOptions, X: npt.NDArray[Any], n: int) -> Self:
         """Without documents, with lists for ``n`` documents like the vectors X (m, d)."""
         assert options.metric is not None
-        metric = Metric.of(options.metric, X)
         rng = np.random.default_rng(options.random_state)
         n_lists = cls.n_lists_for(options, n)
-        chosen = np.sort(rng.permutation(len(X))[: cls.training_size(options, n)])
-        stored = metric.stored(X[chosen])
+        sample = X[np.sort(rng.permutation(len(X))[: cls.training_size(options, n)])]
+        metric = Metric.of(options.metric, sample)
+        stored = metric.stored(sample)
         space = Space.train(metric, _code_shape(hasher, options), stored, n_lists, n, rng)
         return cls._empty(space, options, X.shape[1])
 
@@ -136,7 +136,7 @@ class BlockIndex(CodeIndex):
         asked = Asked(params.k, n_probe, _SLACK if params.slack is None else params.slack, n_keep, by_list)
         return self.stored.search(
             self.blocks,
-            settings(self.space, self.calibration, asked),
+            self.calibration.settings(self.space, asked),
             self.space.with_column(queries),
             queries,
             params.k,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +15,29 @@ from posh.index.stored import Stored
 from posh.preprocess import Float32
 from posh.store import Arrays, expect
 
-__all__ = ["Asked", "Calibration", "calibrate", "settings"]
+__all__ = ["Asked", "Calibration", "calibrate"]
 
 N_PLUS, N_MINUS = 32, 32  # planes of the largest and of the smallest projections of a query
 HALF_MARGIN = 1.2  # times the slack: deviations by which a score from four bits may be too low
 FIRST_MARGIN = 2.0  # deviations by which the first limit is below the expected k-th best score
 _QUERIES = 500
+_REMEMBERED = 1000
 _GROUPS = 20  # of 256 documents, with each query
 _KS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
-class Calibration(NamedTuple):
+class Asked(NamedTuple):
+    """What a search in blocks is asked for."""
+
+    k: int
+    n_probe: int
+    slack: float
+    n_keep: int
+    by_list: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
     """Measured with ``n_docs`` documents.
 
     A document with a product of ``s`` has ``gain`` · s more bits in common with the query than others, with
@@ -35,6 +49,22 @@ class Calibration(NamedTuple):
     gain: float
     deviation: float
     limits: npt.NDArray[np.float64]
+
+    def settings(self, space: Space, asked: Asked) -> _native.BlockSettings:
+        """The settings of the kernels; made once for what is asked for again and again."""
+        if asked not in self._made:
+            if len(self._made) > _REMEMBERED:
+                self._made.clear()
+            self._made[asked] = _settings(space, self, asked)
+        return self._made[asked]
+
+    @cached_property
+    def _made(self) -> dict[Asked, _native.BlockSettings]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def first_limit(self, k: int) -> tuple[float, float] | None:
         """Intercept and slope of a score that the k-th best most likely exceeds, if it is known."""
@@ -57,17 +87,7 @@ class Calibration(NamedTuple):
         return cls(int(n_docs), gain, deviation, expect(arrays, "calibration_limits", np.float64, (None, 4)))
 
 
-class Asked(NamedTuple):
-    """What a search in blocks is asked for."""
-
-    k: int
-    n_probe: int
-    slack: float
-    n_keep: int
-    by_list: bool
-
-
-def settings(space: Space, calibration: Calibration, asked: Asked) -> _native.BlockSettings:
+def _settings(space: Space, calibration: Calibration, asked: Asked) -> _native.BlockSettings:
     """The settings of the kernels."""
     return _native.BlockSettings(
         n_probe=min(asked.n_probe, space.n_lists),
@@ -99,8 +119,8 @@ def calibrate(
     ks = [k for k in _KS if k < n_docs]
     k = ks[-1] + 1  # a query finds itself, too
     asked = Asked(k, n_probe, 3.0, k, by_list=True)
-    found = stored.search(blocks, settings(space, known, asked), space.with_column(queries), queries, k)
-    return known._replace(limits=_limits(space, queries, found.scores, ks))
+    found = stored.search(blocks, known.settings(space, asked), space.with_column(queries), queries, k)
+    return replace(known, limits=_limits(space, queries, found.scores, ks))
 
 
 def _n_minus(space: Space) -> int:
@@ -112,8 +132,10 @@ def _counts(space: Space, blocks: _native.Blocks, queries: Float32) -> tuple[flo
     known = Calibration(0, 1.0, 0.0, np.empty((0, 4)))
     expected = np.empty((len(queries), _GROUPS), np.float32)
     counts = np.empty_like(expected)
-    asked = settings(space, known, Asked(1, 1, 0.0, 1, by_list=True))
-    blocks.sample_counts(asked, space.with_column(queries), 1, expected, counts, kernels.active())
+    asked = Asked(1, 1, 0.0, 1, by_list=True)
+    blocks.sample_counts(
+        known.settings(space, asked), space.with_column(queries), 1, expected, counts, kernels.active()
+    )
     known_counts = np.isfinite(expected) & np.isfinite(counts)
     x, y = expected[known_counts].astype(np.float64), counts[known_counts].astype(np.float64)
     gain = float(x @ y / (x @ x)) if len(x) and x @ x > 0 else 0.0
