@@ -33,11 +33,13 @@ def test_a_sound_collection(shop, capsys):
     before = {file: file.stat().st_mtime_ns for file in [shop, *shop.rglob("*")]}
     values = told(capsys, shop)
     assert values["problems"] == []
-    assert {key: values["checked"][key] for key in ("items", "fields", "codes", "items of the snapshot")} == {
+    assert {
+        key: values["checked"][key] for key in ("items", "fields", "codes", "items of the saved index")
+    } == {
         "items": 60,
         "fields": 120,
         "codes": 60,
-        "items of the snapshot": 60,
+        "items of the saved index": 60,
     }
     assert before == {file: file.stat().st_mtime_ns for file in [shop, *shop.rglob("*")]}
     assert main(["check", str(shop)]) == 0
@@ -68,10 +70,10 @@ def test_damaged_collections(shop, capsys, damage, problem):
     assert problem in "\n".join(told(capsys, shop)["problems"])
 
 
-def test_a_damaged_snapshot_and_damaged_pages(shop, capsys):
+def test_a_damaged_saved_index_and_damaged_pages(shop, capsys):
     (large,) = shop.glob("snapshot-*/*/hasher*")
     large.write_bytes(large.read_bytes()[:-1] + b"x")
-    assert "the snapshot: " in told(capsys, shop)["problems"][0]
+    assert "the saved index: " in told(capsys, shop)["problems"][0]
     content = bytearray((shop / DATABASE).read_bytes())
     content[8192 * 3 : 8192 * 3 + 100] = bytes(100)
     (shop / DATABASE).write_bytes(content)

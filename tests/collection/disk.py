@@ -108,7 +108,7 @@ def read_only(folder: Path) -> None:
         collection.upsert(range(30), DATA[:30], [{"n": i} for i in range(30)])
         folder.chmod(0o555)
         collection.upsert(["late"], DATA[:1])  # its files are open already
-        collection.compact()  # though without a snapshot
+        collection.compact()  # though without a saved index
         expected = content(collection)
     for path in folder.iterdir():
         path.chmod(0o444)

@@ -13,9 +13,9 @@ def answers(collection, k=20) -> tuple:
     return found.ids.tolist(), found.scores.tolist(), found.kind
 
 
-def reopened(collection, *, snapshot: bool = True) -> posh.Collection:
+def reopened(collection, *, saved_index: bool = True) -> posh.Collection:
     collection.close()
-    if not snapshot:
+    if not saved_index:
         for folder in collection.path.glob("snapshot-*"):
             shutil.rmtree(folder)
     return posh.Collection(collection.path)

@@ -43,26 +43,35 @@ class ReferenceCollection(BaseCollection):
         self._require_open()
         return copy.deepcopy(self._metadata)
 
+    @property
+    def index_options(self) -> dict[str, Any]:
+        self._require_open()
+        return {"scoring": self._scoring}
+
+    def memory_usage(self) -> int | None:
+        self._require_open()
+        return None
+
     def _set_metadata(self, metadata: Payload) -> None:
         self._require_open()
         self._metadata = metadata
 
     def _upsert(self, ids: list[Id], vectors: np.ndarray, payloads: list[Payload]) -> None:
         self._features = vectors.shape[1]
-        for number, vector, payload in zip(ids, vectors, payloads, strict=True):
-            self._by_id.pop(number, None)
-            self._by_id[number] = Item(number, vector.copy(), payload)
+        for item_id, vector, payload in zip(ids, vectors, payloads, strict=True):
+            self._by_id.pop(item_id, None)
+            self._by_id[item_id] = Item(item_id, vector.copy(), payload)
 
     def _delete(self, ids: list[Id]) -> int:
         self._require_open()
-        return sum(self._by_id.pop(number, None) is not None for number in ids)
+        return sum(self._by_id.pop(item_id, None) is not None for item_id in ids)
 
     def _get(self, ids: list[Id]) -> list[Item | None]:
         self._require_open()
-        return [copy.deepcopy(self._by_id.get(number)) for number in ids]
+        return [copy.deepcopy(self._by_id.get(item_id)) for item_id in ids]
 
-    def _search(self, vectors: np.ndarray, params: SearchParams, tree: Filter | None) -> Matches:
-        found = [item for item in self._by_id.values() if self._passes(tree, item)]
+    def _search(self, vectors: np.ndarray, params: SearchParams, where: Filter | None) -> Matches:
+        found = [item for item in self._by_id.values() if self._passes(where, item)]
         scoring = params.scoring or self._scoring
         ids = np.full((len(vectors), params.k), None, object)
         scores = np.full((len(vectors), params.k), -np.inf, np.float32)
@@ -86,21 +95,21 @@ class ReferenceCollection(BaseCollection):
             return codes @ base.T
         return (codes[:, None] == base[None]).sum(axis=2)
 
-    def _count(self, tree: Filter | None) -> int:
+    def _count(self, where: Filter | None) -> int:
         self._require_open()
-        return sum(self._passes(tree, item) for item in self._by_id.values())
+        return sum(self._passes(where, item) for item in self._by_id.values())
 
-    def _items(self, tree: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]:
+    def _items(self, where: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]:
         self._require_open()
-        return self._iterate(tree, after, limit)
+        return self._iterate(where, after, limit)
 
-    def _iterate(self, tree: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]:
+    def _iterate(self, where: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]:
         everything = list(self._by_id.values())
         if after is not None:
             if after not in self._by_id:
                 raise KeyError(f"expected after to be the id of an item, got {after!r}, which is not there")
             everything = everything[list(self._by_id).index(after) + 1 :]
-        for item in [item for item in everything if self._passes(tree, item)][:limit]:
+        for item in [item for item in everything if self._passes(where, item)][:limit]:
             self._require_open()
             yield copy.deepcopy(item)
 
@@ -128,5 +137,5 @@ class ReferenceCollection(BaseCollection):
             raise ValueError("expected an open collection, got a closed one: open it again")
 
     @staticmethod
-    def _passes(tree: Filter | None, item: Item) -> bool:
-        return tree is None or passes(tree, item.payload)
+    def _passes(where: Filter | None, item: Item) -> bool:
+        return where is None or passes(where.tree, item.payload)

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 import posh
-from posh.collection import tables
 from posh.collection.conditions import fields_of
+from posh.collection.rows import load_payload
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.collection.writer import done, operations, small_limits
@@ -67,19 +67,19 @@ def content(collection: posh.BaseCollection) -> list:
 
 def require_consistency(collection: posh.Collection) -> None:
     """Rows of all tables belong together."""
-    with collection._engine.one_moment() as (moment, connection):
-        rows = connection.execute("SELECT seq, payload, vector FROM items ORDER BY seq").fetchall()
-        expected = {(*field, seq) for seq, payload, _ in rows for field in fields_of(tables.loads(payload))}
+    with collection._store.reading() as (snapshot, connection):
+        stored = connection.execute("SELECT seq, payload, vector FROM items ORDER BY seq").fetchall()
+        expected = {(*field, seq) for seq, payload, _ in stored for field in fields_of(load_payload(payload))}
         assert set(connection.execute("SELECT * FROM fields")) == expected
         codes = connection.execute("SELECT generation, seq, code FROM codes ORDER BY seq").fetchall()
         assert [(generation, seq) for generation, seq, _ in codes] == [
-            (moment.generation, row[0]) for row in rows
+            (snapshot.generation, row[0]) for row in stored
         ]
-        if rows:
-            vectors = np.frombuffer(b"".join(row[2] for row in rows), "<f4").reshape(len(rows), -1)
-            encoded = moment.index.encode(vectors).active.astype("<u2")
+        if stored:
+            vectors = np.frombuffer(b"".join(row[2] for row in stored), "<f4").reshape(len(stored), -1)
+            encoded = snapshot.index.encode(vectors).active.astype("<u2")
             assert [code for *_, code in codes] == [code.tobytes() for code in encoded]
-        assert connection.execute("SELECT number FROM generations").fetchall() == [(moment.generation,)]
+        assert connection.execute("SELECT number FROM generations").fetchall() == [(snapshot.generation,)]
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
@@ -90,7 +90,7 @@ def answers(collection: posh.BaseCollection) -> list:
 
 
 def test_killed_at_any_moment(tmp_path, writer, monkeypatch):
-    for module, name in [("snapshots", "WORTH"), ("building", "BLOCK"), ("moment", "_SPARE")]:
+    for module, name in [("saved_index", "WORTH"), ("build_index", "BLOCK"), ("snapshot", "_SPARE")]:
         monkeypatch.setattr(f"posh.collection.{module}.{name}", None)  # restored after small_limits
     small_limits()
     rng = np.random.default_rng(0)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import posh
-from posh.collection import building, moment, opening
+from posh.collection import build_index, opening, snapshot
+from posh.collection.database import Database
 from posh.collection.reindexing import Reindexing
-from posh.collection.storage import Database
 from posh.index.snapshot import IndexSnapshot
 from tests.collection.implementations import DATA, OTHER, SPARSE
 from tests.collection.opened import answers, reopened
@@ -37,7 +37,7 @@ def test_iterators_that_are_left_and_collections_that_are_closed_meanwhile(tmp_p
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(2000), np.resize(DATA, (2000, 8)))
     for _ in range(20):
         next(collection.items())
-    assert len(collection._engine.database._idle) <= 2
+    assert len(collection._store.database._idle) <= 2
     items = collection.items()
     next(items)
     collection.close()
@@ -60,7 +60,7 @@ def test_many_ids_in_one_call(tmp_path):
 @contextmanager
 def interrupted_after_commit(collection, monkeypatch):
     """The user presses Ctrl-C after a commit, before the collection knows of it."""
-    database = collection._engine.database
+    database = collection._store.database
     writing = database.writing
 
     @contextmanager
@@ -90,7 +90,7 @@ def test_a_write_that_is_interrupted_after_its_commit_is_there(tmp_path, monkeyp
         collection.compact()
     assert collection.count() == 11
     assert collection.count({"a": 2}) == 2
-    assert answers(collection) == answers(reopened(collection, snapshot=False))
+    assert answers(collection) == answers(reopened(collection, saved_index=False))
     collection.close()
 
 
@@ -98,8 +98,8 @@ def test_reindexing_that_is_interrupted_after_its_commit_counts(tmp_path, monkey
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(10), DATA[:10])
     finish = Reindexing.finish
 
-    def finish_and_interrupt(work, connection, moment):
-        finish(work, connection, moment)
+    def finish_and_interrupt(work, connection, before):
+        finish(work, connection, before)
         connection.execute("COMMIT")
         connection.execute("BEGIN")
         raise KeyboardInterrupt
@@ -110,7 +110,7 @@ def test_reindexing_that_is_interrupted_after_its_commit_counts(tmp_path, monkey
             collection.reindex(OTHER)
     collection.delete([3])
     assert collection.hasher.encode(DATA) == OTHER.encode(DATA)
-    assert answers(collection) == answers(reopened(collection, snapshot=False))
+    assert answers(collection) == answers(reopened(collection, saved_index=False))
     collection.close()
 
 
@@ -129,7 +129,7 @@ def test_a_write_that_fails_in_the_index_has_not_happened(tmp_path, monkeypatch,
     assert collection.count({"a": 2}) == 0
     assert answers(collection) == expected
     collection.upsert(["other"], DATA[30:31])
-    assert answers(collection) == answers(reopened(collection, snapshot=False))
+    assert answers(collection) == answers(reopened(collection, saved_index=False))
     collection.close()
 
 
@@ -169,7 +169,7 @@ def test_filters_that_take_too_long_are_interrupted(tmp_path):
     "options", [{}, {"refine": "decoder"}, {"structure": "ivf", "n_lists": 3, "n_probe": 3}]
 )
 def test_writes_while_reindexing(tmp_path, monkeypatch, options):
-    monkeypatch.setattr(building, "BLOCK", 32)
+    monkeypatch.setattr(build_index, "BLOCK", 32)
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(100), DATA[:100], [{"a": 1}] * 100)
     plain = ReferenceCollection(OTHER).upsert(range(100), DATA[:100], [{"a": 1}] * 100)
     steps, n_steps = Reindexing.steps, 0
@@ -194,7 +194,7 @@ def test_writes_while_reindexing(tmp_path, monkeypatch, options):
         assert collection.search(DATA[:9], 40).scores.tolist() == plain.search(DATA[:9], 40).scores.tolist()
     if not options:
         assert answers(collection) == answers(plain)
-    assert answers(collection) == answers(reopened(collection, snapshot=False))
+    assert answers(collection) == answers(reopened(collection, saved_index=False))
     collection.close()
 
 
@@ -210,12 +210,12 @@ def test_an_item_that_goes_while_its_new_code_is_made(tmp_path, monkeypatch):
         patch.setattr(IndexSnapshot, "encode", delete_and_encode)
         collection.reindex(OTHER)
     assert collection.count() == 99
-    assert answers(collection) == answers(reopened(collection, snapshot=False))
+    assert answers(collection) == answers(reopened(collection, saved_index=False))
     collection.close()
 
 
 def test_reindexing_that_fails_leaves_the_old_codes_in_force(tmp_path, monkeypatch):
-    monkeypatch.setattr(building, "BLOCK", 32)
+    monkeypatch.setattr(build_index, "BLOCK", 32)
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(100), DATA[:100])
     expected = answers(collection)
 
@@ -227,7 +227,7 @@ def test_reindexing_that_fails_leaves_the_old_codes_in_force(tmp_path, monkeypat
         with pytest.raises(MemoryError):
             collection.reindex(OTHER)
     assert answers(collection) == expected
-    with collection._engine.database.reading() as connection:
+    with collection._store.database.reading() as connection:
         assert connection.execute("SELECT generation, count(*) FROM codes GROUP BY 1").fetchall() == [
             (1, 100)
         ]
@@ -248,7 +248,7 @@ def test_compaction_gives_room_back(tmp_path):
     expected = answers(collection)
     collection.compact()
     assert sum(file.stat().st_size for file in tmp_path.glob(f"{opening.DATABASE}*")) < before / 5
-    assert collection._engine.moment.directory.n_slots == 100
+    assert collection._store.snapshot.slot_table.n_slots == 100
     assert answers(collection) == expected
     collection.close()
 
@@ -258,7 +258,7 @@ def test_compaction_lets_others_write_and_search_in_between(tmp_path, monkeypatc
     collection = posh.Collection(tmp_path, SPARSE)
     collection.upsert(range(2000), np.resize(DATA, (2000, 8)), [{"text": ["x" * 20_000]}] * 2000)
     collection.delete(range(1900))
-    compacted, shrink = moment.Moment.compacted, Database.shrink
+    compacted, shrink = snapshot.CollectionSnapshot.compacted, Database.shrink
     written = []
 
     def write(name):
@@ -281,27 +281,27 @@ def test_compaction_lets_others_write_and_search_in_between(tmp_path, monkeypatc
         return more
 
     waiting: list[threading.Thread] = []
-    monkeypatch.setattr(moment.Moment, "compacted", write_and_compact)
+    monkeypatch.setattr(snapshot.CollectionSnapshot, "compacted", write_and_compact)
     monkeypatch.setattr(Database, "shrink", shrink_and_write)
     collection.compact()
     for thread in waiting:
         thread.join()
     assert len(waiting) > 5
     assert all(name in collection for name in written)
-    assert collection._engine.moment.directory.n_slots < 200
-    assert answers(collection) == answers(reopened(collection, snapshot=False))
+    assert collection._store.snapshot.slot_table.n_slots < 200
+    assert answers(collection) == answers(reopened(collection, saved_index=False))
     collection.close()
 
 
 def test_items_that_are_replaced_all_the_time_do_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(moment, "_SPARE", 50)
+    monkeypatch.setattr(snapshot, "_SPARE", 50)
     collection = posh.Collection(tmp_path, SPARSE)
     for start in range(30):
         collection.upsert(range(20), DATA[start : start + 20], [{"a": start}] * 20)
         assert collection.count({"a": start}) == 20
-    assert collection._engine.moment.directory.n_slots < 100
-    assert collection._engine.moment.index.n_slots == collection._engine.moment.directory.n_slots
-    assert answers(collection) == answers(reopened(collection, snapshot=False))
+    assert collection._store.snapshot.slot_table.n_slots < 100
+    assert collection._store.snapshot.index.n_slots == collection._store.snapshot.slot_table.n_slots
+    assert answers(collection) == answers(reopened(collection, saved_index=False))
     collection.close()
 
 

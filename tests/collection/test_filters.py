@@ -43,7 +43,7 @@ PAYLOAD = {"n": 3, "x": 2.5, "s": "straße", "yes": True, "none": None, "list": 
     ],
 )
 def test_what_passes(filter_, expected):
-    assert passes(parse(filter_), PAYLOAD) is expected
+    assert passes(parse(filter_).tree, PAYLOAD) is expected
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_filter_has_a_bottom():
 
 @given(strategies.filters, strategies.payloads)
 def test_combinations_are_those_of_logic(source, payload):
-    tree = parse(source)
+    tree = parse(source).tree
     result = passes(tree, payload)
     assert passes(Not(tree), payload) is not result
     assert passes(All((tree, tree)), payload) is result

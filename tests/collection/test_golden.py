@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh.collection import sums
+from posh.collection import rows
 from posh.collection.checking import check_collection
 from posh.collection.opening import DATABASE
 
@@ -56,7 +56,7 @@ def test_a_collection_of_version_1_gets_all_checksums(golden):
         collection.get([4])
 
 
-@pytest.mark.parametrize("name", ["of_item", "of_code", "of_meta", "together"])
+@pytest.mark.parametrize("name", ["item_checksum", "code_checksum", "meta_checksum", "ids_checksum"])
 def test_an_upgrade_that_is_interrupted_has_not_happened(golden, monkeypatch, name):
     before = (golden / DATABASE).read_bytes()
 
@@ -64,7 +64,7 @@ def test_an_upgrade_that_is_interrupted_has_not_happened(golden, monkeypatch, na
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(sums, name, interrupted)
+        patch.setattr(rows, name, interrupted)
         with pytest.raises((KeyboardInterrupt, posh.FormatError)):
             posh.Collection(golden)
     assert (golden / DATABASE).read_bytes() == before

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from posh.collection import masks, schema, tables
 from posh.collection.conditions import columns, fields_of
-from posh.collection.directory import Directory
 from posh.collection.filters import Filter, OneOf, Range, leaves, parse, passes
-from posh.collection.storage import DamageError
+from posh.collection.snapshot import SlotTable
+from posh.collection.sqlite_errors import DamageError
 from tests.collection import strategies
 from tests.conftest import CASES
 
@@ -26,11 +26,11 @@ def database() -> sqlite3.Connection:
     return connection
 
 
-def written(connection: sqlite3.Connection, directory: Directory, payloads: list[dict]) -> Directory:
-    seqs = directory.last_seq + 1 + 2 * np.arange(len(payloads))  # gaps, as replaced items leave them
+def written(connection: sqlite3.Connection, table: SlotTable, payloads: list[dict]) -> SlotTable:
+    seqs = table.last_seq + 1 + 2 * np.arange(len(payloads))  # gaps, as replaced items leave them
     ids = [int(seq) for seq in seqs]
     tables.insert(connection, seqs, ids, payloads, np.zeros((len(ids), 1), np.float32))
-    return directory.with_items(seqs, np.array(ids, object))
+    return table.with_items(seqs, np.array(ids, object))
 
 
 @pytest.mark.parametrize("few", [0, 1000])
@@ -43,15 +43,15 @@ def written(connection: sqlite3.Connection, directory: Directory, payloads: list
 def test_masks_mean_what_filters_mean(few, first, later, filters):
     """Also of items that come after a mask was remembered, with and without reading their payloads."""
     connection, known = database(), masks.Masks()
-    directory, payloads = Directory.empty(), []
+    table, payloads = SlotTable.empty(), []
     with mock.patch.object(masks, "FEW", few):
         for more in (first, later):
-            directory, payloads = written(connection, directory, more), payloads + more
+            table, payloads = written(connection, table, more), payloads + more
             for source in filters:
-                tree = parse(source)
-                mask = known.mask(tree, known.recall(tree), directory, connection)
+                tree = parse(source).tree
+                mask = known.mask(tree, known.recall(tree), table, connection)
                 assert mask.tolist() == [passes(tree, payload) for payload in payloads]
-                again = masks.combined(tree, known.recall(tree), directory)
+                again = masks.combined(tree, known.recall(tree), table)
                 assert again.tolist() == mask.tolist()
     connection.close()
 
@@ -60,7 +60,7 @@ def test_masks_mean_what_filters_mean(few, first, later, filters):
 @given(payload=strategies.payloads, field=st.sampled_from(strategies.FIELDS), value=strategies.scalars)
 def test_conditions_select_by_value_and_seq(payload, field, value):
     connection = database()
-    written(connection, Directory.empty(), [payload] * 3)
+    written(connection, SlotTable.empty(), [payload] * 3)
     leaves = [OneOf(field, (value,)), OneOf(field, ("x", value, 17)), OneOf(field, ())]
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         leaves += [Range(field, operator, value) for operator in ("gt", "gte", "lt", "lte")]
@@ -79,7 +79,7 @@ def test_conditions_select_by_value_and_seq(payload, field, value):
 @given(strategies.payloads)
 def test_removing_an_item_leaves_no_row(payload):
     connection = database()
-    written(connection, Directory.empty(), [payload, payload])
+    written(connection, SlotTable.empty(), [payload, payload])
     tables.delete(connection, tables.find(connection, [1]), [])
     left = connection.execute("SELECT name, type, value FROM fields WHERE seq = 3").fetchall()
     assert len(left) == len(fields_of(payload))
@@ -90,24 +90,24 @@ def test_removing_an_item_leaves_no_row(payload):
 
 def test_one_is_not_true_for_the_memory_either():
     connection, known = database(), masks.Masks()
-    directory = written(connection, Directory.empty(), [{"a": 1}, {"a": True}, {"a": 1.0}])
+    table = written(connection, SlotTable.empty(), [{"a": 1}, {"a": True}, {"a": 1.0}])
     for value, expected in [
         (1, [True, False, True]),
         (True, [False, True, False]),
         (1.0, [True, False, True]),
     ]:
-        tree = parse({"a": value})
-        assert known.mask(tree, known.recall(tree), directory, connection).tolist() == expected
+        tree = parse({"a": value}).tree
+        assert known.mask(tree, known.recall(tree), table, connection).tolist() == expected
     connection.close()
 
 
 def test_other_slots_are_not_mistaken_for_these():
     connection, known = database(), masks.Masks()
-    directory = written(connection, Directory.empty(), [{"a": 1}, {"a": 2}, {"a": 1}])
-    tree = parse({"a": 1})
-    known.mask(tree, known.recall(tree), directory, connection)
+    table = written(connection, SlotTable.empty(), [{"a": 1}, {"a": 2}, {"a": 1}])
+    tree = parse({"a": 1}).tree
+    known.mask(tree, known.recall(tree), table, connection)
     tables.delete(connection, tables.find(connection, [1]), [])
-    compacted = directory.without(np.array([0])).compacted()
+    compacted = table.without(np.array([0])).compacted()
     assert masks.combined(tree, known.recall(tree), compacted) is None
     assert known.mask(tree, known.recall(tree), compacted, connection).tolist() == [False, True]
     connection.close()
@@ -115,13 +115,13 @@ def test_other_slots_are_not_mistaken_for_these():
 
 def test_memory_is_bounded_and_drops_what_was_not_used():
     connection, known = database(), masks.Masks()
-    directory = written(connection, Directory.empty(), [{"a": i} for i in range(100)])
-    trees = [parse({"a": i}) for i in range(10)]
+    table = written(connection, SlotTable.empty(), [{"a": i} for i in range(100)])
+    trees = [parse({"a": i}).tree for i in range(10)]
     size = 100 + masks._ENTRY + len(repr(next(leaves(trees[0]))))
     with mock.patch.object(masks, "MAX_BYTES", 5 * size):
         for tree in trees:
             known.recall(trees[0])  # in use all the time
-            known.mask(tree, known.recall(tree), directory, connection)
+            known.mask(tree, known.recall(tree), table, connection)
     kept = [tree for tree in trees if known.recall(tree)]
     assert kept == [trees[0], *trees[6:]]
     connection.close()
@@ -130,29 +130,29 @@ def test_memory_is_bounded_and_drops_what_was_not_used():
 def test_keys_count_and_long_ones_are_not_kept():
     """60 counts with a string of 20 MB kept 1.2 GB; masks of few items have next to no size, but add up."""
     connection, known = database(), masks.Masks()
-    directory = written(connection, Directory.empty(), [{"a": "x" * 100_000}])
-    tree = parse({"a": "x" * 100_000})
-    assert known.mask(tree, {}, directory, connection).tolist() == [True]
+    table = written(connection, SlotTable.empty(), [{"a": "x" * 100_000}])
+    tree = parse({"a": "x" * 100_000}).tree
+    assert known.mask(tree, {}, table, connection).tolist() == [True]
     assert known.recall(tree)  # by a digest
     assert sum(map(len, known._known)) < 1000
     with mock.patch.object(masks, "MAX_BYTES", 50 * masks._ENTRY):
         for i in range(200):
-            known.mask(parse({"a": i}), {}, directory, connection)
+            known.mask(parse({"a": i}).tree, {}, table, connection)
         assert len(known._known) < 50
     connection.close()
 
 
 def test_a_mask_that_is_too_large_is_not_remembered():
     connection, known = database(), masks.Masks()
-    directory = written(connection, Directory.empty(), [{"a": 1}] * 10)
+    table = written(connection, SlotTable.empty(), [{"a": 1}] * 10)
     with mock.patch.object(masks, "MAX_BYTES", 5):
-        assert known.mask(parse({"a": 1}), {}, directory, connection).all()
+        assert known.mask(parse({"a": 1}).tree, {}, table, connection).all()
     assert not known._known
     assert known._bytes == 0
     connection.close()
 
 
-def work(connection: sqlite3.Connection, tree: Filter, directory: Directory) -> int:
+def work(connection: sqlite3.Connection, tree: Filter, table: SlotTable) -> int:
     """Thousands of steps of SQLite's machine to find a mask."""
     steps = 0
 
@@ -162,7 +162,7 @@ def work(connection: sqlite3.Connection, tree: Filter, directory: Directory) -> 
         return 0
 
     connection.set_progress_handler(count, 1000)
-    masks.Masks().mask(tree, {}, directory, connection)
+    masks.Masks().mask(tree, {}, table, connection)
     connection.set_progress_handler(None, 0)
     return steps
 
@@ -171,21 +171,21 @@ def work(connection: sqlite3.Connection, tree: Filter, directory: Directory) -> 
 def test_many_conditions_on_a_field_are_hardly_more_work_than_one(operator):
     """1,000 ranges took 59 s: each went through all rows again."""
     connection = database()
-    directory = written(connection, Directory.empty(), [{"a": i % 3, "b": i} for i in range(5000)])
+    table = written(connection, SlotTable.empty(), [{"a": i % 3, "b": i} for i in range(5000)])
 
     def condition(i: int) -> dict:
         return {"b": {"gt": i}} if operator == "gt" else {"a": {"in": [0, 1, 2, 10 + i]}}
 
-    one = work(connection, parse(condition(0)), directory)
-    many = work(connection, parse({"or": [condition(i) for i in range(100)]}), directory)
+    one = work(connection, parse(condition(0)).tree, table)
+    many = work(connection, parse({"or": [condition(i) for i in range(100)]}).tree, table)
     assert 0 < many < 3 * one
     connection.close()
 
 
 def test_rows_of_items_that_are_not_there_are_noticed():
     connection = database()
-    directory = written(connection, Directory.empty(), [{"a": 1}])
+    table = written(connection, SlotTable.empty(), [{"a": 1}])
     connection.execute("INSERT INTO fields VALUES ('a', 2, 1, 99)")
     with pytest.raises(DamageError, match="rows of items that are not there"):
-        masks.Masks().mask(parse({"a": 1}), {}, directory, connection)
+        masks.Masks().mask(parse({"a": 1}).tree, {}, table, connection)
     connection.close()

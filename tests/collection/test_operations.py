@@ -1,6 +1,6 @@
 """The embedded collection against the plain one, through any sequence of operations.
 
-Small limits make every way of keeping and building an index come up: snapshots, blocks, compaction.
+Small limits make every way of keeping and building an index come up: saved indexes, blocks, compaction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import posh
-from posh.collection import building, masks, moment, snapshots
+from posh.collection import build_index, masks, saved_index, snapshot
 from tests.collection import strategies
 from tests.collection.implementations import DATA, DENSE, OTHER, SPARSE
 from tests.collection.reference import ReferenceCollection
@@ -25,7 +25,7 @@ from tests.conftest import CASES
 
 IDS = [*range(-3, 12), *"abc", "1", "é\x00", "0"]
 HASHERS = [SPARSE, OTHER, DENSE]
-LIMITS = [(snapshots, "WORTH", 4), (building, "BLOCK", 5), (masks, "FEW", 2), (moment, "_SPARE", 3)]
+LIMITS = [(saved_index, "WORTH", 4), (build_index, "BLOCK", 5), (masks, "FEW", 2), (snapshot, "_SPARE", 3)]
 
 some_ids = st.lists(st.sampled_from(IDS), min_size=1, max_size=8, unique=True)
 filters = st.one_of(st.none(), strategies.filters)
@@ -116,13 +116,13 @@ class Operations(RuleBasedStateMachine):
         self.plain.set_metadata(metadata)
 
     @rule(
-        how=st.sampled_from(["as it is", "as it is", "without a snapshot", "with a damaged one"]),
+        how=st.sampled_from(["as it is", "as it is", "without a saved index", "with a damaged one"]),
         seed=st.integers(0, 99),
     )
     def reopen(self, how, seed):
         self.collection.close()
         for folder in self.path.glob("snapshot-*"):
-            if how == "without a snapshot":
+            if how == "without a saved index":
                 shutil.rmtree(folder)
             elif how == "with a damaged one":
                 damage(folder, np.random.default_rng(seed))

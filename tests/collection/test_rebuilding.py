@@ -1,4 +1,4 @@
-"""An index that is built again, from a snapshot or from the database, is the same index."""
+"""An index that is built again, from a saved one or from the database, is the same index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh.collection import building, opening, snapshots
+from posh.collection import build_index, opening, saved_index
 from posh.index.snapshot import IndexSnapshot
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.opened import answers, folders, reopened
@@ -19,8 +19,8 @@ from tests.collection.reference import ReferenceCollection
 # Snapshots -------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_spares_building_the_index(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(snapshots, "WORTH", 100)
+def test_a_saved_index_spares_building_the_index(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(saved_index, "WORTH", 100)
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(99), DATA[:99])
     assert folders(collection) == []
     collection.upsert(range(50, 200), DATA[50:200])
@@ -37,13 +37,13 @@ def test_a_snapshot_spares_building_the_index(tmp_path, monkeypatch, caplog):
         collection = reopened(collection)
     assert sum(added) == 1
     assert answers(collection) == expected
-    assert answers(reopened(collection, snapshot=False)) == expected
+    assert answers(reopened(collection, saved_index=False)) == expected
     assert not caplog.records
     collection.close()
 
 
 @pytest.mark.parametrize("how", ["cut", "flipped", "emptied", "of another index", "of other items"])
-def test_a_snapshot_that_cannot_be_used_is_not(tmp_path, caplog, how):
+def test_a_saved_index_that_cannot_be_used_is_not(tmp_path, caplog, how):
     collection = posh.Collection(tmp_path / "a", SPARSE).upsert(range(100), DATA[:100]).compact()
     expected = answers(collection)
     (name,) = folders(collection)
@@ -69,31 +69,31 @@ def test_a_snapshot_that_cannot_be_used_is_not(tmp_path, caplog, how):
 
 
 def test_numbers_of_items_are_not_used_again(tmp_path, monkeypatch, caplog):
-    """Or an old snapshot would take a new item for one that was deleted."""
+    """Or an old saved index would take a new item for one that was deleted."""
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(10), DATA[:10]).compact()
     old = folders(collection)
 
     def fail(*args):
         raise OSError("no room")
 
-    monkeypatch.setattr(snapshots, "write", fail)
+    monkeypatch.setattr(saved_index, "write", fail)
     collection.delete([8, 9])
     collection.compact()
-    assert "no snapshot of the index (no room): opening will take longer" in caplog.text
+    assert "the index is not saved (no room): opening will take longer" in caplog.text
     collection = reopened(collection.upsert(["new"], DATA[50:51]))
     assert folders(collection) == old != []
-    assert answers(collection) == answers(reopened(collection, snapshot=False))
+    assert answers(collection) == answers(reopened(collection, saved_index=False))
     collection.close()
 
 
-def test_a_write_does_not_fail_because_of_a_snapshot(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(snapshots, "WORTH", 5)
+def test_a_write_does_not_fail_because_of_a_saved_index(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(saved_index, "WORTH", 5)
     monkeypatch.setattr(IndexSnapshot, "save", lambda snapshot, path: path.mkdir() or 1 // 0)
     with posh.Collection(tmp_path, SPARSE) as collection:
         collection.upsert(range(10), DATA[:10])
         assert collection.count() == 10
         assert folders(collection) == []
-    assert "no snapshot of the index (integer division or modulo by zero)" in caplog.text
+    assert "the index is not saved (integer division or modulo by zero)" in caplog.text
 
 
 def test_leftovers_are_removed(tmp_path):
@@ -107,7 +107,7 @@ def test_leftovers_are_removed(tmp_path):
     connection.close()
     with posh.Collection(tmp_path) as collection:
         assert folders(collection) == kept
-        with collection._engine.database.reading() as connection:
+        with collection._store.database.reading() as connection:
             assert connection.execute("SELECT DISTINCT generation FROM codes").fetchall() == [(1,)]
             assert connection.execute("SELECT number FROM generations").fetchall() == [(1,)]
 
@@ -124,8 +124,8 @@ LEARNERS = {
 
 @pytest.mark.parametrize("kind", list(LEARNERS))
 def test_an_index_built_again_gives_the_same_answers(tmp_path, monkeypatch, kind):
-    """Whatever it has learned from items that are gone, and in whatever batches they came."""
-    monkeypatch.setattr(building, "BLOCK", 64)
+    """Whatever deleted items it was trained on, and in whatever batches they came."""
+    monkeypatch.setattr(build_index, "BLOCK", 64)
     collection = posh.Collection(tmp_path, SPARSE, **LEARNERS[kind])
     for start in range(0, 300, 23):
         collection.upsert(range(start, start + 23), DATA[start : start + 23])
@@ -136,14 +136,14 @@ def test_an_index_built_again_gives_the_same_answers(tmp_path, monkeypatch, kind
     collection = reopened(collection.compact())
     assert folders(collection)
     assert answers(collection, 5) == expected
-    collection = reopened(collection, snapshot=False)
+    collection = reopened(collection, saved_index=False)
     assert answers(collection, 5) == expected
     collection.upsert(["more"], DATA[:1])
-    assert answers(collection, 5) == answers(reopened(collection, snapshot=False), 5)
+    assert answers(collection, 5) == answers(reopened(collection, saved_index=False), 5)
     collection.close()
 
 
-def test_a_snapshot_of_before_an_index_learned_again_is_not_used(tmp_path):
+def test_an_index_saved_before_it_was_trained_again_is_not_used(tmp_path):
     collection = posh.Collection(tmp_path, SPARSE, refine="decoder").upsert(range(10), DATA[:10]).compact()
     assert len(folders(collection)) == 1
     collection.upsert(range(10, 50), DATA[10:50])
@@ -160,8 +160,8 @@ def test_lists_grow_with_the_collection(tmp_path, monkeypatch):
     X = np.random.default_rng(0).normal(size=(3000, 8)) + 3
     for start in range(0, 3000, 500):
         collection.upsert([f"{start}/{i}" for i in range(500)], X[start : start + 500])
-    assert len(collection._engine.moment.index.documents.structure.lists.centroids) == 2
-    assert collection._engine.moment.learned_from == 1501
+    assert len(collection._store.snapshot.index.documents.structure.lists.centroids) == 2
+    assert collection._store.snapshot.n_trained == 1501
     plain = ReferenceCollection(SPARSE).upsert([0], DATA[:1])
     plain.upsert([f"{start}/{i}" for start in range(0, 3000, 500) for i in range(500)], X)
     assert collection.search(X[:5], 3).scores.tolist() == plain.search(X[:5], 3).scores.tolist()
@@ -169,7 +169,7 @@ def test_lists_grow_with_the_collection(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "learned_from", "n", "expected"),
+    ("options", "n_trained", "n", "expected"),
     [
         ({}, 0, 10, False),
         ({"refine": "vectors"}, 0, 10, False),
@@ -183,11 +183,11 @@ def test_lists_grow_with_the_collection(tmp_path, monkeypatch):
         ({"structure": "ivf", "n_lists": 1000}, 50_000, 100_000, False),
     ],
 )
-def test_when_an_index_has_outgrown_what_it_learned(options, learned_from, n, expected):
-    assert building.outgrown(building.empty_index(SPARSE, options), learned_from, n) is expected
+def test_when_an_index_must_be_trained_again(options, n_trained, n, expected):
+    assert build_index.must_train_again(build_index.empty_index(SPARSE, options), n_trained, n) is expected
 
 
-def test_a_decoder_that_learned_from_one_item_learns_again(tmp_path):
+def test_a_decoder_that_was_trained_on_one_item_is_trained_again(tmp_path):
     collection = posh.Collection(tmp_path, SPARSE, refine="decoder", oversample=30.0)
     for i in range(300):
         collection.upsert([i], DATA[i : i + 1])

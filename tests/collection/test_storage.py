@@ -44,7 +44,7 @@ def require_no_writes(collection: posh.Collection) -> None:
 def test_a_folder_that_is_deleted_while_open(collection):
     shutil.rmtree(collection.path)
     require_no_writes(collection)
-    collection._engine._changes = 10**6  # worth a snapshot
+    collection._store._n_unsaved = 10**6  # worth saving the index
     collection.close()
     assert not collection.path.exists()
 
@@ -115,7 +115,7 @@ class FailingDisk:
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_sync_that_fails_leaves_the_write_in_doubt(collection, kept):
     """It said "this call changed nothing", though the item may be there after reopening."""
-    database = collection._engine.database
+    database = collection._store.database
     working = database._writer
     database._writer = FailingDisk(working, sqlite3.SQLITE_IOERR_FSYNC, kept=kept)
     with pytest.raises(posh.StorageError, match="may or may not be there after reopening: mend the disk"):
@@ -133,7 +133,7 @@ def test_a_sync_that_fails_leaves_the_write_in_doubt(collection, kept):
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE])
 def test_a_page_that_is_not_written_leaves_no_doubt(collection, code):
-    database = collection._engine.database
+    database = collection._store.database
     working = database._writer
     database._writer = FailingDisk(working, code, kept=False)
     with pytest.raises(posh.StorageError, match="this call changed nothing: free some space"):

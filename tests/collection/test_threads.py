@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh.collection import building, masks, moment, snapshots
+from posh.collection import build_index, masks, saved_index, snapshot
 from tests.collection.implementations import DATA, OTHER, SPARSE
 from tests.index.test_threads import SECONDS
 
@@ -97,7 +97,12 @@ class Teams:
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_every_answer_is_that_of_some_moment(tmp_path):
-    limits = [(snapshots, "WORTH", 50), (building, "BLOCK", 32), (masks, "FEW", 3), (moment, "_SPARE", 40)]
+    limits = [
+        (saved_index, "WORTH", 50),
+        (build_index, "BLOCK", 32),
+        (masks, "FEW", 3),
+        (snapshot, "_SPARE", 40),
+    ]
     patches = [mock.patch.object(*limit) for limit in limits]
     for patch in patches:
         patch.start()
@@ -152,7 +157,7 @@ def test_closing_while_others_work(tmp_path):
 def test_searches_do_not_wait_for_a_write(tmp_path):
     """With filters that are not known yet too."""
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(10), DATA[:10], [{"a": i} for i in range(10)])
-    with collection._engine.writing() as connection:  # the lock and a transaction, held by this thread
+    with collection._store.writing() as connection:  # the lock and a transaction, held by this thread
         connection.execute("INSERT INTO fields VALUES ('a', 2, 3, 77)")
         answers: list = []
         asking = threading.Thread(

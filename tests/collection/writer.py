@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import posh
-from posh.collection import building, moment, snapshots
+from posh.collection import build_index, saved_index, snapshot
 from tests.collection.implementations import DATA, OTHER, SPARSE
 
 HASHERS = [SPARSE, OTHER]
@@ -64,8 +64,8 @@ def done(collection: posh.BaseCollection, operation: Operation) -> posh.BaseColl
 
 
 def small_limits() -> None:
-    """So that snapshots, blocks and compaction come up in small collections."""
-    snapshots.WORTH, building.BLOCK, moment._SPARE = 100, 50, 50
+    """So that saved indexes, blocks and compaction come up in small collections."""
+    saved_index.WORTH, build_index.BLOCK, snapshot._SPARE = 100, 50, 50
 
 
 def write_until_killed(folder: Path, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""What a collection is given, checked: vectors, ids, payloads, hashers."""
+"""Checks of the arguments of collections: vectors, ids, payloads, hashers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_ID_LENGTH, MAX_DEPTH = 512, 32
 
 
 def vectors(values: Any, n_features: int | None) -> Float32:
-    """Return vectors (n, d) as contiguous float32; what is too large for that is refused like inf."""
+    """Return vectors (n, d) as contiguous float32; a value that is too large for float32 is a ValueError."""
     array = _validate.vectors(values, n_features, min_rows=0, model="this collection", name="vectors")
     with np.errstate(over="ignore"):
         converted = np.ascontiguousarray(array, np.float32)
@@ -48,7 +48,7 @@ def fitted_hasher(value: Any, n_features: int | None) -> Hasher[Any]:
 
 
 def ids(values: Any, n: int | None = None, *, distinct: bool = True) -> list[int | str]:
-    """Return ids as a list of int and str, of length ``n`` if given."""
+    """Return ids as a list of int and str; ``n`` is the length that they must have, if it is known."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence | np.ndarray):
         raise ValueError(f"expected ids as a list or an array of int or str, got {values!r:.80}")
     if isinstance(values, np.ndarray) and values.ndim != 1:
@@ -75,7 +75,7 @@ def _id(value: Any) -> int | str:
 
 
 def payloads(values: Any, n: int) -> list[dict[str, Any]]:
-    """Return ``n`` payloads, copied; without any, empty ones."""
+    """Return copies of ``n`` payloads; None gives empty ones."""
     if values is None:
         return [{} for _ in range(n)]
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence):
@@ -95,7 +95,7 @@ def json_object(value: Any, where: str) -> dict[str, Any]:
 
 
 def _json(value: Any, where: str, depth: int) -> Any:
-    """A copy of what JSON can hold, without NaN, keys that are no strings, and bottomless nesting."""
+    """Return a copy; raise for what JSON cannot hold, for NaN, and for too deep nesting."""
     if depth > MAX_DEPTH:
         raise ValueError(f"expected {where.split('.')[0]} nested at most {MAX_DEPTH} deep, got more")
     if isinstance(value, np.generic):

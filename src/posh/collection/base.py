@@ -1,7 +1,7 @@
-"""The contract of a collection, which the embedded one, the service's client and other engines keep.
+"""The contract of collections. An engine implements it: embedded, remote, or of another distribution.
 
-:class:`BaseCollection` checks every argument, in one wording, and asks the engine for the rest through the
-methods that begin with an underscore.
+:class:`BaseCollection` checks all arguments. Then it calls the methods with an underscore, which the engine
+implements.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Id = int | str
 Payload = dict[str, Any]
 
 NO_HASHER = "expected a collection with a hasher, got none: call fit or reindex first"
-SAMPLE = 20_000  # stored vectors that a hasher is fitted on
+SAMPLE = 20_000  # stored vectors that fit uses
 
 
 class Item(NamedTuple):
@@ -46,9 +46,9 @@ class _Pair(NamedTuple):
 class Matches(_Pair):
     """Results of a search, best first: ``ids, scores = matches``, both (m, k).
 
-    Higher scores are better; of equal scores, what was written earlier comes first. ``ids`` is an array of
-    objects, int or str. Where fewer than k items were found the id is None and the score -inf. ``kind`` says
-    what the scores are, see :class:`posh.Hits`.
+    Higher scores are better. Of items with equal scores, the one that was written earlier comes first.
+    ``ids`` is an array of objects, int or str. Where fewer than k items were found, the id is None and the
+    score -inf. ``kind`` says what the scores are, see :class:`posh.Hits`.
     """
 
     kind: str
@@ -64,11 +64,10 @@ class Matches(_Pair):
 
 
 class BaseCollection(ABC):
-    """Vectors with ids and payloads, kept by an engine.
+    """Items that an engine stores and searches: vectors with ids and payloads.
 
-    Ids are int (64 bits) or str; ``1`` and ``"1"`` are two ids. Payloads are what JSON objects can hold.
-    Methods may be called from any number of threads; each search sees one moment, and a call that fails
-    changes nothing.
+    Ids are int (64 bits) or str; ``1`` and ``"1"`` are two ids. Payloads are JSON objects. Any number of
+    threads may call the methods. Each search sees one snapshot. A call that fails changes nothing.
     """
 
     # What an engine supplies -----------------------------------------------------------------------
@@ -81,12 +80,21 @@ class BaseCollection(ABC):
     @property
     @abstractmethod
     def hasher(self) -> Hasher[Any] | None:
-        """The hasher whose codes are searched."""
+        """The hasher whose codes are searched; None until there is one."""
 
     @property
     @abstractmethod
     def metadata(self) -> Payload:
-        """A small JSON object that is kept with the collection, as a copy."""
+        """A copy of the small JSON object that belongs to the collection."""
+
+    @property
+    @abstractmethod
+    def index_options(self) -> dict[str, Any]:
+        """The options of :class:`posh.Index`, as far as the engine knows them."""
+
+    @abstractmethod
+    def memory_usage(self) -> int | None:
+        """Bytes of memory that the index takes; None if the engine does not know."""
 
     @abstractmethod
     def _set_metadata(self, metadata: Payload) -> None: ...
@@ -101,29 +109,32 @@ class BaseCollection(ABC):
     def _get(self, ids: list[Id]) -> list[Item | None]: ...
 
     @abstractmethod
-    def _search(self, vectors: Float32, params: SearchParams, tree: Filter | None) -> Matches:
-        """Search for checked vectors (m, d); None in ``params`` is what the collection does by default."""
+    def _search(self, vectors: Float32, params: SearchParams, where: Filter | None) -> Matches:
+        """Search for checked vectors (m, d); None in ``params`` stands for the default of the collection."""
 
     @abstractmethod
-    def _count(self, tree: Filter | None) -> int: ...
+    def _count(self, where: Filter | None) -> int: ...
 
     @abstractmethod
-    def _items(self, tree: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]: ...
+    def _items(self, where: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]: ...
 
     @abstractmethod
     def _sample(self, n: int) -> Float32:
-        """Up to n stored vectors, drawn at random, but alike for the same items."""
+        """Return up to n stored vectors, see :meth:`sample`."""
 
     @abstractmethod
     def _reindex(self, hasher: Hasher[Any], options: Mapping[str, Any]) -> None: ...
 
     @abstractmethod
     def compact(self) -> Self:
-        """Give back the room of what was deleted or replaced."""
+        """Give back the room of deleted and replaced items."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files and connections; closing twice is allowed, using a closed collection is not."""
+        """Close files and connections; a second call does nothing.
+
+        All other calls of a closed collection are errors.
+        """
 
     # What users call -------------------------------------------------------------------------------
 
@@ -138,23 +149,23 @@ class BaseCollection(ABC):
         vectors: npt.ArrayLike,
         payloads: Sequence[Mapping[str, Any]] | None = None,
     ) -> Self:
-        """Write items, all or none, replacing those whose ids are present; returns when they are safe.
+        """Write items, all or none, in place of those with the same ids; return when they are durable.
 
         ``vectors`` are (n, d); ``payloads`` are n dictionaries, by default empty ones.
         """
         array = _arguments.vectors(vectors, self.n_features)
-        numbers = _arguments.ids(ids, len(array))
-        contents = _arguments.payloads(payloads, len(array))
-        if numbers:
-            self._upsert(numbers, array, contents)
+        checked_ids = _arguments.ids(ids, len(array))
+        checked_payloads = _arguments.payloads(payloads, len(array))
+        if checked_ids:
+            self._upsert(checked_ids, array, checked_payloads)
         return self
 
     def delete(self, ids: Sequence[Id] | npt.NDArray[Any]) -> int:
-        """Delete items, all or none; ids that are not there are ignored. Returns how many there were."""
+        """Delete items, all or none, and return their number; ids without an item are ignored."""
         return self._delete(_arguments.ids(ids))
 
     def get(self, ids: Sequence[Id] | npt.NDArray[Any]) -> list[Item | None]:
-        """Items by id, in this order; None for an id that is not there."""
+        """Return the items with these ids, in this order; None for an id without an item."""
         return self._get(_arguments.ids(ids, distinct=False))
 
     def search(
@@ -179,7 +190,7 @@ class BaseCollection(ABC):
         return self._search(array, params, None if filter is None else parse(filter))
 
     def count(self, filter: Mapping[str, Any] | None = None) -> int:  # noqa: A002
-        """How many items there are, or pass the filter."""
+        """Return the number of items, or of those that pass the filter."""
         return self._count(None if filter is None else parse(filter))
 
     def items(
@@ -189,22 +200,26 @@ class BaseCollection(ABC):
         after: Id | None = None,
         limit: int | None = None,
     ) -> Iterator[Item]:
-        """Items in the order of writing, those after the item with the id ``after``, at most ``limit``.
+        """Yield items in the order of writing: those after the item with the id ``after``, up to ``limit``.
 
-        They are those of the moment at which the first is taken; an ``after`` that is not there is then a
-        ``KeyError``.
+        All items are of one snapshot, which is taken with the first of them. An ``after`` without an item is
+        a ``KeyError`` then.
         """
         start = None if after is None else _arguments.ids([after])[0]
         most = None if limit is None else _validate.integer("limit", limit, 0)
         return self._items(None if filter is None else parse(filter), start, most)
 
+    def sample(self, n: int) -> Float32:
+        """Return up to n stored vectors (m, d), drawn at random; the same ones for the same items."""
+        return self._sample(_validate.integer("n", n, 0))
+
     def fit(self, hasher: Hasher[Any], vectors: npt.ArrayLike | None = None, **options: Any) -> Self:
         """Fit a copy of ``hasher`` on vectors (n, d), then search by its codes as :meth:`reindex` does.
 
-        Without vectors it is fitted on a random sample of up to 20,000 of those stored.
+        Without vectors it is fitted on a sample of up to 20,000 stored vectors.
         """
         if vectors is None:
-            X = self._sample(SAMPLE)
+            X = self.sample(SAMPLE)
             if not len(X):
                 raise ValueError(
                     "expected vectors to fit on, got an empty collection: give vectors or write items first"
@@ -216,7 +231,7 @@ class BaseCollection(ABC):
     def reindex(self, hasher: Hasher[Any], **options: Any) -> Self:
         """Search by the codes of another fitted hasher from now on; searches and writes go on meanwhile.
 
-        ``options`` are those of :class:`posh.Index`; what is not given keeps its value.
+        ``options`` are those of :class:`posh.Index`; options that are left out keep their values.
         """
         self._reindex(_arguments.fitted_hasher(hasher, self.n_features), options)
         return self
@@ -231,8 +246,8 @@ class BaseCollection(ABC):
     def __len__(self) -> int:
         return self.count()
 
-    def __contains__(self, number: Id) -> bool:
-        return self.get([number])[0] is not None
+    def __contains__(self, item_id: Id) -> bool:
+        return self.get([item_id])[0] is not None
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Whether all that a collection's folder holds is what was written; nothing is opened for writing."""
+"""``posh check`` for collections: reads everything in a folder, compares it, and writes nothing."""
 
 from __future__ import annotations
 
@@ -12,49 +12,47 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from posh._progress import progress
-from posh.collection import building, lock, schema, snapshots, sums, tables
+from posh.collection import build_index, lock, rows, saved_index, schema, tables
 from posh.collection.conditions import fields_of
+from posh.collection.database import Connection
 from posh.collection.opening import DATABASE
-from posh.collection.storage import Connection, DamageError, understood
+from posh.collection.sqlite_errors import DamageError, translate_sqlite_errors
 from posh.errors import FormatError, StorageError
 from posh.index.index import Index
 
 __all__ = ["Findings", "check_collection"]
 
-_MOST = 20  # problems of a kind that are listed
+_MOST = 20  # problems of one kind in a report
 
 
 class Findings(NamedTuple):
-    """What was looked at, with numbers, and what is wrong with it, one sentence each."""
+    """How many things of each kind were checked, and the problems, one sentence each."""
 
     checked: dict[str, int]
     problems: list[str]
 
 
 def check_collection(path: Path) -> Findings:
-    """Read everything in the folder of a collection that is not open, and compare it.
-
-    A folder that is open is a :class:`posh.StorageError`.
-    """
+    """Check the folder of a collection; one that is open is a :class:`posh.StorageError`."""
     found = Findings({}, [])
-    with _locked(path), contextlib.closing(_connected(path / DATABASE)) as connection:
-        for look in (_structure, _meta, _items, _codes, _snapshot):
+    with _locked(path), contextlib.closing(_connect_read_only(path / DATABASE)) as connection:
+        for check in (_structure, _meta, _items, _codes, _saved_index):
             try:
-                with understood(path / DATABASE):
-                    look(connection, path, found)
+                with translate_sqlite_errors(path / DATABASE):
+                    check(connection, path, found)
             except (ValueError, OSError, TypeError) as error:
                 found.problems.append(str(error))
-                if look is _structure:  # what follows would read an unknown format
+                if check is _structure:  # the other checks would read an unknown format
                     break
     return found
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keep others from opening the folder for as long as it is read."""
+    """Keep others from opening the folder meanwhile."""
     try:
         file = os.open(path / lock.NAME, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:  # a copy that was never opened
+    except FileNotFoundError:  # the folder is a copy that was never opened
         yield
         return
     try:
@@ -66,8 +64,8 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(file)
 
 
-def _connected(path: Path) -> Connection:
-    """A connection that cannot write. Without a log there is nothing to recover, and no file is made."""
+def _connect_read_only(path: Path) -> Connection:
+    """Return a connection that cannot write. Without a log it is immutable, and SQLite makes no files."""
     log = path.with_name(f"{path.name}-wal")
     has_log = log.exists() and log.stat().st_size > 0
     options = "mode=ro" if has_log else "mode=ro&immutable=1"
@@ -95,7 +93,7 @@ def _meta(connection: Connection, path: Path, found: Findings) -> None:
         tables.get_meta(connection, key)
     (found.checked["settings"],) = connection.execute("SELECT count(*) FROM meta").fetchone()
     for key in ("options", "metadata"):
-        tables.loads(tables.get_meta(connection, key))
+        rows.load_payload(tables.get_meta(connection, key))
     if found.checked["settings"] != len(tables.KEYS):
         found.problems.append(f"{found.checked['settings']} settings instead of {len(tables.KEYS)}")
 
@@ -103,70 +101,70 @@ def _meta(connection: Connection, path: Path, found: Findings) -> None:
 def _items(connection: Connection, path: Path, found: Findings) -> None:
     width = 4 * (tables.get_meta(connection, "n_features") or 0)
     last_seq = tables.get_meta(connection, "last_seq")
-    problems = _Some(found, "items")
+    problems = _FirstProblems(found, "items")
     n = n_fields = total = 0
     statement = "SELECT seq, id, payload, vector, sum FROM items NOT INDEXED ORDER BY seq"
-    for seq, number, payload, vector, kept in _shown(connection, statement, "items"):
+    for seq, item_id, payload, vector, checksum in _with_progress(connection, statement, "items"):
         n += 1
         try:
-            row = tables.sound_item(seq, number, payload, vector, kept)
-            fields = fields_of(tables.loads(row.payload))
+            row = rows.checked_item(seq, item_id, payload, vector, checksum)
+            fields = fields_of(rows.load_payload(row.payload))
         except DamageError as error:
             problems.add(str(error))
             continue
-        total += sums.of_id(seq, number)
+        total += rows.id_checksum(seq, item_id)
         n_fields += len(fields)
         if len(vector) != width or seq > last_seq:
             problems.add(f"item {seq}: expected {width} bytes of a vector and a number up to {last_seq}")
         if not all(connection.execute(_FIELD, (*field, seq)).fetchone() for field in fields):
             problems.add(f"item {seq}: filters do not know all of its fields")
     problems.end()
-    tables.ordered(connection)
-    if not problems.n and sums.together(0, total) != tables.get_meta(connection, "ids_sum"):
+    tables.seqs_and_ids(connection)
+    if not problems.n and rows.ids_checksum(0, total) != tables.get_meta(connection, "ids_sum"):
         found.problems.append("items: some are missing, or there are too many")
-    (rows,) = connection.execute("SELECT count(*) FROM fields").fetchone()
-    if rows != n_fields:
-        found.problems.append(f"filters know {rows} fields of items, which have {n_fields}")
-    found.checked.update(items=n, fields=rows)
+    (n_rows,) = connection.execute("SELECT count(*) FROM fields").fetchone()
+    if n_rows != n_fields:
+        found.problems.append(f"filters know {n_rows} fields of items, which have {n_fields}")
+    found.checked.update(items=n, fields=n_rows)
 
 
 def _codes(connection: Connection, path: Path, found: Findings) -> None:
     generation = tables.get_meta(connection, "generation")
     if generation:
-        building.stored_index(connection, generation)  # the hasher, the options, what the index has learned
-    problems = _Some(found, "codes")
-    numbers: Counter[int] = Counter()
+        build_index.stored_index(connection, generation)  # reads the hasher, the options, the trained state
+    problems = _FirstProblems(found, "codes")
+    counts: Counter[int] = Counter()  # by generation
     statement = "SELECT generation, seq, code, sum FROM codes ORDER BY generation, seq"
-    for one, seq, code, kept in _shown(connection, statement, "codes"):
-        numbers[one] += 1
-        if sums.of_code(one, seq, code) != kept:
+    for number, seq, code, checksum in _with_progress(connection, statement, "codes"):
+        counts[number] += 1
+        if rows.code_checksum(number, seq, code) != checksum:
             problems.add(f"the code of item {seq}: the checksum does not match")
     problems.end()
-    found.checked["codes"] = numbers.total()
+    found.checked["codes"] = counts.total()
     (without,) = connection.execute(_WITHOUT_CODE, (generation,)).fetchone()
-    if generation and (without or numbers[generation] != found.checked.get("items")):
-        found.problems.append(f"{without} items have no code; there are {numbers[generation]} codes in use")
+    if generation and (without or counts[generation] != found.checked.get("items")):
+        found.problems.append(f"{without} items have no code; there are {counts[generation]} codes in use")
 
 
-def _snapshot(connection: Connection, path: Path, found: Findings) -> None:
-    name = snapshots.named(connection)
+def _saved_index(connection: Connection, path: Path, found: Findings) -> None:
+    name = saved_index.find_name(connection)
     if name is None or not (path / name).exists():
         return
     try:
-        found.checked["items of the snapshot"] = len(Index.load(path / name, verify=True))
+        found.checked["items of the saved index"] = len(Index.load(path / name, verify=True))
     except Exception as error:
         found.problems.append(
-            f"the snapshot: {error} (nothing is lost: the next opening builds the index again)"
+            f"the saved index: {error} (nothing is lost: the next opening builds the index again)"
         )
 
 
-def _shown(connection: Connection, statement: str, what: str) -> Iterable[Any]:
+def _with_progress(connection: Connection, statement: str, what: str) -> Iterable[Any]:
     (total,) = connection.execute(f"SELECT count(*) FROM {what}").fetchone()
     return progress(connection.execute(statement), f"checking {what}", what, total)
 
 
-class _Some:
-    """Adds the first problems of a kind, and in the end how many more there are."""
+class _FirstProblems:
+    """Adds the first problems of one kind, and at the end the number of the others."""
 
     def __init__(self, found: Findings, what: str) -> None:
         self._found, self._what = found, what

@@ -1,10 +1,10 @@
-"""Conditions on payload fields in SQL: how fields are stored, and which rows conditions select.
+"""Conditions on payload fields in SQL: how fields are stored, and which rows a condition selects.
 
 The table ``fields`` has a row (name, type, value, seq) for each field at the top of a payload that holds a
-scalar. Its key makes a condition a range of the table. Conditions on the same field are looked up together,
-so that each row of the field is read once, however many conditions there are. Values are compared by SQLite
-as :func:`posh.collection.filters.passes` does: only within a type, integers and floats exactly, strings by
-the bytes of UTF-8, whose order is that of code points. Nothing that users write becomes part of a statement.
+scalar. The primary key makes a condition a range of the table. Conditions on one field are looked up
+together, so each row of the field is read once. SQLite compares values as
+:func:`posh.collection.filters.passes` does: only within a type, integers and floats exactly, strings by the
+bytes of UTF-8, which gives the order of code points. No text of a user becomes part of a statement.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TYPES = {"null": 0, "boolean": 1, "number": 2, "string": 3}
 
 
 def fields_of(payload: dict[str, Any]) -> list[Field]:
-    """What of a payload can be asked for: name, type and value.
+    """Return the fields of a payload that filters can ask for: name, type and value.
 
     >>> fields_of({"label": 3, "tags": ["a", "b"], "sold": False})
     [('label', 2, 3), ('sold', 1, 0)]
@@ -37,11 +37,11 @@ def fields_of(payload: dict[str, Any]) -> list[Field]:
 
 
 class Column(NamedTuple):
-    """What some conditions on one field need of its rows of one type.
+    """The rows of one field and one type, divided into parts for some conditions.
 
     The ``points`` are the values and bounds of the conditions, ascending. They divide the rows into parts:
     part ``2 i + 1`` has the rows that equal point ``i``, part ``2 i`` those between it and the point before.
-    ``spans`` are the parts of which a condition is true: (number of the condition, first part, last + 1).
+    ``spans`` say for which parts a condition is true: (number of the condition, first part, last part + 1).
     """
 
     field: str
@@ -50,10 +50,10 @@ class Column(NamedTuple):
     spans: list[tuple[int, int, int]]
 
     def selections(self, after: int = 0) -> Iterator[tuple[int, str, list[Any]]]:
-        """The parts that are in a span, each with a statement that gives its seqs above ``after``.
+        """Yield the parts that are in a span, each with a statement for its seqs above ``after``.
 
-        The seqs come as one text, with commas, and with them their number. So SQLite goes through all rows
-        in one step, without the interpreter, for which other threads would have to wait row by row.
+        The statement gives the seqs as one text, with commas, and their count. So SQLite goes through all
+        rows in one step. Row by row, it would take the interpreter's lock from other threads for each row.
 
         >>> (column,) = columns([Range("price", "lte", 20)])
         >>> [(part, values) for part, statement, values in column.selections()]
@@ -73,7 +73,7 @@ class Column(NamedTuple):
 
 
 def columns(conditions: Sequence[Condition]) -> list[Column]:
-    """What conditions on one field need of its rows, by the type of values.
+    """Return the columns that conditions on one field need, one for each type of value.
 
     >>> columns([OneOf("label", (3, 7)), Range("label", "gte", 5)])
     [Column(field='label', kind=2, points=[3, 5, 7], spans=[(0, 1, 2), (0, 5, 6), (1, 3, 7)])]

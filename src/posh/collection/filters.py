@@ -1,4 +1,4 @@
-"""The language of filters: which payloads pass, for every engine alike.
+"""The language of filters: which payloads pass, in the same way for every engine.
 
 A filter is a dictionary, as in JSON::
 
@@ -8,13 +8,13 @@ A filter is a dictionary, as in JSON::
     {"label": 3, "price": {"lt": 20}}               all of these
     {"and": [F, G]}   {"or": [F, G]}   {"not": F}   combinations of filters; {} passes everything
 
-Fields are those at the top of a payload. Values are strings, numbers, booleans and null; they are compared
-within their type only: ``3`` equals ``3.0`` and nothing else, numbers are ordered by size and strings by code
+Fields are those at the top of a payload. Values are strings, numbers, booleans and null. They are compared
+within their type only: ``3`` equals ``3.0`` and nothing else. Numbers are ordered by size, strings by code
 points. A condition on a field that is missing, or that holds a list or an object, is false; its ``not`` is
-true. Fields that are called ``and``, ``or`` or ``not`` cannot be asked for.
+true. Filters cannot ask for fields with the names ``and``, ``or`` and ``not``.
 
-:func:`parse` turns a dictionary into the small tree below, which engines translate, and :func:`passes` is its
-meaning.
+:func:`parse` turns a dictionary into a :class:`Filter`. Engines translate its tree or send its source.
+:func:`passes` defines what a tree means.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["All", "AnyOf", "Filter", "Limits", "Not", "OneOf", "Range", "Scalar"]
+__all__ = ["All", "AnyOf", "Filter", "Limits", "Not", "OneOf", "Range", "Scalar", "Tree"]
 __all__ += ["leaves", "parse", "passes", "require_storable", "scalar_type"]
 
 Scalar = str | int | float | bool | None
@@ -58,24 +58,32 @@ class Range:
 class All:
     """Every part passes; without parts, everything."""
 
-    parts: tuple[Filter, ...]
+    parts: tuple[Tree, ...]
 
 
 @dataclass(frozen=True)
 class AnyOf:
     """At least one part passes; without parts, nothing."""
 
-    parts: tuple[Filter, ...]
+    parts: tuple[Tree, ...]
 
 
 @dataclass(frozen=True)
 class Not:
     """The part does not pass."""
 
-    part: Filter
+    part: Tree
 
 
-Filter = OneOf | Range | All | AnyOf | Not
+Tree = OneOf | Range | All | AnyOf | Not
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A filter that was parsed: its tree, and a copy of the dictionary it was made from, as JSON."""
+
+    tree: Tree
+    source: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -83,8 +91,8 @@ class Limits:
     """How large a filter may be.
 
     ``depth`` bounds the levels, ``values`` the values and bounds of all conditions together. The embedded
-    engine reads the rows of a field once, whatever the number of conditions on it: so ``fields`` bounds the
-    time. It makes a mask of one byte per item for each condition: so ``conditions`` bounds the memory.
+    engine reads the rows of a field once, whatever the number of its conditions, so ``fields`` bounds the
+    time. It makes a mask of one byte per item for each condition, so ``conditions`` bounds the memory.
     """
 
     depth: int = 16
@@ -97,25 +105,34 @@ _LIMITS = Limits()
 
 
 def parse(source: Any, limits: Limits = _LIMITS) -> Filter:
-    """The tree of a filter; what does not make sense or exceeds the limits is a ``ValueError``.
+    """Parse a filter; a wrong or too large one is a ``ValueError``.
 
-    >>> parse({"label": {"in": [3, 5]}})
-    OneOf(field='label', values=(3, 5))
-    >>> parse({"not": {"price": {"lt": 20}}})
+    >>> parse({"label": {"in": (3, 5)}})
+    Filter(tree=OneOf(field='label', values=(3, 5)), source={'label': {'in': [3, 5]}})
+    >>> parse({"not": {"price": {"lt": 20}}}).tree
     Not(part=Range(field='price', operator='lt', bound=20))
     >>> parse({"label": {"in": [3, 5]}}, Limits(values=1))
     Traceback (most recent call last):
     ValueError: expected a filter of at most 1 values and bounds, got 2: use ranges
     """
-    tree = _filter(source, "filter", 1, limits)
+    tree = _tree(source, "filter", 1, limits)
     _require_within(tree, limits)
-    return tree
+    return Filter(tree, _as_json(source))
 
 
-def leaves(tree: Filter) -> Iterator[OneOf | Range]:
-    """The conditions of a filter, from left to right.
+def _as_json(value: Any) -> Any:
+    """Return a copy of what was parsed, with types of JSON only."""
+    if isinstance(value, Mapping):
+        return {key: _as_json(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(part) for part in value]
+    return value.item() if isinstance(value, np.generic) else value
 
-    >>> [leaf.field for leaf in leaves(parse({"not": {"label": 3, "price": {"lt": 20}}}))]
+
+def leaves(tree: Tree) -> Iterator[OneOf | Range]:
+    """Yield the conditions of a tree, from left to right.
+
+    >>> [leaf.field for leaf in leaves(parse({"not": {"label": 3, "price": {"lt": 20}}}).tree)]
     ['label', 'price']
     """
     match tree:
@@ -128,10 +145,10 @@ def leaves(tree: Filter) -> Iterator[OneOf | Range]:
             yield tree
 
 
-def passes(tree: Filter, payload: Mapping[str, Any]) -> bool:
-    """Whether a payload passes: what the language means, one payload at a time.
+def passes(tree: Tree, payload: Mapping[str, Any]) -> bool:
+    """Whether a payload passes. This defines the meaning of the language.
 
-    >>> passes(parse({"price": {"gte": 10, "lt": 20}}), {"price": 12.5})
+    >>> passes(parse({"price": {"gte": 10, "lt": 20}}).tree, {"price": 12.5})
     True
     """
     match tree:
@@ -155,9 +172,9 @@ _SCALAR_TYPES = {NoneType: "null", bool: "boolean", int: "number", float: "numbe
 
 
 def scalar_type(value: Any) -> str | None:
-    """``"null"``, ``"boolean"``, ``"number"`` or ``"string"``, within which values are compared; or None."""
+    """Return ``"null"``, ``"boolean"``, ``"number"`` or ``"string"``; None if the value is no scalar."""
     kind = _SCALAR_TYPES.get(type(value))
-    if kind is None:  # perhaps a subclass: rare, and slower to find out
+    if kind is None:  # perhaps a subclass: this is slower, and rare
         kind = next((name for base, name in _SCALAR_TYPES.items() if isinstance(value, base)), None)
     return kind
 
@@ -174,7 +191,7 @@ def _compare(value: Any, operator: str, bound: Any) -> bool:
             return bool(value <= bound)
 
 
-def _require_within(tree: Filter, limits: Limits) -> None:
+def _require_within(tree: Tree, limits: Limits) -> None:
     conditions = list(leaves(tree))
     values = sum(max(1, len(leaf.values)) if isinstance(leaf, OneOf) else 1 for leaf in conditions)
     fields = len({leaf.field for leaf in conditions})
@@ -187,7 +204,7 @@ def _require_within(tree: Filter, limits: Limits) -> None:
             raise ValueError(f"expected a filter of at most {most} {what}, got {found}: {remedy}")
 
 
-def _filter(source: Any, where: str, depth: int, limits: Limits) -> Filter:
+def _tree(source: Any, where: str, depth: int, limits: Limits) -> Tree:
     if not isinstance(source, Mapping):
         raise ValueError(f"expected {where} to be an object like {{'label': 3}}, got {source!r:.80}")
     if depth > limits.depth:
@@ -196,14 +213,14 @@ def _filter(source: Any, where: str, depth: int, limits: Limits) -> Filter:
     return parts[0] if len(parts) == 1 else All(parts)
 
 
-def _entry(key: Any, value: Any, where: str, depth: int, limits: Limits) -> Filter:
+def _entry(key: Any, value: Any, where: str, depth: int, limits: Limits) -> Tree:
     if not isinstance(key, str):
         raise ValueError(f"expected the fields in {where} to be strings, got {key!r:.80}")
     if key == "not":
-        return Not(_filter(value, f"{where}.not", depth + 1, limits))
+        return Not(_tree(value, f"{where}.not", depth + 1, limits))
     if key in ("and", "or"):
         parts = tuple(
-            _filter(part, f"{where}.{key}[{i}]", depth + 1, limits)
+            _tree(part, f"{where}.{key}[{i}]", depth + 1, limits)
             for i, part in enumerate(_list(value, where, key))
         )
         return All(parts) if key == "and" else AnyOf(parts)
@@ -212,14 +229,14 @@ def _entry(key: Any, value: Any, where: str, depth: int, limits: Limits) -> Filt
     return OneOf(key, (_scalar(value, f"{where}.{key}"),))
 
 
-def _condition(field: str, operators: Mapping[Any, Any], where: str) -> Filter:
+def _condition(field: str, operators: Mapping[Any, Any], where: str) -> Tree:
     if not operators:
         raise ValueError(f"expected at least one of {', '.join(_OPERATORS)} in {where}, got none")
     parts = tuple(_term(field, operator, value, where) for operator, value in operators.items())
     return parts[0] if len(parts) == 1 else All(parts)
 
 
-def _term(field: str, operator: Any, value: Any, where: str) -> Filter:
+def _term(field: str, operator: Any, value: Any, where: str) -> Tree:
     if operator not in _OPERATORS:
         raise ValueError(f"expected one of {', '.join(_OPERATORS)} in {where}, got {operator!r:.80}")
     where = f"{where}.{operator}"
@@ -250,7 +267,7 @@ def _scalar(value: Any, where: str) -> Scalar:
 
 
 def require_storable(value: Scalar, where: str) -> None:
-    """Raise for what cannot be written and read back: NaN, 2**64, half a surrogate pair."""
+    """Raise for a value that cannot be written and read back: NaN, 2**64, half a surrogate pair."""
     if isinstance(value, str):
         if not (value.isascii() or _is_unicode(value)):
             raise ValueError(f"expected {where} to be valid Unicode, got {value!r:.80}")

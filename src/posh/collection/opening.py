@@ -1,31 +1,108 @@
-"""Opening a collection: its folder, what an interrupted process has left behind, and its first moment."""
+"""Opening a collection: its folder, its database, its first snapshot, and the options of the caller."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from posh.collection import building, lock, snapshots, tables
-from posh.collection.directory import Directory
-from posh.collection.moment import Moment
-from posh.collection.storage import NEW, Connection, DamageError, Database, create
+from posh import store
+from posh.collection import _arguments, build_index, lock, rows, saved_index, tables
+from posh.collection.base import Payload
+from posh.collection.database import NEW, Connection, Database, create
+from posh.collection.snapshot import CollectionSnapshot, SlotTable
+from posh.collection.sqlite_errors import DamageError
 from posh.errors import FormatError, StorageError
+from posh.hashers.base import Hasher
+from posh.index.options import IndexOptions
 from posh.store import make_folder
 
-__all__ = ["DATABASE", "drop_unused_codes", "open_database", "prepare_folder", "read_metadata"]
-__all__ += ["read_moment"]
+__all__ = ["DATABASE", "OpenOptions", "checked_index_options", "open_database", "prepare_folder"]
+__all__ += ["read_metadata", "read_snapshot"]
 
 DATABASE = "collection.sqlite3"
-_IN_MAKING = f"{DATABASE}{NEW}"
-_ROWS = 10_000  # removed in one transaction: others may write in between
+_UNFINISHED = f"{DATABASE}{NEW}"
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """What the caller opens a collection with: a fitted hasher, metadata, options of the index."""
+
+    hasher: Hasher[Any] | None
+    metadata: Payload | None
+    index_options: dict[str, Any]
+
+    @classmethod
+    def checked(cls, hasher: Any, metadata: Any, index_options: Mapping[str, Any]) -> OpenOptions:
+        """Return the options if they are valid, whatever the collection is."""
+        own = checked_index_options(index_options)
+        if hasher is not None:
+            build_index.empty_index(_arguments.fitted_hasher(hasher, None), own)
+        return cls(hasher, None if metadata is None else _arguments.json_object(metadata, "metadata"), own)
+
+    def first_meta(self) -> dict[str, Any]:
+        """Return the settings of a new collection."""
+        texts = {
+            "options": json.dumps(self.index_options),
+            "metadata": rows.dump_payload(self.metadata or {}),
+        }
+        numbers = {"version": 0, "generation": 0, "last_seq": 0, "ids_sum": 0}
+        return numbers | {"n_features": None, "snapshot": None} | texts
+
+    def require_agreement(self, path: Path, snapshot: CollectionSnapshot, metadata: Payload) -> None:
+        """Raise if an existing collection has something else: opening changes nothing."""
+        if self.metadata is not None and self.metadata != metadata:
+            raise ValueError(
+                f"{path}: expected the metadata that this collection has, got {self.metadata!r:.80}: "
+                "leave it out, and call set_metadata to change it"
+            )
+        if snapshot.index is None and self.hasher is not None:
+            _arguments.fitted_hasher(self.hasher, snapshot.n_features)
+            return
+        if (
+            self.hasher is not None
+            and snapshot.index is not None
+            and not _are_equal(self.hasher, snapshot.index.hasher)
+        ):
+            raise ValueError(
+                f"{path}: expected the hasher that this collection has, got another "
+                f"{type(self.hasher).__name__}: leave it out, and call reindex to change it"
+            )
+        merged = {**snapshot.options, **self.index_options}
+        if snapshot.index is None:
+            agrees = merged == snapshot.options
+        else:
+            index = build_index.empty_index(snapshot.index.hasher, merged)
+            agrees = index.options == snapshot.index.options
+        if not agrees:
+            raise ValueError(
+                f"{path}: expected the options that this collection has, {dict(snapshot.options)}, "
+                f"got {self.index_options}: leave them out, and give them to fit or reindex to change them"
+            )
+
+
+def checked_index_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of an index that JSON can hold; whoever has the hasher checks their values."""
+    names = [field.name for field in fields(IndexOptions)]
+    for name in options:
+        if name not in names:
+            raise TypeError(f"expected options among {', '.join(names)}, got {name!r}")
+    return _arguments.json_object(options, "options")
+
+
+def _are_equal(one: Hasher[Any], other: Hasher[Any]) -> bool:
+    a, b = (store.parse_model(hasher.to_bytes(), "hasher") for hasher in (one, other))
+    if (a.name, a.params, a.columns, a.arrays.keys()) != (b.name, b.params, b.columns, b.arrays.keys()):
+        return False
+    return all(np.array_equal(a.arrays[name], b.arrays[name]) for name in a.arrays)
 
 
 def prepare_folder(path: Path) -> None:
-    """Make the folder if it is not there; refuse one that holds something else."""
+    """Make the folder if it does not exist; refuse a folder that holds something else."""
     if path.is_file():
         raise NotADirectoryError(f"{path}: expected a folder, got a file: choose another name")
     try:
@@ -35,9 +112,9 @@ def prepare_folder(path: Path) -> None:
         raise StorageError(
             f"{path}: expected a folder that can be made and read, got {error.strerror}: choose another"
         ) from error
-    if DATABASE in names or all(name == lock.NAME or name.startswith(_IN_MAKING) for name in names):
+    if DATABASE in names or all(name == lock.NAME or name.startswith(_UNFINISHED) for name in names):
         return
-    if any(name.startswith((DATABASE, snapshots.PREFIX)) for name in names):
+    if any(name.startswith((DATABASE, saved_index.PREFIX)) for name in names):
         raise FormatError(f"{path}: expected {DATABASE} beside the other files: restore it from a copy")
     raise FileExistsError(
         f"{path}: expected an empty folder or a collection, found other files: choose another"
@@ -45,73 +122,53 @@ def prepare_folder(path: Path) -> None:
 
 
 def open_database(path: Path, first_meta: Mapping[str, Any]) -> Database:
-    """The database in a folder; a new one has ``first_meta`` written down."""
+    """Open the database of a folder; make one with the settings ``first_meta`` if there is none."""
     if not (path / DATABASE).exists():
-        for leftover in path.glob(f"{_IN_MAKING}*"):
+        for leftover in path.glob(f"{_UNFINISHED}*"):
             leftover.unlink()
         create(path / DATABASE, lambda connection: tables.put_meta(connection, first_meta))
     return Database(path / DATABASE)
 
 
-def read_moment(folder: Path, database: Database, numbering: int = 0) -> tuple[Moment, int]:
-    """The collection as the database has it, and how many of its items no snapshot has."""
+def read_snapshot(folder: Path, database: Database, numbering: int = 0) -> tuple[CollectionSnapshot, int]:
+    """Return the state that the database has, and the number of items that the saved index lacks."""
     with database.reading() as connection:
         try:
-            return _moment(folder, connection, numbering)
+            return _read_snapshot(folder, connection, numbering)
         except FormatError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise DamageError(str(error)) from error
 
 
-def _moment(folder: Path, connection: Connection, numbering: int) -> tuple[Moment, int]:
+def _read_snapshot(folder: Path, connection: Connection, numbering: int) -> tuple[CollectionSnapshot, int]:
     keys = ("version", "generation", "n_features", "options", "last_seq", "ids_sum")
     version, generation, n_features, options, last_seq, ids_sum = (
         tables.get_meta(connection, key) for key in keys
     )
-    seqs, names = tables.ordered(connection)
-    directory = Directory.of(seqs, names, np.ones(len(seqs), bool), numbering)
-    index, learned_from, changes = None, 0, len(seqs)
+    seqs, ids = tables.seqs_and_ids(connection)
+    table = SlotTable.of(seqs, ids, np.ones(len(seqs), bool), numbering)
+    index, n_trained, n_unsaved = None, 0, len(seqs)
     if generation:
-        index, learned_from = building.stored_index(connection, generation)
-        index, directory, changes = snapshots.opened(folder, connection, generation, index, directory)
-    moment = Moment(
+        empty, n_trained = build_index.stored_index(connection, generation)
+        index, table, n_unsaved = saved_index.read_or_build(folder, connection, generation, empty, table)
+    snapshot = CollectionSnapshot(
         version,
         n_features,
         json.loads(options),
         generation,
-        directory,
+        table,
         index,
         last_seq,
         ids_sum,
-        learned_from,
+        n_trained,
     )
-    return moment, changes
-
-
-def drop_unused_codes(database: Database) -> bool:
-    """Remove some codes of a generation that does not count; whether there may be more."""
-    with database.writing() as connection:
-        current = tables.get_meta(connection, "generation")
-        unused = connection.execute(
-            "SELECT number FROM generations WHERE number <> ? LIMIT 1", (current,)
-        ).fetchone()
-        if unused is None:
-            return False
-        last = connection.execute(
-            "SELECT seq FROM codes WHERE generation = ? ORDER BY seq LIMIT 1 OFFSET ?", (*unused, _ROWS)
-        ).fetchone()
-        if last is None:
-            connection.execute("DELETE FROM codes WHERE generation = ?", unused)
-            connection.execute("DELETE FROM generations WHERE number = ?", unused)
-        else:
-            connection.execute("DELETE FROM codes WHERE generation = ? AND seq <= ?", (*unused, *last))
-        return True
+    return snapshot, n_unsaved
 
 
 def read_metadata(database: Database) -> str:
-    """The metadata as JSON."""
+    """Return the metadata as JSON."""
     with database.reading() as connection:
         text = tables.get_meta(connection, "metadata")
-        tables.loads(text)
+        rows.load_payload(text)
     return str(text)

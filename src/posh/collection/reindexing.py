@@ -1,4 +1,4 @@
-"""Codes of another hasher for all items, while searches and writes go on with the old ones."""
+"""Codes of another hasher for all items, while searches and writes go on with the old codes."""
 
 from __future__ import annotations
 
@@ -10,103 +10,120 @@ from typing import Any
 
 import numpy as np
 
-from posh.collection import building, tables
-from posh.collection.directory import Directory
-from posh.collection.moment import Moment
-from posh.collection.storage import Connection
+from posh.collection import build_index, tables
+from posh.collection.database import Connection, Database
+from posh.collection.snapshot import CollectionSnapshot, SlotTable
 from posh.hashers.base import Hasher
 from posh.index.snapshot import IndexSnapshot
 
-__all__ = ["Reindexing"]
+__all__ = ["Reindexing", "drop_unused_codes"]
 
-OneMoment = Callable[[], AbstractContextManager[tuple[Moment, Connection]]]
-Write = Callable[[], AbstractContextManager[Connection]]
+_ROWS = 10_000  # codes removed in one transaction: others may write in between
+
+Reading = Callable[[], AbstractContextManager[tuple[CollectionSnapshot, Connection]]]
+Writing = Callable[[], AbstractContextManager[Connection]]
 
 
 class Reindexing:
-    """A new generation of codes in the making: ``begin``, all ``steps``, then ``finish``.
+    """Makes a new generation of codes: call ``begin``, go through all ``steps``, then call ``finish``.
 
-    ``one_moment`` gives a moment and a connection that reads at it, ``writing`` a transaction. Until the
-    transaction of ``finish`` is committed, the generation in the database does not count.
+    ``reading`` gives a snapshot and a connection that reads the same state; ``writing`` gives a transaction.
+    The new generation counts when the transaction of ``finish`` is committed.
     """
 
     def __init__(
-        self, hasher: Hasher[Any], options: Mapping[str, Any], one_moment: OneMoment, writing: Write
+        self, hasher: Hasher[Any], options: Mapping[str, Any], reading: Reading, writing: Writing
     ) -> None:
-        self.number = 0  # until it has begun
+        self.generation = 0  # until begin
         self._options = options
-        self._index = building.empty_index(hasher, options)
-        self._one_moment, self._writing = one_moment, writing
-        self._learned_from = 0
-        self._after = 0
+        self._index = build_index.empty_index(hasher, options)
+        self._reading, self._writing = reading, writing
+        self._n_trained = 0
+        self._after = 0  # the seq of the last item that has a new code
 
     def begin(self) -> int:
-        """Write down that a generation is being made, and give its number."""
+        """Enter the new generation in the database and return its number."""
         with self._writing() as connection:
             (last,) = connection.execute("SELECT max(number) FROM generations").fetchone()
-            self.number = (last or 0) + 1
+            self.generation = (last or 0) + 1
             content = self._index.hasher.to_bytes()
-            connection.execute("INSERT INTO generations VALUES (?, ?, NULL)", (self.number, content))
-        return self.number
+            connection.execute("INSERT INTO generations VALUES (?, ?, NULL)", (self.generation, content))
+        return self.generation
 
     def steps(self) -> Iterator[None]:
-        """Go through the items block by block until few are left that were written meanwhile."""
+        """Encode the items block by block, until less than a block is left."""
         full = True
         while full:
-            with self._one_moment() as (moment, connection):
-                if self._must_learn(moment.directory):
-                    self._learn(connection, moment.directory)
-                block = next(self._blocks(connection, building.BLOCK), None)
+            with self._reading() as (snapshot, connection):
+                self._train_once(connection, snapshot.slot_table)
+                block = next(self._blocks(connection, build_index.BLOCK), None)
             if block is None:
                 return
             codes = self._index.encode(block.vectors)
             with self._writing() as connection:
-                tables.insert_codes(connection, self.number, block.seqs, codes)
+                tables.insert_codes(connection, self.generation, block.seqs, codes)
             self._add(block, codes)
-            full = len(block.seqs) == building.BLOCK
+            full = len(block.seqs) == build_index.BLOCK
             yield
 
-    def finish(self, connection: Connection, moment: Moment) -> Moment:
-        """Within a transaction that no write can come before: the rest, and the moment that follows."""
-        if self._must_learn(moment.directory):
-            self._learn(connection, moment.directory)
+    def finish(self, connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
+        """Encode the rest and return the snapshot that follows; within a transaction under the write lock."""
+        self._train_once(connection, snapshot.slot_table)
         for block in self._blocks(connection):
             codes = self._index.encode(block.vectors)
-            tables.insert_codes(connection, self.number, block.seqs, codes)
+            tables.insert_codes(connection, self.generation, block.seqs, codes)
             self._add(block, codes)
-        if self._learned_from:
-            building.write_trained_state(connection, self.number, self._index, self._learned_from)
+        if self._n_trained:
+            build_index.write_trained_state(connection, self.generation, self._index, self._n_trained)
         n_features = self._index.hasher.n_features_in_
-        meta = {"generation": self.number, "n_features": n_features, "options": json.dumps(self._options)}
-        tables.put_meta(connection, meta | {"snapshot": None, "version": moment.version + 1})
-        index, directory = self._without_removed(moment.directory)
+        meta = {"generation": self.generation, "n_features": n_features, "options": json.dumps(self._options)}
+        tables.put_meta(connection, meta | {"snapshot": None, "version": snapshot.version + 1})
+        index, table = self._without_deleted(snapshot.slot_table)
         return replace(
-            moment,
-            version=moment.version + 1,
+            snapshot,
+            version=snapshot.version + 1,
             n_features=n_features,
             options=self._options,
-            generation=self.number,
-            directory=directory,
+            generation=self.generation,
+            slot_table=table,
             index=index,
-            learned_from=self._learned_from,
+            n_trained=self._n_trained,
         )
 
-    def _must_learn(self, directory: Directory) -> bool:
-        return self._index.needs_training and not self._learned_from and directory.n_live > 0
-
-    def _learn(self, connection: Connection, directory: Directory) -> None:
-        self._index = building.learned(connection, self._index, directory)
-        self._learned_from = directory.n_live
+    def _train_once(self, connection: Connection, table: SlotTable) -> None:
+        if self._index.needs_training and not self._n_trained and table.n_live > 0:
+            self._index = build_index.train(connection, self._index, table)
+            self._n_trained = table.n_live
 
     def _blocks(self, connection: Connection, limit: int = -1) -> Iterator[tables.Block]:
         d = self._index.hasher.n_features_in_
-        return tables.blocks(connection, building.BLOCK, after=self._after, n_features=d, limit=limit)
+        return tables.read_blocks(connection, build_index.BLOCK, after=self._after, n_features=d, limit=limit)
 
     def _add(self, block: tables.Block, codes: Any) -> None:
         self._index = self._index.with_documents(block.seqs, block.vectors, codes)
         self._after = int(block.seqs[-1])
 
-    def _without_removed(self, directory: Directory) -> tuple[IndexSnapshot, Directory]:
-        """The new index and its directory, without the items that were removed or replaced meanwhile."""
-        in_slots = directory.renumbered(self._index.ids_by_slot)
+    def _without_deleted(self, table: SlotTable) -> tuple[IndexSnapshot, SlotTable]:
+        """Return the new index and its slot table, without the items that others deleted or replaced."""
+        in_slots = table.rearranged(self._index.ids_by_slot)
         return self._index.without(np.flatnonzero(~in_slots.live.rows)), in_slots
+
+
+def drop_unused_codes(database: Database) -> bool:
+    """Remove some codes of a generation that does not count; return whether there may be more."""
+    with database.writing() as connection:
+        current = tables.get_meta(connection, "generation")
+        unused = connection.execute(
+            "SELECT number FROM generations WHERE number <> ? LIMIT 1", (current,)
+        ).fetchone()
+        if unused is None:
+            return False
+        last = connection.execute(
+            "SELECT seq FROM codes WHERE generation = ? ORDER BY seq LIMIT 1 OFFSET ?", (*unused, _ROWS)
+        ).fetchone()
+        if last is None:
+            connection.execute("DELETE FROM codes WHERE generation = ?", unused)
+            connection.execute("DELETE FROM generations WHERE number = ?", unused)
+        else:
+            connection.execute("DELETE FROM codes WHERE generation = ? AND seq <= ?", (*unused, *last))
+        return True

@@ -1,11 +1,11 @@
-"""The tables of a collection's database, and how those of an older version become the present ones."""
+"""The tables of a collection's database, and the upgrade from version 1."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
 
-from posh.collection import sums
+from posh.collection import rows
 
 __all__ = ["APPLICATION", "BEFORE", "TABLES", "VERSION", "upgrade"]
 
@@ -14,11 +14,12 @@ logger = logging.getLogger(__name__)
 VERSION = 2
 APPLICATION = 0x504F5348  # "POSH", in the header of the file
 
-BEFORE = (  # of the first table
+BEFORE = (  # statements before the first table is made
     "PRAGMA encoding = 'UTF-8'",
     "PRAGMA page_size = 8192",
     "PRAGMA auto_vacuum = INCREMENTAL",
 )
+# The column ``knowledge`` holds the trained state of the index; the format keeps the old word.
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value, sum INTEGER) WITHOUT ROWID",
     "CREATE TABLE items (seq INTEGER PRIMARY KEY AUTOINCREMENT, id NOT NULL, payload TEXT NOT NULL,"
@@ -35,22 +36,22 @@ TABLES = (
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
-    """Give all rows of a database of version 1 their checksums, in one transaction.
+    """Add checksums to all rows of a database of version 1, in one transaction.
 
-    If it is interrupted, the database is still of version 1, and the next opening begins anew. Leaving old
-    rows without checksums would be faster, but then damage that removes a checksum would go unnoticed.
+    If the upgrade is interrupted, the database still has version 1, and the next opening upgrades it. It
+    would be faster to leave old rows without checksums, but then damage that removes one would go unnoticed.
     """
     logger.info("a database of version 1 gets its checksums")
-    connection.create_function("item_sum", 4, sums.of_item)
-    connection.create_function("code_sum", 3, sums.of_code)
-    connection.create_function("meta_sum", 2, sums.of_meta)
+    connection.create_function("item_sum", 4, rows.item_checksum)
+    connection.create_function("code_sum", 3, rows.code_checksum)
+    connection.create_function("meta_sum", 2, rows.meta_checksum)
     connection.execute("BEGIN IMMEDIATE")
     try:
         for table in ("meta", "items", "codes"):
             connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER")
         connection.execute("UPDATE items SET sum = item_sum(seq, id, payload, vector)")
         connection.execute("UPDATE codes SET sum = code_sum(generation, seq, code)")
-        total = sums.together(0, sum(sums.of_id(*row) for row in connection.execute(_IDS)))
+        total = rows.ids_checksum(0, sum(rows.id_checksum(*row) for row in connection.execute(_IDS)))
         connection.execute("INSERT INTO meta (key, value) VALUES ('ids_sum', ?)", (total,))
         connection.execute(f"INSERT INTO meta (key, value) VALUES ('last_seq', ({_LAST_SEQ}))")
         connection.execute("UPDATE meta SET sum = meta_sum(key, value)")

@@ -15,7 +15,6 @@ from posh.hashers.base import Hasher
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
 from posh.serve.answers import Indexing, Info
-from posh.serve.filters import unparse
 from posh.serve.models import Packed
 from posh.serve.vectors import pack, unpack
 
@@ -68,6 +67,15 @@ class RemoteCollection(BaseCollection):
         """A small JSON object that is kept with the collection."""
         return self.info().metadata
 
+    @property
+    def index_options(self) -> dict[str, Any]:
+        """The options of :class:`posh.Index`, as far as the service knows them."""
+        return dict(self.info().index)
+
+    def memory_usage(self) -> int | None:
+        """Bytes of memory that the index takes in the service; None if the service does not know."""
+        return self.info().memory_bytes
+
     def cancel_fit(self) -> Indexing:
         """Cancel what indexes the collection in the service, which stays as it is; what came of it."""
         return Indexing.model_validate(self._ask("DELETE", "/fit"))
@@ -103,23 +111,23 @@ class RemoteCollection(BaseCollection):
     def _require_searchable(self, params: SearchParams) -> None:
         """The service does this: asking it for its hasher first would take longer than a search."""
 
-    def _search(self, vectors: Float32, params: SearchParams, tree: Filter | None) -> Matches:
+    def _search(self, vectors: Float32, params: SearchParams, where: Filter | None) -> Matches:
         asked = params.as_arguments()
         asked.pop("n_threads", None)  # the service's choice
         query: dict[str, Any] = {
             "vectors": pack(vectors),
-            "filter": None if tree is None else unparse(tree),
+            "filter": None if where is None else where.source,
             "include": [],
         }
         return _matches(self._ask("POST", "/search", asked | query), params.k)
 
-    def _count(self, tree: Filter | None) -> int:
-        body = {"filter": None if tree is None else unparse(tree)}
+    def _count(self, where: Filter | None) -> int:
+        body = {"filter": None if where is None else where.source}
         return int(self._ask("POST", "/count", body)["count"])
 
-    def _items(self, tree: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]:
+    def _items(self, where: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]:
         self._require_open()
-        return self._iterate(None if tree is None else unparse(tree), after, limit)
+        return self._iterate(None if where is None else where.source, after, limit)
 
     def _iterate(self, filter: Any, after: Id | None, limit: int | None) -> Iterator[Item]:  # noqa: A002
         # Ids first, because they are of one moment; what is deleted before it is fetched is left out.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from posh.collection import storage
+from posh.collection import database
 from tests.adversary.power_loss.collection_subject import Collections
 from tests.adversary.power_loss.index_subject import IndexFolders
 
@@ -14,7 +14,7 @@ class CollectionsThatSyncLate(Collections):
     """SQLite syncs at checkpoints only, as many programs have it do with a write-ahead log."""
 
     def write(self, root: Path) -> None:
-        storage._ALWAYS = tuple(each.replace("= FULL", "= NORMAL") for each in storage._ALWAYS)
+        database._PRAGMAS = tuple(each.replace("= FULL", "= NORMAL") for each in database._PRAGMAS)
         super().write(root)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import posh
-from posh.collection import building, moment, snapshots, storage
+from posh.collection import build_index, database, saved_index, snapshot
 from tests.adversary.power_loss import model_subject
 from tests.adversary.power_loss.recording import acknowledge
 from tests.adversary.power_loss.subjects import Subject
@@ -66,10 +66,10 @@ def done(collection: posh.BaseCollection, number: int, step: Step) -> posh.BaseC
 
 
 def small_limits() -> None:
-    """So that snapshots, blocks, compaction and checkpoints come up in small collections."""
-    snapshots.WORTH, building.BLOCK, moment._SPARE = 60, 30, 30
+    """So that saved indexes, blocks, compaction and checkpoints come up in small collections."""
+    saved_index.WORTH, build_index.BLOCK, snapshot._SPARE = 60, 30, 30
     checkpoints = "PRAGMA wal_autocheckpoint = 25"
-    storage._ALWAYS = (*(each for each in storage._ALWAYS if each != checkpoints), checkpoints)
+    database._PRAGMAS = (*(each for each in database._PRAGMAS if each != checkpoints), checkpoints)
 
 
 def content(collection: posh.BaseCollection) -> list[Any]:

@@ -1,12 +1,14 @@
-"""The SQLite file of a collection: connections, transactions, and what its errors mean.
+"""The SQLite database of a collection: its connections and transactions.
 
-One connection writes, under the collection's lock; readers borrow others, each within a transaction and so
-at one moment of the file, and wait for nobody. A commit returns when the disk has it.
+One connection writes, under the lock of the collection. Readers borrow other connections. Each reader has a
+transaction, which sees one version of the database, and waits for nobody. A commit returns when the disk has
+the data.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 import time
@@ -14,19 +16,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from posh.collection import schema
-from posh.collection.place import Place
+from posh.collection.sqlite_errors import is_undone, translate_sqlite_errors
 from posh.errors import FormatError, StorageError
 from posh.store import sync_folder
 
-__all__ = ["CLOSED", "NEW", "Connection", "DamageError", "Database", "create", "deadline", "understood"]
+__all__ = ["NEW", "Connection", "Database", "OpenedFile", "create", "deadline"]
 
 Connection = sqlite3.Connection
 
-NEW = ".new"  # the end of the name of a database in the making
+_REOPEN = "mend the disk, close this collection, open it again, and look which items it has"
+NEW = ".new"  # the name of a database ends so until it is complete
 _IDLE_READERS = 8
-_STEPS = 20_000  # of SQLite's machine, about a millisecond, after which a deadline is looked at
+_STEPS = 20_000  # steps of SQLite's machine between two looks at the clock, about a millisecond
 
-_ALWAYS = (
+_PRAGMAS = (
     "PRAGMA synchronous = FULL",
     "PRAGMA trusted_schema = OFF",
     "PRAGMA cell_size_check = ON",
@@ -35,8 +38,32 @@ _ALWAYS = (
 )
 
 
-class DamageError(Exception):
-    """What is stored cannot be what was written; :func:`understood` makes a FormatError of it."""
+class OpenedFile:
+    """A file of an open collection, which must stay where it is.
+
+    A file that is deleted, moved or replaced stays open and accepts writes without an error. What is written
+    to it then is lost when it is closed. A file that does not exist at first is not watched.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)  # stat is faster with a str, and every write calls it
+        self._identity = _identity(self._path)
+
+    def require_same(self, consequence: str) -> None:
+        """Raise a :class:`StorageError` if the path has another file now; it tells the ``consequence``."""
+        if self._identity is not None and _identity(self._path) != self._identity:
+            raise StorageError(
+                f"{self._path}: expected the file that was opened, but it was deleted, moved or replaced: "
+                f"{consequence}. Put the folder back as it was, or close this collection and open another one"
+            )
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class Database:
@@ -47,16 +74,16 @@ class Database:
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._closed = False
-        with understood(path):
-            self._writer = _connected(path, "rw")
+        with translate_sqlite_errors(path):
+            self._writer = _connect(path, "rw")
             try:
                 self._check()
                 self._settle()
             except BaseException:
                 self._writer.close()
                 raise
-        self._place, self._log = Place(path), Place(path.with_name(f"{path.name}-wal"))
-        self._in_doubt = False
+        self._file, self._log = OpenedFile(path), OpenedFile(path.with_name(f"{path.name}-wal"))
+        self._in_doubt = False  # whether a commit failed that may have been written
 
     def _check(self) -> None:
         if self._pragma("application_id") != schema.APPLICATION:
@@ -75,11 +102,12 @@ class Database:
             schema.upgrade(self._writer)
 
     def _settle(self) -> None:
-        """Write to the database what a process that was killed has left in the log.
+        """Move what a killed process has left in the log to the database.
 
-        If its last sync failed, the log may be in the memory of the system only, and would count as synced.
+        If the last sync of that process failed, the log may be only in the memory of the system, and a later
+        sync of it would succeed without writing it.
         """
-        with contextlib.suppress(sqlite3.Error):  # a full disk, a read-only folder: reading goes on
+        with contextlib.suppress(sqlite3.Error):  # on a full disk or in a read-only folder, reading goes on
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _pragma(self, name: str) -> int:
@@ -88,11 +116,11 @@ class Database:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction of the only writer: durable at the end, undone by an exception."""
-        self.require_place("this call has changed nothing")
+        """Give a transaction of the only writer; it is durable at the end, and an exception undoes it."""
+        self.require_same_file("this call has changed nothing")
         if self._in_doubt:
             raise StorageError(f"{self.path}: an earlier write failed on its way to the disk: {_REOPEN}")
-        with understood(self.path):
+        with translate_sqlite_errors(self.path):
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self._writer
@@ -100,20 +128,23 @@ class Database:
                 self._roll_back()
                 raise
             self._commit()
-        self._log.require("this write, and what is written after it, may be lost")
+        self._log.require_same("this write, and what is written after it, may be lost")
 
-    def require_place(self, consequence: str) -> None:
-        """Raise if the files were deleted, moved or replaced while they are open."""
-        self._place.require(consequence)
+    def require_same_file(self, consequence: str) -> None:
+        """Raise if the database was deleted, moved or replaced since it was opened."""
+        self._file.require_same(consequence)
 
     def _commit(self) -> None:
         try:
             self._writer.execute("COMMIT")
         except (sqlite3.Error, MemoryError) as error:
-            undone = self._writer.in_transaction or getattr(error, "sqlite_errorcode", None) in _INCOMPLETE
+            undone = self._writer.in_transaction or is_undone(error)
             self._roll_back()
             if undone:
                 raise
+            # The transaction may be in the log. SQLite goes on as if it were not there, and the next write
+            # would overwrite it. The system may also have dropped what it could not write, and report the
+            # next sync as a success. So nothing more is written. Opening again reads the log and writes it.
             self._in_doubt = True
             raise StorageError(
                 f"{self.path}: the disk failed at the end of a write ({error}). What was written before is "
@@ -130,9 +161,9 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that reads: all its statements see one moment."""
-        with understood(self.path):
-            connection = self._borrowed()
+        """Give a transaction that reads; all its statements see one version of the database."""
+        with translate_sqlite_errors(self.path):
+            connection = self._borrow()
             try:
                 connection.execute("BEGIN")
                 yield connection
@@ -140,33 +171,33 @@ class Database:
                 self._give_back(connection)
 
     def shrink(self, pages: int) -> bool:
-        """Give up to ``pages`` free pages back to the disk; whether there may be more."""
-        with understood(self.path):
+        """Give up to ``pages`` free pages back to the disk; return whether there may be more."""
+        with translate_sqlite_errors(self.path):
             self._writer.executescript(f"PRAGMA incremental_vacuum({pages})")
             if self._pragma("freelist_count"):
                 return True
-            self._writer.execute("PRAGMA busy_timeout = 0")  # whoever reads just now is not waited for
+            self._writer.execute("PRAGMA busy_timeout = 0")  # do not wait for readers
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self._writer.execute("PRAGMA busy_timeout = 5000")
             return False
 
     def close(self) -> None:
-        """Close all connections; one that reads just now is closed by its reader."""
+        """Close all connections; a reader that is at work closes its own when it is done."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
         for connection in [*idle, self._writer]:
             connection.close()
 
-    def _borrowed(self) -> Connection:
+    def _borrow(self) -> Connection:
         with self._lock:
             if self._closed:
                 raise sqlite3.ProgrammingError("the database is closed")
             if self._idle:
                 return self._idle.pop()
-        connection = _connected(self.path, "rw", "PRAGMA query_only = ON")
+        connection = _connect(self.path, "rw", "PRAGMA query_only = ON")
         try:
-            self.require_place("this call has read nothing")  # and not another collection
+            self.require_same_file("this call has read nothing")  # or it would read another collection
         except BaseException:
             connection.close()
             raise
@@ -188,10 +219,10 @@ class Database:
 
 
 def create(path: Path, first: Callable[[Connection], None]) -> None:
-    """Make a database with empty tables, and ``first`` done: all of it or none."""
+    """Make a database with empty tables and call ``first`` on it, completely or not at all."""
     new = path.with_name(f"{path.name}{NEW}")
-    with understood(path):
-        connection = _connected(new, "rwc")
+    with translate_sqlite_errors(path):
+        connection = _connect(new, "rwc")
         try:
             for statement in (*schema.BEFORE, "BEGIN IMMEDIATE", *schema.TABLES):
                 connection.execute(statement)
@@ -204,12 +235,12 @@ def create(path: Path, first: Callable[[Connection], None]) -> None:
         sync_folder(folder)
 
 
-def _connected(path: Path, mode: str, *more: str) -> Connection:
+def _connect(path: Path, mode: str, *more: str) -> Connection:
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
     )
     try:
-        for statement in (*_ALWAYS, *more):
+        for statement in (*_PRAGMAS, *more):
             connection.execute(statement)
     except BaseException:
         connection.close()
@@ -219,7 +250,7 @@ def _connected(path: Path, mode: str, *more: str) -> Connection:
 
 @contextlib.contextmanager
 def deadline(connection: Connection, seconds: float | None) -> Iterator[None]:
-    """Interrupt what a connection does for longer than some seconds: a ``TimeoutError``."""
+    """Raise a ``TimeoutError`` if the statements of a connection take longer than ``seconds``."""
     if seconds is None:
         yield
         return
@@ -233,56 +264,3 @@ def deadline(connection: Connection, seconds: float | None) -> Iterator[None]:
         raise TimeoutError(f"expected an answer within {seconds} seconds, got none: ask for less") from error
     finally:
         connection.set_progress_handler(None, 0)
-
-
-@contextlib.contextmanager
-def understood(path: Path) -> Iterator[None]:
-    """Turn the errors of SQLite into ours, which say what is the matter and what to do."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _meaning(error, path) from error
-    except (DamageError, UnicodeDecodeError) as error:  # the latter of names in a damaged schema
-        raise _damaged(error, path) from error
-
-
-def _meaning(error: sqlite3.Error, path: Path) -> Exception:
-    code = getattr(error, "sqlite_errorcode", None)
-    primary = None if code is None else code & 0xFF
-    if code is None and isinstance(error, sqlite3.ProgrammingError):
-        return ValueError(CLOSED)
-    if primary == sqlite3.SQLITE_TOOBIG:
-        return ValueError(
-            f"expected items of less than a gigabyte, got more ({error}): make payloads smaller"
-        )
-    if primary in _REMEDIES:
-        return StorageError(
-            f"{path}: could not be written or read ({error}). What was written before is safe and this call "
-            f"changed nothing: {_REMEDIES[primary]}"
-        )
-    return _damaged(error, path)
-
-
-def _damaged(error: Exception, path: Path) -> FormatError:
-    return FormatError(f"{path}: the database is damaged ({error}): restore the folder from a copy")
-
-
-# After these errors of a commit, the last page of the transaction is not in the log, and so nothing has
-# happened. After others, a failed sync above all, it may be there: SQLite goes on as if it were not, and the
-# next write would take its place, unless the process is killed before. And the system may have dropped what
-# it could not write, and call the next sync a success. So nothing more is written: opening again reads the
-# log and writes all of it anew.
-_INCOMPLETE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
-_REOPEN = "mend the disk, close this collection, open it again, and look which items it has"
-
-CLOSED = "expected an open collection, got a closed one: open it again with posh.Collection(path)"
-
-_REMEDIES = {
-    sqlite3.SQLITE_FULL: "free some space on the disk and try again",
-    sqlite3.SQLITE_IOERR: "free some space on the disk, or mend it, and try again",
-    sqlite3.SQLITE_READONLY: "make the folder and its files writable and try again",
-    sqlite3.SQLITE_PERM: "make the folder and its files writable and try again",
-    sqlite3.SQLITE_CANTOPEN: "make the folder and its files writable and try again",
-    sqlite3.SQLITE_BUSY: "close the other program that has this database open and try again",
-    sqlite3.SQLITE_LOCKED: "close the other program that has this database open and try again",
-}

@@ -1,0 +1,108 @@
+"""The index of a collection, built from the database.
+
+The database keeps the trained state of the index (a decoder, the centroids of lists). So an index that is
+built again gives the same answers, whatever the order of its writes was.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from posh import store
+from posh._progress import progress
+from posh.collection import tables
+from posh.collection.database import Connection
+from posh.collection.snapshot import SlotTable
+from posh.collection.sqlite_errors import DamageError
+from posh.hashers.base import Hasher
+from posh.index.index import Index
+from posh.index.snapshot import IndexSnapshot
+from posh.preprocess import Float32
+
+__all__ = ["empty_index", "fill", "must_train_again", "own_copy", "sample_vectors", "stored_index", "train"]
+__all__ += ["write_trained_state"]
+
+BLOCK = 8192  # items that are read and added together
+_TRAINING = 20_000  # items that an index is trained on, if its structure does not need more
+
+
+def own_copy(hasher: Hasher[Any]) -> Hasher[Any]:
+    """Return a copy that nobody else can change, equal to the one that the database will give."""
+    return Hasher.from_bytes(hasher.to_bytes(), "hasher")
+
+
+def empty_index(hasher: Hasher[Any], options: Any) -> IndexSnapshot:
+    """Return an index without documents that is not trained; wrong options raise."""
+    return Index(hasher, **options).snapshot()
+
+
+def stored_index(connection: Connection, generation: int) -> tuple[IndexSnapshot, int]:
+    """Return the trained index of a generation, without documents, and the number of items it is trained on.
+
+    The file format calls the trained state ``knowledge``.
+    """
+    row = connection.execute(
+        "SELECT hasher, knowledge FROM generations WHERE number = ?", (generation,)
+    ).fetchone()
+    if row is None:
+        raise DamageError(f"there is no generation {generation}")
+    options = json.loads(tables.get_meta(connection, "options"))
+    index = empty_index(Hasher.from_bytes(row[0], "hasher"), options)
+    if row[1] is None:
+        return index, 0
+    model = store.parse_model(row[1], "knowledge")
+    return index.with_trained_state(model.arrays), int(model.params["n"])
+
+
+def write_trained_state(connection: Connection, generation: int, index: IndexSnapshot, n: int) -> None:
+    """Write the state that was trained on n items; an index that was saved before does not count any more."""
+    content = store.dump_model("Knowledge", {"n": n}, index.trained_state())
+    connection.execute("UPDATE generations SET knowledge = ? WHERE number = ?", (content, generation))
+    tables.put_meta(connection, {"snapshot": None})
+
+
+def fill(connection: Connection, generation: int, index: IndexSnapshot, table: SlotTable) -> IndexSnapshot:
+    """Add the items of a slot table that come after the documents of the index."""
+    start = index.n_slots
+    after = int(index.ids_by_slot[-1]) if start else 0
+    if index.needs_training and index.documents is None and table.n_slots:
+        raise DamageError("the trained state of the index is missing")
+    n_features = index.hasher.n_features_in_ if index.needs_vectors else None
+    codes = (generation, index.hasher, index.options.document_active or 0)
+    blocks = tables.read_blocks(connection, BLOCK, after=after, n_features=n_features, codes=codes)
+    total = -(-(table.n_slots - start) // BLOCK)
+    for block in progress(blocks, "building the index", "block", total):
+        index = index.with_documents(block.seqs, block.vectors, block.codes)
+    seqs = index.ids_by_slot
+    if not np.array_equal(seqs, table.seqs.rows):
+        raise DamageError(f"the codes of {len(seqs)} items instead of {table.n_slots}")
+    return index
+
+
+def must_train_again(index: IndexSnapshot, n_trained: int, n: int) -> bool:
+    """Whether an index that was trained on ``n_trained`` items should be trained again for ``n`` items.
+
+    That is so if the number of items has doubled and more items would improve the result. A decoder has
+    enough with 20,000 items. Lists never have enough, unless their number is given.
+    """
+    enough = max(_TRAINING, index.training_size(sys.maxsize))
+    return index.needs_training and n_trained < enough and n >= max(1, 2 * n_trained)
+
+
+def train(connection: Connection, index: IndexSnapshot, table: SlotTable) -> IndexSnapshot:
+    """Return the index without documents, trained on the items of a slot table."""
+    n = table.n_live
+    n_sample = max(_TRAINING, index.training_size(n))
+    X = sample_vectors(connection, table, n_sample, index.hasher.n_features_in_)
+    return IndexSnapshot(index.hasher, index.options).train(X, n)
+
+
+def sample_vectors(connection: Connection, table: SlotTable, n: int, n_features: int) -> Float32:
+    """Return up to n vectors (m, d) of a slot table, drawn at random with a fixed seed."""
+    seqs = table.seqs.rows[table.live.rows]
+    chosen = np.sort(np.random.default_rng(0).permutation(len(seqs))[:n])
+    return tables.vectors_by_seq(connection, seqs[chosen], n_features)

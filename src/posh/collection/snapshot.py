@@ -1,0 +1,158 @@
+"""A snapshot of a collection: the immutable state that searches see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from posh.collection.sqlite_errors import DamageError
+from posh.index.append_only import AppendOnlyArray
+from posh.index.snapshot import IndexSnapshot
+
+__all__ = ["CollectionSnapshot", "Mask", "Seqs", "SlotTable", "Slots"]
+
+Seqs = npt.NDArray[np.int64]
+Slots = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_SPARE = 10_000  # slots of deleted items that are not worth compacting
+
+
+@dataclass(frozen=True, eq=False)
+class SlotTable:
+    """Which item is in which slot of the index.
+
+    ``seqs``, ascending, and ``ids`` belong to the items; ``live`` is False for items that were deleted or
+    replaced. Only :meth:`compacted` and :meth:`rearranged` give items other slots; ``numbering`` counts how
+    often that happened.
+
+    >>> import numpy as np
+    >>> table = SlotTable.empty().with_items(np.array([4, 7]), np.array(["a", 3], object))
+    >>> table.without(table.slots_of(np.array([4]))).ids_of(np.array([[1, -1]]))
+    array([[3, None]], dtype=object)
+    """
+
+    numbering: int
+    seqs: AppendOnlyArray
+    ids: AppendOnlyArray
+    live: AppendOnlyArray
+    n_live: int
+
+    @classmethod
+    def empty(cls, numbering: int = 0) -> SlotTable:
+        """Return a table without items."""
+        return cls.of(np.empty(0, np.int64), np.empty(0, object), np.empty(0, bool), numbering)
+
+    @classmethod
+    def of(cls, seqs: Seqs, ids: npt.NDArray[Any], live: Mask, numbering: int = 0) -> SlotTable:
+        """Return a table of these arrays (n,), which it keeps."""
+        return cls(
+            numbering,
+            AppendOnlyArray.of(seqs),
+            AppendOnlyArray.of(ids),
+            AppendOnlyArray.of(live),
+            int(live.sum()),
+        )
+
+    @property
+    def n_slots(self) -> int:
+        """Slots in use, those of deleted items included."""
+        return self.seqs.n
+
+    @property
+    def last_seq(self) -> int:
+        """The largest seq in the table, perhaps of a deleted item; 0 if the table is empty."""
+        return int(self.seqs.rows[-1]) if self.n_slots else 0
+
+    def with_items(self, seqs: Seqs, ids: npt.NDArray[Any]) -> SlotTable:
+        """Add items at the end; their seqs must be larger than all others."""
+        return replace(
+            self,
+            seqs=self.seqs.with_rows(seqs),
+            ids=self.ids.with_rows(ids),
+            live=self.live.with_rows(np.ones(len(seqs), bool)),
+            n_live=self.n_live + len(seqs),
+        )
+
+    def without(self, slots: Slots) -> SlotTable:
+        """Delete the items in these slots."""
+        live = self.live.rows.copy()
+        live[slots] = False
+        return replace(self, live=AppendOnlyArray.of(live), n_live=self.n_live - len(slots))
+
+    def compacted(self) -> SlotTable:
+        """Give the items new slots, without gaps."""
+        live = self.live.rows
+        seqs, ids = self.seqs.rows[live], self.ids.rows[live]
+        return SlotTable.of(seqs, ids, np.ones(len(seqs), bool), self.numbering + 1)
+
+    def rearranged(self, seqs: Seqs) -> SlotTable:
+        """Return a table with these ascending seqs; an item that this table lacks counts as deleted."""
+        places = np.minimum(np.searchsorted(self.seqs.rows, seqs), max(0, self.n_slots - 1))
+        live = np.zeros(len(seqs), bool)
+        ids = np.full(len(seqs), None, object)
+        if self.n_slots:
+            live = (self.seqs.rows[places] == seqs) & self.live.rows[places]
+            ids[live] = self.ids.rows[places[live]]
+        return SlotTable.of(seqs, ids, live, self.numbering + 1)
+
+    def slots_of(self, seqs: Seqs) -> Slots:
+        """Return the slots of seqs; a seq without a slot is a DamageError."""
+        slots = np.searchsorted(self.seqs.rows, seqs)
+        if len(seqs) and not (slots.max() < self.n_slots and (self.seqs.rows[slots] == seqs).all()):
+            raise DamageError("rows of items that are not there")
+        return slots
+
+    def ids_of(self, slots: Slots) -> npt.NDArray[Any]:
+        """Return the ids in slots of any shape; None where the slot is -1."""
+        if not self.n_slots:
+            return np.full(slots.shape, None, object)
+        ids = self.ids.rows[np.maximum(slots, 0)]
+        ids[slots < 0] = None
+        return ids
+
+
+@dataclass(frozen=True, eq=False)
+class CollectionSnapshot:
+    """The state of a collection after one write.
+
+    Parameters
+    ----------
+    version : the number of writes so far. The database has it too, so one can tell whether a snapshot and a
+        transaction show the same state.
+    n_features : the number of columns of all vectors, None until it is known.
+    options : the index options that the user has given.
+    generation : the number of the codes in use, 0 without a hasher.
+    slot_table : the items by slot.
+    index : the index, whose slots are those of the table; None without a hasher.
+    last_seq : the largest seq that was ever used.
+    ids_sum : the sum of the checksums of all ids.
+    n_trained : the number of items that the index was trained on, 0 if it needs no training.
+
+    """
+
+    version: int
+    n_features: int | None
+    options: Mapping[str, Any]
+    generation: int
+    slot_table: SlotTable
+    index: IndexSnapshot | None
+    last_seq: int
+    ids_sum: int
+    n_trained: int = 0
+
+    def compacted(self) -> CollectionSnapshot:
+        """Give the items new slots, without gaps."""
+        if self.slot_table.n_live == self.slot_table.n_slots:
+            return self
+        index = None if self.index is None else self.index.compacted()
+        return replace(self, slot_table=self.slot_table.compacted(), index=index)
+
+    def compacted_if_half_empty(self) -> CollectionSnapshot:
+        """Compact if more than half of many slots are of deleted items: memory stays in proportion."""
+        n_deleted = self.slot_table.n_slots - self.slot_table.n_live
+        return self.compacted() if n_deleted > max(_SPARE, self.slot_table.n_live) else self

@@ -1,0 +1,255 @@
+"""The store of an embedded collection: the database, and the snapshot that searches see.
+
+The store keeps both in step while threads write and search, and when a write is interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from posh._progress import progress
+from posh.collection import build_index, opening, reindexing, rows, saved_index, tables
+from posh.collection.database import Connection, deadline
+from posh.collection.filters import Tree
+from posh.collection.lock import FolderLock
+from posh.collection.masks import Masks, combined
+from posh.collection.opening import OpenOptions
+from posh.collection.snapshot import CollectionSnapshot, Mask
+from posh.collection.sqlite_errors import CLOSED
+from posh.errors import StorageError
+from posh.hashers.base import Hasher
+
+__all__ = ["Store"]
+
+logger = logging.getLogger(__name__)
+
+_TRIES = 100  # to read the database in the state of the newest snapshot, a millisecond apart
+_PAGES = 200  # pages given back to the disk under one lock: others may write in between
+
+
+class Store:
+    """An open folder.
+
+    Every write replaces ``snapshot`` in one assignment, after the commit of its transaction. A search takes
+    the snapshot once. Writes are done one after the other, under a lock. Long work has a lock of its own.
+    """
+
+    def __init__(self, path: Path, options: OpenOptions) -> None:
+        self.path = path
+        self.snapshot: CollectionSnapshot
+        self._process = os.getpid()
+        self._lock = threading.Lock()  # the lock of writes
+        self._long_work = threading.Lock()  # of reindexing, compacting and saving; taken before the other
+        self._masks = Masks()
+        self.filter_seconds: float | None = None  # how long a filter may take; None: as long as it takes
+        self._closed = False
+        self._new_generation = 0  # the generation that reindexing makes, 0 if it does not run
+        self._n_unsaved = 0  # items written since the index was saved
+        opening.prepare_folder(path)
+        with contextlib.ExitStack() as undo:
+            self._folder_lock = FolderLock(path)
+            undo.callback(self._folder_lock.release)
+            self.database = opening.open_database(path, options.first_meta())
+            undo.callback(self.database.close)
+            self.snapshot, self._n_unsaved = opening.read_snapshot(path, self.database)
+            self._drop_unused_codes()  # a process that was stopped while it reindexed has left some
+            saved_index.remove_unused(path, self.database)
+            metadata = rows.load_payload(opening.read_metadata(self.database))
+            options.require_agreement(path, self.snapshot, metadata)
+            if self.snapshot.index is None and options.hasher is not None:
+                self.reindex(options.hasher, options.index_options)
+            undo.pop_all()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the store is closed, or is being closed."""
+        return self._closed
+
+    def require_open(self) -> None:
+        """Raise if the store is closed, or belongs to another process."""
+        if self._closed:
+            raise ValueError(CLOSED)
+        if os.getpid() != self._process:
+            raise ValueError(
+                "expected a collection of this process, got one that was opened before a fork: "
+                "open it in the process that uses it, after closing it in the other"
+            )
+
+    # Reading ---------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[tuple[CollectionSnapshot, Connection]]:
+        """Give the snapshot, and a connection that reads the database in the same state."""
+        for attempt in itertools.count(1):
+            with self.database.reading() as connection:
+                snapshot = self.snapshot
+                if tables.get_meta(connection, "version") == snapshot.version:
+                    yield snapshot, connection
+                    return
+            if attempt < _TRIES:
+                time.sleep(0.001)  # a write is committed, and its snapshot is not published yet
+            else:
+                with self._lock:
+                    self._read_again_if_interrupted()
+
+    def filtered(self, tree: Tree) -> tuple[CollectionSnapshot, Mask]:
+        """Return the snapshot, and which of its slots pass a filter.
+
+        This reads the database only for conditions whose masks are not known.
+        """
+        known = self._masks.recall(tree)
+        snapshot = self.snapshot  # after recall, which explains why
+        mask = combined(tree, known, snapshot.slot_table)
+        if mask is None:
+            with self.reading() as (snapshot, connection), deadline(connection, self.filter_seconds):
+                mask = self._masks.mask(tree, known, snapshot.slot_table, connection)
+        return snapshot, mask
+
+    @contextlib.contextmanager
+    def reading_filtered(self, tree: Tree | None) -> Iterator[tuple[CollectionSnapshot, Mask, Connection]]:
+        """Give the snapshot, which of its slots hold items that pass a filter, and a connection."""
+        known = {} if tree is None else self._masks.recall(tree)
+        with self.reading() as (snapshot, connection):
+            mask = snapshot.slot_table.live.rows
+            if tree is not None:
+                with deadline(connection, self.filter_seconds):
+                    mask = mask & self._masks.mask(tree, known, snapshot.slot_table, connection)
+            yield snapshot, mask, connection
+
+    # Writing ---------------------------------------------------------------------------------------
+
+    def write(
+        self, step: Callable[[Connection, CollectionSnapshot], CollectionSnapshot], n_items: int
+    ) -> tuple[CollectionSnapshot, CollectionSnapshot]:
+        """Commit a step, then publish its snapshot; return the snapshots before and after it."""
+        with self._lock:
+            self.require_open()
+            self._read_again_if_interrupted()
+            before = self.snapshot
+            with self.database.writing() as connection:
+                after = step(connection, before)
+            self.snapshot = after
+            self._n_unsaved += n_items
+            worth_saving = saved_index.is_worth_it(after, self._n_unsaved)
+        if worth_saving and self._long_work.acquire(blocking=False):
+            try:
+                self._save_index()
+            finally:
+                self._long_work.release()
+        return before, after
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Give a transaction that changes nothing that searches see."""
+        with self._lock:
+            self.require_open()
+            with self.database.writing() as connection:
+                yield connection
+
+    @property
+    def generations(self) -> list[int]:
+        """The generations that have codes; a write changes the codes of all of them."""
+        return [generation for generation in {self.snapshot.generation, self._new_generation} if generation]
+
+    def _read_again_if_interrupted(self) -> None:
+        """Read the snapshot from the database if a write was interrupted after its commit.
+
+        The caller holds the lock of writes.
+        """
+        with self.database.reading() as connection:
+            version = tables.get_meta(connection, "version")
+        if version != self.snapshot.version:
+            numbering = self.snapshot.slot_table.numbering + 1
+            self.snapshot, self._n_unsaved = opening.read_snapshot(self.path, self.database, numbering)
+
+    # Long work -------------------------------------------------------------------------------------
+
+    def reindex(self, hasher: Hasher[Any], options: Mapping[str, Any]) -> None:
+        """Make codes with another hasher, and search by them."""
+        with self._long_work:
+            self.require_open()
+            merged = {**self.snapshot.options, **opening.checked_index_options(options)}
+            own = build_index.own_copy(hasher)
+            work = reindexing.Reindexing(own, merged, self.reading, self.writing)
+            self._new_generation = work.begin()
+            try:
+                n_items = self.snapshot.slot_table.n_live
+                for _ in progress(work.steps(), "reindexing", "block", -(-n_items // build_index.BLOCK)):
+                    pass
+                _, after = self.write(work.finish, self.snapshot.slot_table.n_live)
+            finally:
+                self._new_generation = 0
+                self._drop_unused_codes()
+            if saved_index.is_worth_it(after, self._n_unsaved):
+                self._save_index()
+
+    def _drop_unused_codes(self) -> None:
+        """Remove codes that are out of use; if that fails, the next opening does it."""
+        try:
+            more = True
+            while more:
+                with self._lock:
+                    more = reindexing.drop_unused_codes(self.database)
+        except StorageError as error:
+            logger.warning("codes that are out of use stay until the next opening: %s", error)
+
+    def compact(self) -> None:
+        """Give back memory and room on the disk, and save the index."""
+        with self._long_work:
+            with self._lock:
+                self.require_open()
+                self._read_again_if_interrupted()
+                before = self.snapshot
+            after = before.compacted()  # without the lock: this may take long
+            with self._lock:
+                self.snapshot = after if self.snapshot is before else self.snapshot.compacted()
+            more = True
+            while more:
+                with self._lock:
+                    self.database.require_same_file("nothing more is given back")
+                    more = self.database.shrink(_PAGES)
+                time.sleep(0)  # lets a thread that waits for the lock have it
+            if self._n_unsaved:
+                self._save_index()
+
+    def _save_index(self) -> None:
+        """Save the index; if that fails, the next opening builds it.
+
+        The caller holds the lock of long work.
+        """
+        with self._lock:
+            snapshot, self._n_unsaved = self.snapshot, 0
+        try:
+            self.database.require_same_file("the index is not saved")  # saving would make the folder again
+            with contextlib.ExitStack() as afterwards:
+                afterwards.callback(saved_index.remove_unused, self.path, self.database)
+                name = saved_index.write(self.path, snapshot)
+                with self._lock, self.database.writing() as connection:
+                    now = self.snapshot
+                    if (now.generation, now.n_trained) == (snapshot.generation, snapshot.n_trained):
+                        tables.put_meta(connection, {"snapshot": name})
+        except Exception as error:  # the write that caused the saving is done and must not fail
+            logger.warning("%s: the index is not saved (%s): opening will take longer", self.path, error)
+
+    def close(self) -> None:
+        """Wait for work under way, save the index if it is worth it, and release the folder."""
+        with self._lock:
+            if self._closed or os.getpid() != self._process:
+                return
+            self._closed = True
+        with self._long_work:
+            try:
+                if saved_index.is_worth_it(self.snapshot, self._n_unsaved):
+                    self._save_index()
+            finally:
+                with self._lock:
+                    self.database.close()
+                self._folder_lock.release()

@@ -1,0 +1,112 @@
+"""Writes: what each does to the database, and the snapshot that follows.
+
+Both are done within one transaction, before its commit. If one of them fails, nothing has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from posh.collection import build_index, rows, tables
+from posh.collection.base import Id, Payload
+from posh.collection.database import Connection
+from posh.collection.rows import ItemWithoutVector
+from posh.collection.snapshot import CollectionSnapshot, Seqs, Slots
+from posh.index.snapshot import IndexSnapshot
+from posh.preprocess import Float32
+
+__all__ = ["delete", "upsert"]
+
+
+def upsert(
+    connection: Connection,
+    snapshot: CollectionSnapshot,
+    generations: Sequence[int],
+    ids: list[Id],
+    vectors: Float32,
+    payloads: list[Payload],
+) -> CollectionSnapshot:
+    """Write items in place of those with the same ids; ``generations`` are those that have codes."""
+    if snapshot.n_features not in (None, vectors.shape[1]):
+        raise ValueError(
+            f"expected vectors with {snapshot.n_features} columns, as others have written meanwhile, "
+            f"got {vectors.shape[1]}"
+        )
+    replaced = _delete_rows(connection, generations, ids)
+    slots = _slots(snapshot, replaced)
+    seqs = np.arange(snapshot.last_seq + 1, snapshot.last_seq + 1 + len(ids))
+    added_sum = tables.insert(connection, seqs, ids, payloads, vectors)
+    if snapshot.n_features is None:
+        tables.put_meta(connection, {"n_features": vectors.shape[1]})
+    ids_array = np.empty(len(ids), object)
+    ids_array[:] = ids
+    following = replace(
+        snapshot,
+        n_features=vectors.shape[1],
+        slot_table=snapshot.slot_table.without(slots).with_items(seqs, ids_array),
+        last_seq=int(seqs[-1]),
+    )
+    if snapshot.index is not None:
+        following = _with_documents(connection, following, snapshot.index.without(slots), seqs, vectors)
+    return _end(connection, following, replaced, added_sum)
+
+
+def delete(
+    connection: Connection, snapshot: CollectionSnapshot, generations: Sequence[int], ids: list[Id]
+) -> CollectionSnapshot:
+    """Delete the items with these ids that exist."""
+    deleted = _delete_rows(connection, generations, ids)
+    if not deleted:
+        return snapshot
+    slots = _slots(snapshot, deleted)
+    index = None if snapshot.index is None else snapshot.index.without(slots)
+    following = replace(snapshot, slot_table=snapshot.slot_table.without(slots), index=index)
+    return _end(connection, following, deleted, 0)
+
+
+def _delete_rows(
+    connection: Connection, generations: Sequence[int], ids: list[Id]
+) -> list[ItemWithoutVector]:
+    items = tables.find(connection, ids)
+    tables.delete(connection, items, generations)
+    return items
+
+
+def _slots(snapshot: CollectionSnapshot, items: list[ItemWithoutVector]) -> Slots:
+    return snapshot.slot_table.slots_of(np.array([item.seq for item in items], np.int64))
+
+
+def _with_documents(
+    connection: Connection, snapshot: CollectionSnapshot, index: IndexSnapshot, seqs: Seqs, vectors: Float32
+) -> CollectionSnapshot:
+    """Add new items to the index, and train it again first if it needs that."""
+    codes: Any = index.encode(vectors)
+    tables.insert_codes(connection, snapshot.generation, seqs, codes)
+    if not build_index.must_train_again(index, snapshot.n_trained, snapshot.slot_table.n_live):
+        return replace(snapshot, index=index.with_documents(seqs, vectors, codes))
+    table = snapshot.slot_table.compacted()
+    trained = build_index.train(connection, index, table)
+    build_index.write_trained_state(connection, snapshot.generation, trained, table.n_live)
+    filled = build_index.fill(connection, snapshot.generation, trained, table)
+    return replace(snapshot, slot_table=table, index=filled, n_trained=table.n_live)
+
+
+def _end(
+    connection: Connection, snapshot: CollectionSnapshot, deleted: list[ItemWithoutVector], added_sum: int
+) -> CollectionSnapshot:
+    """Count the write, in the database and in the snapshot."""
+    deleted_sum = sum(rows.id_checksum(item.seq, item.id) for item in deleted)
+    following = replace(
+        snapshot,
+        version=snapshot.version + 1,
+        ids_sum=rows.ids_checksum(snapshot.ids_sum, added_sum, deleted_sum),
+    )
+    tables.put_meta(
+        connection,
+        {"version": following.version, "last_seq": following.last_seq, "ids_sum": following.ids_sum},
+    )
+    return following.compacted_if_half_empty()
