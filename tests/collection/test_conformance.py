@@ -180,6 +180,29 @@ def test_fit_on_what_is_stored_or_given(make):
     assert collection.search(DATA[3], 1).kind == "asymmetric"
 
 
+def test_a_sample_is_alike_for_the_same_items(make):
+    collection = make()
+    assert len(collection.sample(5)) == 0
+    collection.upsert(list(range(100)), DATA[:100])
+    sample = collection.sample(30)
+    assert sample.shape == (30, 8)
+    assert sample.dtype == np.float32
+    stored = {vector.tobytes() for vector in DATA[:100]}
+    assert len({vector.tobytes() for vector in sample} & stored) == 30
+    np.testing.assert_array_equal(collection.sample(30), sample)
+    assert {vector.tobytes() for vector in collection.sample(1000)} == stored
+    with pytest.raises(ValueError, match="expected n at least 1, got 0"):
+        collection.sample(0)
+
+
+def test_index_options_and_memory_are_told(make):
+    collection = make(SPARSE).upsert(list(range(100)), DATA[:100])
+    assert collection.index_options["scoring"] == "overlap"
+    collection.reindex(OTHER, scoring="asymmetric")
+    assert collection.index_options["scoring"] == "asymmetric"
+    assert collection.memory_usage() is None or 1000 < collection.memory_usage() < 1_000_000
+
+
 def test_a_hasher_that_is_changed_outside_changes_nothing(make):
     hasher = posh.POSH(32, 4, n_epochs=1, random_state=0).fit(DATA[:100])
     collection = make(hasher).upsert(list(range(50)), DATA[:50])

@@ -17,7 +17,7 @@ from posh.serve.folder import Folder
 from posh.serve.limits import Limits
 from posh.serve.metrics import Metrics
 from posh.serve.server import Server, bind
-from posh.serve.shelf import Engine, Shelf, Sizes
+from posh.serve.shelf import Engine, Shelf
 from tests.collection.reference import ReferenceCollection
 
 
@@ -40,11 +40,8 @@ class MemoryEngine(Engine):
     def drop(self, name: str) -> None:
         del self.collections[name]
 
-    def index_options(self, name: str) -> dict[str, Any]:
-        return {}
-
-    def sizes(self, name: str) -> Sizes:
-        return Sizes(None, None)
+    def disk_bytes(self, name: str) -> int | None:
+        return None
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sklearn.base import clone
 
 from posh import _validate
-from posh.collection import _arguments
+from posh.collection import arguments
 from posh.collection.filters import Filter, parse
 from posh.hashers.base import Hasher
 from posh.index.params import SearchParams, require_scoring
@@ -140,7 +140,7 @@ class BaseCollection(ABC):
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> Self:
         """Replace the metadata."""
-        self._set_metadata(_arguments.json_object(metadata, "metadata"))
+        self._set_metadata(arguments.json_object(metadata, "metadata"))
         return self
 
     def upsert(
@@ -153,20 +153,20 @@ class BaseCollection(ABC):
 
         ``vectors`` are (n, d); ``payloads`` are n dictionaries, by default empty ones.
         """
-        array = _arguments.vectors(vectors, self.n_features)
-        checked_ids = _arguments.ids(ids, len(array))
-        checked_payloads = _arguments.payloads(payloads, len(array))
+        array = arguments.vectors(vectors, self.n_features)
+        checked_ids = arguments.ids(ids, len(array))
+        checked_payloads = arguments.payloads(payloads, len(array))
         if checked_ids:
             self._upsert(checked_ids, array, checked_payloads)
         return self
 
     def delete(self, ids: Sequence[Id] | npt.NDArray[Any]) -> int:
         """Delete items, all or none, and return their number; ids without an item are ignored."""
-        return self._delete(_arguments.ids(ids))
+        return self._delete(arguments.ids(ids))
 
     def get(self, ids: Sequence[Id] | npt.NDArray[Any]) -> list[Item | None]:
         """Return the items with these ids, in this order; None for an id without an item."""
-        return self._get(_arguments.ids(ids, distinct=False))
+        return self._get(arguments.ids(ids, distinct=False))
 
     def search(
         self,
@@ -186,7 +186,7 @@ class BaseCollection(ABC):
         """
         params = SearchParams(k, scoring, oversample, n_probe, n_threads)
         self._require_searchable(params)
-        array = _arguments.vectors(np.atleast_2d(np.asarray(vectors)), self.n_features)
+        array = arguments.vectors(np.atleast_2d(np.asarray(vectors)), self.n_features)
         return self._search(array, params, None if filter is None else parse(filter))
 
     def count(self, filter: Mapping[str, Any] | None = None) -> int:  # noqa: A002
@@ -205,13 +205,13 @@ class BaseCollection(ABC):
         All items are of one snapshot, which is taken with the first of them. An ``after`` without an item is
         a ``KeyError`` then.
         """
-        start = None if after is None else _arguments.ids([after])[0]
+        start = None if after is None else arguments.ids([after])[0]
         most = None if limit is None else _validate.integer("limit", limit, 0)
         return self._items(None if filter is None else parse(filter), start, most)
 
     def sample(self, n: int) -> Float32:
         """Return up to n stored vectors (m, d), drawn at random; the same ones for the same items."""
-        return self._sample(_validate.integer("n", n, 0))
+        return self._sample(_validate.integer("n", n, 1))
 
     def fit(self, hasher: Hasher[Any], vectors: npt.ArrayLike | None = None, **options: Any) -> Self:
         """Fit a copy of ``hasher`` on vectors (n, d), then search by its codes as :meth:`reindex` does.
@@ -225,15 +225,15 @@ class BaseCollection(ABC):
                     "expected vectors to fit on, got an empty collection: give vectors or write items first"
                 )
         else:
-            X = _arguments.vectors(vectors, self.n_features)
-        return self.reindex(clone(_arguments.hasher(hasher)).fit(X), **options)
+            X = arguments.vectors(vectors, self.n_features)
+        return self.reindex(clone(arguments.hasher(hasher)).fit(X), **options)
 
     def reindex(self, hasher: Hasher[Any], **options: Any) -> Self:
         """Search by the codes of another fitted hasher from now on; searches and writes go on meanwhile.
 
         ``options`` are those of :class:`posh.Index`; options that are left out keep their values.
         """
-        self._reindex(_arguments.fitted_hasher(hasher, self.n_features), options)
+        self._reindex(arguments.fitted_hasher(hasher, self.n_features), options)
         return self
 
     def _require_searchable(self, params: SearchParams) -> None:

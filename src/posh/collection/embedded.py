@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -95,7 +94,7 @@ class Collection(BaseCollection):
     def index_options(self) -> dict[str, Any]:
         """The options of :class:`posh.Index`; without a hasher, only those that the user has given."""
         snapshot = self._snapshot()
-        return dict(snapshot.options) if snapshot.index is None else asdict(snapshot.index.options)
+        return dict(snapshot.options) if snapshot.index is None else dict(vars(snapshot.index.options))
 
     @property
     def filter_seconds(self) -> float | None:

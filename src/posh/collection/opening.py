@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from posh import store
-from posh.collection import _arguments, build_index, lock, rows, saved_index, tables
+from posh.collection import arguments, build_index, lock, rows, saved_index, tables
 from posh.collection.base import Payload
 from posh.collection.database import NEW, Connection, Database, create
 from posh.collection.snapshot import CollectionSnapshot, SlotTable
@@ -41,8 +41,8 @@ class OpenOptions:
         """Return the options if they are valid, whatever the collection is."""
         own = checked_index_options(index_options)
         if hasher is not None:
-            build_index.empty_index(_arguments.fitted_hasher(hasher, None), own)
-        return cls(hasher, None if metadata is None else _arguments.json_object(metadata, "metadata"), own)
+            build_index.empty_index(arguments.fitted_hasher(hasher, None), own)
+        return cls(hasher, None if metadata is None else arguments.json_object(metadata, "metadata"), own)
 
     def first_meta(self) -> dict[str, Any]:
         """Return the settings of a new collection."""
@@ -61,7 +61,7 @@ class OpenOptions:
                 "leave it out, and call set_metadata to change it"
             )
         if snapshot.index is None and self.hasher is not None:
-            _arguments.fitted_hasher(self.hasher, snapshot.n_features)
+            arguments.fitted_hasher(self.hasher, snapshot.n_features)
             return
         if (
             self.hasher is not None
@@ -91,7 +91,7 @@ def checked_index_options(options: Mapping[str, Any]) -> dict[str, Any]:
     for name in options:
         if name not in names:
             raise TypeError(f"expected options among {', '.join(names)}, got {name!r}")
-    return _arguments.json_object(options, "options")
+    return arguments.json_object(options, "options")
 
 
 def _are_equal(one: Hasher[Any], other: Hasher[Any]) -> bool:

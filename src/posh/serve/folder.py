@@ -18,7 +18,7 @@ from posh.collection.lock import FolderLock
 from posh.collection.opening import DATABASE
 from posh.errors import CollectionExistsError, StorageError
 from posh.serve import names
-from posh.serve.shelf import Engine, Sizes
+from posh.serve.shelf import Engine
 
 __all__ = ["Folder", "prepare"]
 
@@ -42,7 +42,6 @@ class Folder(Engine):
 
     def __init__(self, path: Path, filter_seconds: float | None = None) -> None:
         self._path, self._filter_seconds = path, filter_seconds
-        self._open: dict[str, Collection] = {}
         prepare(path)
         store.sync_folder(path)  # a collection that is half removed must not come back under its old name
         for leftover in path.glob(f"{_DROPPED}*"):  # of a process that was stopped while it dropped
@@ -62,7 +61,7 @@ class Folder(Engine):
 
     def open(self, name: str) -> BaseCollection:
         """Open a collection."""
-        collection = self._open[name] = Collection(self._path / name)
+        collection = Collection(self._path / name)
         collection.filter_seconds = self._filter_seconds
         return collection
 
@@ -91,23 +90,18 @@ class Folder(Engine):
 
     def drop(self, name: str) -> None:
         """Delete a closed collection, also in the face of a power failure; its name is free at once."""
-        del self._open[name]
         gone = self._path / f"{_DROPPED}{uuid.uuid4().hex}"
         (self._path / name).rename(gone)
         store.sync_folder(self._path)
         shutil.rmtree(gone, ignore_errors=True)  # what is left is removed by the next start
 
-    def index_options(self, name: str) -> dict[str, Any]:
-        """How codes are searched."""
-        return self._open[name].index_options
-
-    def sizes(self, name: str) -> Sizes:
-        """Bytes of the index in memory, and of all files."""
-        disk = 0
+    def disk_bytes(self, name: str) -> int:
+        """Bytes of all files of a collection."""
+        total = 0
         for file in (self._path / name).rglob("*"):
-            with contextlib.suppress(OSError):  # a snapshot may be replaced meanwhile
-                disk += file.stat().st_size
-        return Sizes(self._open[name].memory_usage(), disk)
+            with contextlib.suppress(OSError):  # a saved index may be replaced meanwhile
+                total += file.stat().st_size
+        return total
 
 
 @contextlib.contextmanager

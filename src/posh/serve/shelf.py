@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from posh.collection.base import BaseCollection
 from posh.errors import CollectionExistsError, UnknownCollectionError
@@ -21,16 +21,9 @@ from posh.serve.metrics import Metrics
 from posh.serve.pool import Lane, busy, new_executor
 from posh.serve.problems import ProblemError
 
-__all__ = ["Engine", "Served", "Shelf", "Sizes"]
+__all__ = ["Engine", "Served", "Shelf"]
 
 _PATIENCE = 10.0  # seconds for all fits to notice that they are cancelled when the service stops
-
-
-class Sizes(NamedTuple):
-    """Bytes that a collection takes, None where the engine does not know."""
-
-    memory: int | None
-    disk: int | None
 
 
 class Engine(ABC):
@@ -53,12 +46,8 @@ class Engine(ABC):
         """Delete a closed collection for ever."""
 
     @abstractmethod
-    def index_options(self, name: str) -> dict[str, Any]:
-        """How the codes of an open collection are searched: options of :class:`posh.Index`, if known."""
-
-    @abstractmethod
-    def sizes(self, name: str) -> Sizes:
-        """What an open collection takes."""
+    def disk_bytes(self, name: str) -> int | None:
+        """Bytes that an open collection takes on the disk; None if the engine does not know."""
 
 
 class Served:

@@ -45,7 +45,7 @@ class Operations:
         )
 
     def _n_active(self, served: Served, option: str) -> int | None:
-        n_active: int | None = self._shelf.engine.index_options(served.name).get(option)
+        n_active: int | None = served.collection.index_options.get(option)
         return n_active
 
     def _vectors(self, vectors: Any) -> Any:

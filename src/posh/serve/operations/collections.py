@@ -72,16 +72,15 @@ class CollectionOperations(Operations):
 
     def _info(self, served: Served) -> dict[str, Any]:
         collection = served.collection
-        sizes = self._shelf.engine.sizes(served.name)
         return {
             "name": served.name,
             "count": collection.count(),
             "n_features": collection.n_features,
             "hasher": None if collection.hasher is None else _hasher_info(collection.hasher),
-            "index": self._shelf.engine.index_options(served.name),
+            "index": collection.index_options,
             "metadata": collection.metadata,
-            "memory_bytes": sizes.memory,
-            "disk_bytes": sizes.disk,
+            "memory_bytes": collection.memory_usage(),
+            "disk_bytes": self._shelf.engine.disk_bytes(served.name),
             "indexing": {"state": served.indexing.state, "message": served.indexing.message},
         }
 

@@ -30,7 +30,7 @@ class HasherOperations(Operations):
         body = await self._reader.parse(request, models.Fit)
         hasher = within_limits(make_hasher(body.method, body.params), self._limits)
         given = body.index.model_dump(exclude_unset=True)
-        options = self._shelf.engine.index_options(served.name) | given
+        options = served.collection.index_options | given
         n_bytes = await self._shelf.overviews.run(fit_bytes, hasher, served.collection, options, self._limits)
         give_back = self._shelf.memory.take(n_bytes)
         try:
@@ -72,7 +72,7 @@ class HasherOperations(Operations):
         def reindex() -> None:
             hasher = read_hasher(content, self._limits)
             given = options.model_dump(exclude_unset=True)
-            merged = self._shelf.engine.index_options(served.name) | given
+            merged = served.collection.index_options | given
             give_back = self._shelf.memory.take(index_bytes(hasher, served.collection, merged, self._limits))
             try:
                 served.indexing.run(lambda: served.collection.reindex(hasher, **given))
@@ -91,7 +91,7 @@ class HasherOperations(Operations):
 
         def packed() -> bytes:
             self._reader.grow(request.scope, 4 * 4 * n * columns)  # vectors, bytes, base64, JSON
-            vectors = served.collection._sample(n)
+            vectors = served.collection.sample(n)
             return orjson.dumps(pack(vectors.reshape(len(vectors), columns)))
 
         return written(await served.reads.run(packed))

@@ -12,7 +12,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posh.collection import _arguments
+from posh.collection import arguments
 from posh.collection.base import NO_HASHER, Id, Matches
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
@@ -49,7 +49,7 @@ class SearchOperations(Operations):
                 f"{k} each: ask for less at once"
             )
         params = SearchParams(k, body.scoring, body.oversample, body.n_probe)
-        own = self._shelf.engine.index_options(served.name)
+        own = served.collection.index_options
         require_affordable_search(served.collection, own, len(vectors), params, self._limits)
         itself = body.ids is not None  # an item is not its own neighbour: one more is needed
         key = None if body.filter is None else self._filter_key(body.filter)
@@ -87,7 +87,7 @@ class SearchOperations(Operations):
         return np.array(vectors, np.float32).reshape(len(ids), collection.n_features or 1)
 
     def _checked(self, vectors: Any, n_features: int | None) -> Float32:
-        return _arguments.vectors(self._vectors(vectors), n_features)
+        return arguments.vectors(self._vectors(vectors), n_features)
 
     def _completed(
         self,
