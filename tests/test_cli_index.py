@@ -22,7 +22,7 @@ from tests.test_cli import help_of, one_error, run_json
 
 DIGITS = posh.datasets.load("digits")
 COMMANDS = [["build"], ["search"], ["eval"], ["info"], ["bench"]]
-COMMANDS += [["bench", verb] for verb in ("search", "encode", "fit")]
+COMMANDS += [["bench", command] for command in ("search", "encode", "fit")]
 SMALL = ["--bits", "64", "--active", "4", "--set", "n_epochs=2", "--rounds", "2"]
 
 

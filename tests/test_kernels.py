@@ -141,7 +141,7 @@ def test_bad_arguments_are_named(scores, n_active, out, message):
         kernels.winners(scores, n_active, out)
 
 
-def test_the_door_refuses_wrong_shapes():
+def test_the_bindings_refuse_wrong_shapes():
     scores = np.zeros((2, 8), np.float32)
     for out in (np.zeros((3, 4), np.uint16), np.zeros((2, 9), np.uint16), np.zeros((2, 0), np.uint16)):
         with pytest.raises(ValueError, match="shapes"):

@@ -333,7 +333,7 @@ def test_a_forked_child_has_threads_of_its_own():
     child.join()
 
 
-def test_the_door_refuses_what_would_read_elsewhere():
+def test_the_bindings_refuse_what_would_read_elsewhere():
     planes, query = empty_planes(8, 300), np.array([[1, 2]], np.uint16)
     offsets, visits = np.array([0, 1]), np.array([0], np.int32)
     lists = native_segments([Segment(planes, 300)], [np.arange(300)])

@@ -121,7 +121,7 @@ def test_hamming_topk(kernel, n_threads, data):
     check((slots, np.where(slots < 0, -np.inf, scores)), expected)
 
 
-def test_the_door_refuses_what_would_read_elsewhere():
+def test_the_bindings_refuse_what_would_read_elsewhere():
     slots, scores = np.array([[0]]), np.zeros((1, 1), np.float32)
     with pytest.raises(ValueError, match="candidates: slots"):
         kernels.best_candidates(slots + 2**32, scores, 1)

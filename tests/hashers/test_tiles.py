@@ -110,7 +110,7 @@ def test_centring_is_what_numpy_computes(dtype, shape):
         assert np.isnan(_native.centre(X, mean, 0.3, out))
 
 
-def test_the_door_refuses_vectors_of_other_shapes():
+def test_the_bindings_refuse_vectors_of_other_shapes():
     X, mean = np.zeros((4, 3), np.float32), np.zeros(3, np.float32)
     for out, other in ((np.zeros((4, 2), np.float32), mean), (X.copy(), mean[:2]), (X[:3].copy(), mean)):
         with pytest.raises(ValueError, match="shapes"):

@@ -86,9 +86,9 @@ def columns(conditions: Sequence[Condition]) -> list[Column]:
     found = []
     for kind, values in by_kind.items():
         points = sorted(values)
-        place = {value: i for i, value in enumerate(points)}
+        position = {value: i for i, value in enumerate(points)}
         spans = [
-            (number, *_span(condition, place[stored], len(points)))
+            (number, *_span(condition, position[stored], len(points)))
             for number, condition in enumerate(conditions)
             for its_kind, stored in map(_typed, _values(condition))
             if its_kind == kind
