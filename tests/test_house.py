@@ -24,7 +24,7 @@ REPRODUCTION = ROOT / "reproduction" / "src" / "posh_reproduction"
 LAYERS = [
     ["errors", "_native", "_plugins", "_progress"],
     ["kernels"],
-    ["_arrays", "_validate", "store"],
+    ["_arrays", "_files", "_validate", "model_files"],
     ["_threads", "_bitsliced", "_folder"],
     ["datasets"],
     ["codes", "metrics", "preprocess"],

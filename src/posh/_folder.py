@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from posh._arrays import MappedFile, check_file, read_array, write_file
+from posh._files import atomic_write, locked, make_folder, sync_folder
 from posh.errors import FormatError
-from posh.store import Arrays, atomic_write, locked, make_folder, sync_folder
+from posh.model_files import Arrays
 
 __all__ = ["Content", "read_folder", "require_free", "write_folder"]
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posh import _native
-from posh.store import Arrays, expect
+from posh.model_files import Arrays, expect
 
 _ROWS = 4096  # vectors per step, which bounds the temporary memory
 _FAR = 1e15  # largest entry of a centred vector; with larger ones, float32 scores would overflow

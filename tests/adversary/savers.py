@@ -63,7 +63,7 @@ def version_of_model(model: Any) -> Version:
 
 def content_of_model(hasher: Any) -> list[Any]:
     """All that a hasher has; the order in its file is not always the same."""
-    model = posh.store.parse_model(hasher.to_bytes(), "model")
+    model = posh.model_files.parse_model(hasher.to_bytes(), "model")
     return [model.name, model.params, {name: array.tolist() for name, array in model.arrays.items()}]
 
 

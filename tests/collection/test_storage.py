@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh import store
+from posh import _files
 from posh.collection import opening
 from tests.collection.implementations import DATA, SPARSE
 
@@ -23,8 +23,8 @@ def collection(tmp_path):
 
 def test_new_parent_folders_are_synced(tmp_path, monkeypatch):
     synced = []
-    sync = store.sync_folder
-    monkeypatch.setattr(store, "sync_folder", lambda folder: (synced.append(folder), sync(folder)))
+    sync = _files.sync_folder
+    monkeypatch.setattr(_files, "sync_folder", lambda folder: (synced.append(folder), sync(folder)))
     posh.Collection(tmp_path / "a" / "b" / "c").close()
     assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(synced)
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh import _folder, store
+from posh import _files, _folder
 from tests.conftest import clusters
 from tests.index.test_files import GOLDEN, KINDS, files_of
 
@@ -171,9 +171,9 @@ def test_loading_writes_nothing(tmp_path):
 
 HOLDER = """
 import os, signal, sys, time
-from posh import store
+from posh import _files, model_files
 from pathlib import Path
-with store.locked(Path(sys.argv[1])):
+with _files.locked(Path(sys.argv[1])):
     child = os.fork()
     if not child:
         time.sleep(60)
@@ -201,17 +201,17 @@ def test_who_waited_for_a_lock_file_that_was_replaced_waits_for_the_new_one(tmp_
     path, entered = tmp_path / "lock", threading.Event()
 
     def wait() -> None:
-        with store.locked(path):
+        with _files.locked(path):
             entered.set()
 
     waiting = threading.Thread(target=wait)
     with contextlib.ExitStack() as new:
-        with store.locked(path):
+        with _files.locked(path):
             waiting.start()
-            while len(store._held) < 2:  # until it has opened the file
+            while len(_files._lock_files) < 2:  # until it has opened the file
                 time.sleep(0.01)
             path.unlink()
-            new.enter_context(store.locked(path))
+            new.enter_context(_files.locked(path))
         assert not entered.wait(0.3)
     waiting.join(timeout=20)
     assert entered.is_set()

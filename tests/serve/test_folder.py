@@ -216,7 +216,7 @@ def test_names_are_on_the_disk_before_the_answer(tmp_path, monkeypatch):
     def sync(folder: Path) -> None:
         synced.append((folder, sorted(path.name[:8] for path in folder.iterdir())))
 
-    monkeypatch.setattr("posh.store.sync_folder", sync)
+    monkeypatch.setattr("posh._files.sync_folder", sync)
     folder = Folder(tmp_path / "new")
     assert synced[-2:] == [(tmp_path, ["new"]), (tmp_path / "new", [])]
     made = folder.create("shop", {}, {})

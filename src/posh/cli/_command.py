@@ -125,10 +125,10 @@ def write_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
     """Write arrays to an .npz file, or the first of them to an .npy file, atomically."""
     import numpy as np
 
-    from posh import store
+    from posh import _files
 
     # An open file, because NumPy would add its suffix to the name of the temporary file.
-    with store.atomic_write(path) as temporary, temporary.open("wb") as file:
+    with _files.atomic_write(path) as temporary, temporary.open("wb") as file:
         if path.suffix == ".npz":
             np.savez(file, **arrays)  # type: ignore[arg-type]  # NumPy's stub confuses names with allow_pickle
         else:

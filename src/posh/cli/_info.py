@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import posh
-from posh import store
+from posh import model_files
 from posh.cli._command import Parser, Report, declare, shown_size
 from posh.cli._index import disk_bytes
 from posh.cli._method import described
@@ -31,8 +31,8 @@ def _model(path: Path) -> Report:
     hasher = posh.Hasher.load(path)
     values = {
         "path": str(path),
-        "format": store.MODEL_FORMAT,
-        "version": int(store.MODEL_VERSION),  # no other can be read
+        "format": model_files.MODEL_FORMAT,
+        "version": int(model_files.MODEL_VERSION),  # no other can be read
         "disk_bytes": path.stat().st_size,
         **_hasher(hasher),
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from posh import store
+from posh import model_files
 from posh._progress import progress
 from posh.collection import tables
 from posh.collection.database import Connection
@@ -54,13 +54,13 @@ def stored_index(connection: Connection, generation: int) -> tuple[IndexSnapshot
     index = empty_index(Hasher.from_bytes(row[0], "hasher"), options)
     if row[1] is None:
         return index, 0
-    model = store.parse_model(row[1], "knowledge")
+    model = model_files.parse_model(row[1], "knowledge")
     return index.with_trained_state(model.arrays), int(model.params["n"])
 
 
 def write_trained_state(connection: Connection, generation: int, index: IndexSnapshot, n: int) -> None:
     """Write the state that was trained on n items; an index that was saved before does not count any more."""
-    content = store.dump_model("Knowledge", {"n": n}, index.trained_state())
+    content = model_files.dump_model("Knowledge", {"n": n}, index.trained_state())
     connection.execute("UPDATE generations SET knowledge = ? WHERE number = ?", (content, generation))
     tables.put_meta(connection, {"snapshot": None})
 

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from posh._files import sync_folder
 from posh.collection import schema
 from posh.collection.sqlite_errors import is_undone, translate_sqlite_errors
 from posh.errors import FormatError, StorageError
-from posh.store import sync_folder
 
 __all__ = ["NEW", "Connection", "Database", "OpenedFile", "create", "deadline"]
 

@@ -1,37 +1,22 @@
 """A lock on the folder of a collection: one process at a time, until it ends.
 
-The operating system keeps a ``flock`` for as long as any process has the open file, and a forked child
-inherits the open file. So a child closes it at once: the lock stays with the process that took it. A child
-that C code forks, without Python, and that does not run another program keeps the lock until it ends.
+The lock file contains the process id of the holder, which errors name. A child that C code forks, without
+Python, and that does not run another program keeps the lock until it ends.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import threading
 import time
 from pathlib import Path
 
+from posh._files import LockFile
 from posh.errors import StorageError
 
 __all__ = ["NAME", "FolderLock"]
 
 NAME = "lock"
-
-_guard = threading.RLock()  # prevents a fork between opening a file and adding it to _files
-_files: set[int] = set()  # the open files of the locks that this process holds
-
-
-def _close_in_child() -> None:
-    for file in _files:
-        os.close(file)
-    _files.clear()
-    _guard.release()
-
-
-os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_close_in_child)
 
 
 class FolderLock:
@@ -41,37 +26,29 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file: int | None = None
-        self._process = os.getpid()
-        with _guard:
-            file = _open(folder)
-            try:
-                _take(file, folder)
-            except BaseException:
-                os.close(file)
-                raise
-            self._file = file
-            _files.add(file)
+        self._file: LockFile | None = None
+        file = _open(folder)
+        try:
+            _take(file, folder)
+        except BaseException:
+            file.close()
+            raise
+        self._file = file
         with contextlib.suppress(OSError):  # a full disk: only the error messages of others need the pid
-            os.truncate(file, os.pwrite(file, f"{os.getpid()}\n".encode(), 0))
+            os.truncate(file.descriptor, os.pwrite(file.descriptor, f"{os.getpid()}\n".encode(), 0))
 
     def release(self) -> None:
         """Release the folder; a second call, and a call in a forked child, do nothing."""
-        with _guard:
-            file, self._file = self._file, None
-            if file is None or os.getpid() != self._process:
-                return
-            _files.discard(file)
-            fcntl.flock(file, fcntl.LOCK_UN)  # a forked child may still have the file open
-            os.close(file)
+        if self._file is not None:
+            self._file.close()
 
     def __del__(self) -> None:
         self.release()
 
 
-def _open(folder: Path) -> int:
+def _open(folder: Path) -> LockFile:
     try:
-        return os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return LockFile(folder / NAME, 0o644)
     except OSError as error:
         raise StorageError(
             f"{folder}: expected a folder that can be written to, got {error.strerror}: "
@@ -79,12 +56,12 @@ def _open(folder: Path) -> int:
         ) from error
 
 
-def _take(file: int, folder: Path) -> None:
+def _take(file: LockFile, folder: Path) -> None:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.lock(wait=False)
     except OSError as error:
         raise StorageError(
-            f"{folder}: expected a collection that is not open elsewhere, but {_holder(file)}"
+            f"{folder}: expected a collection that is not open elsewhere, but {_holder(file.descriptor)}"
         ) from error
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from posh import store
+from posh import model_files
+from posh._files import make_folder
 from posh.collection import arguments, build_index, lock, rows, saved_index, tables
 from posh.collection.base import Payload
 from posh.collection.database import NEW, Connection, Database, create
@@ -19,7 +20,6 @@ from posh.collection.sqlite_errors import DamageError
 from posh.errors import FormatError, StorageError
 from posh.hashers.base import Hasher
 from posh.index.options import IndexOptions
-from posh.store import make_folder
 
 __all__ = ["DATABASE", "OpenOptions", "checked_index_options", "open_database", "prepare_folder"]
 __all__ += ["read_metadata", "read_snapshot"]
@@ -95,7 +95,7 @@ def checked_index_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _are_equal(one: Hasher[Any], other: Hasher[Any]) -> bool:
-    a, b = (store.parse_model(hasher.to_bytes(), "hasher") for hasher in (one, other))
+    a, b = (model_files.parse_model(hasher.to_bytes(), "hasher") for hasher in (one, other))
     if (a.name, a.params, a.columns, a.arrays.keys()) != (b.name, b.params, b.columns, b.arrays.keys()):
         return False
     return all(np.array_equal(a.arrays[name], b.arrays[name]) for name in a.arrays)

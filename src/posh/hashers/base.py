@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from posh import _validate, kernels, store
+from posh import _files, _validate, kernels, model_files
 from posh._threads import cores
 from posh.codes import Codes, PackedCodes
 from posh.hashers._tiles import Projection, for_each_tile
@@ -102,7 +102,7 @@ class Hasher(
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted hasher to one safetensors file, atomically."""
-        with store.atomic_write(path) as temporary:
+        with _files.atomic_write(path) as temporary:
             temporary.write_bytes(self.to_bytes())
 
     @classmethod
@@ -116,21 +116,21 @@ class Hasher(
         params = self.get_params(deep=False)
         if not isinstance(params.get("random_state"), int | np.integer):
             params["random_state"] = None  # a generator cannot be saved, and the weights are final
-        return store.dump_model(type(self).__name__, params, self._state(), self._column_names())
+        return model_files.dump_model(type(self).__name__, params, self._state(), self._column_names())
 
     @classmethod
     def from_bytes(cls, content: bytes, path: str | os.PathLike[str]) -> Self:
         """Make a hasher from the content of a model file; ``path`` is for error messages."""
-        model = store.parse_model(content, path)
+        model = model_files.parse_model(content, path)
         found = _CLASSES.get(model.name)
         if found is None:
-            raise store.FormatError(
+            raise model_files.FormatError(
                 f"{Path(path)}: expected a hasher that is known here, found {model.name}: "
                 "import the module that defines it first"
             )
         if not issubclass(found, cls):
-            raise store.FormatError(f"{Path(path)}: expected a {cls.__name__}, found {model.name}")
-        hasher = store.checked(path, lambda: found(**model.params)._restore(model.arrays))
+            raise model_files.FormatError(f"{Path(path)}: expected a {cls.__name__}, found {model.name}")
+        hasher = model_files.checked(path, lambda: found(**model.params)._restore(model.arrays))
         if model.columns is not None:
             hasher.feature_names_in_ = np.array(model.columns, object)
         assert isinstance(hasher, cls)
@@ -190,7 +190,7 @@ class Hasher(
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else [str(name) for name in names]
 
-    def _state(self) -> store.Arrays:
+    def _state(self) -> model_files.Arrays:
         state = self.preprocess_.state()
         return state | {
             "weights_": self.weights_,
@@ -198,13 +198,13 @@ class Hasher(
             "n_iter": np.array(self.n_iter_),
         }
 
-    def _restore(self, state: store.Arrays) -> Self:
+    def _restore(self, state: model_files.Arrays) -> Self:
         self._check_params()
         self.preprocess_ = Preprocess.restore(state)
         shape = (self.n_bits, self.preprocess_.n_features_out)
-        self.weights_ = store.expect(state, "weights_", np.float32, shape)
-        self.objective_ = store.expect(state, "objective_", np.float64, (None,))
-        self.n_iter_ = int(store.expect(state, "n_iter", np.int64, (), low=1))
+        self.weights_ = model_files.expect(state, "weights_", np.float32, shape)
+        self.objective_ = model_files.expect(state, "objective_", np.float64, (None,))
+        self.n_iter_ = int(model_files.expect(state, "n_iter", np.int64, (), low=1))
         self.n_features_in_ = len(self.preprocess_.mean)
         return self
 

@@ -17,8 +17,8 @@ from posh.codes import Codes
 from posh.hashers._orthogonal import procrustes, random_orthogonal
 from posh.hashers.cost import STEP, FitCost, procrustes_cost
 from posh.hashers.epochs import EpochHasher
+from posh.model_files import Arrays, expect
 from posh.preprocess import Float32, Preprocess, move_extremes_in, training_vectors
-from posh.store import Arrays, expect
 
 __all__ = ["POSH"]
 

@@ -13,8 +13,8 @@ from posh.codes import Codes, PackedCodes
 from posh.hashers.base import Hasher, SparseHasher
 from posh.index.append_only import AppendOnlyArray
 from posh.index.sliced import Mask, Slots, bitmap
+from posh.model_files import Arrays
 from posh.preprocess import Float32
-from posh.store import Arrays
 
 if TYPE_CHECKING:
     from posh.index.options import IndexOptions

@@ -29,7 +29,7 @@ from posh.index.code_index import CodeIndex
 from posh.index.documents import Documents
 from posh.index.options import IndexOptions
 from posh.index.refine import Refiner
-from posh.store import Arrays, expect
+from posh.model_files import Arrays, expect
 
 __all__ = ["Opened", "checked", "load", "save"]
 

@@ -22,8 +22,8 @@ from posh.hashers._units import nearest_units, unit_rows
 from posh.hashers.base import Hasher
 from posh.index.code_index import AnyCodes, CodeIndex, Queries, SlotScores, by_slot
 from posh.index.sliced import Mask, SlicedCodes, Slots, cached, fields_of, plane_arrays, slice_of
+from posh.model_files import Arrays, expect
 from posh.preprocess import Float32, Preprocess
-from posh.store import Arrays, expect
 
 if TYPE_CHECKING:
     from posh.index.options import IndexOptions

@@ -12,7 +12,7 @@ from posh import kernels
 from posh.hashers.base import Hasher
 from posh.index.code_index import CodeIndex, Queries, SlotScores, by_slot
 from posh.index.sliced import Mask
-from posh.store import Arrays
+from posh.model_files import Arrays
 
 if TYPE_CHECKING:
     from posh.index.options import IndexOptions

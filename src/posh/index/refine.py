@@ -20,8 +20,8 @@ from posh.decode import SBIHT, LinearDecoder
 from posh.hashers._tiles import Projection, for_each_tile
 from posh.hashers._units import directions
 from posh.hashers.base import Hasher
+from posh.model_files import Arrays, expect
 from posh.preprocess import Float32, Preprocess
-from posh.store import Arrays, expect
 
 __all__ = ["REFINERS", "CandidateDocuments", "Refiner"]
 

@@ -13,7 +13,7 @@ from posh.codes import Codes
 from posh.hashers.base import Hasher
 from posh.index.code_index import AnyCodes, CodeIndex, Queries, SlotScores, by_slot
 from posh.index.sliced import Mask, SlicedCodes, Slots, plane_arrays
-from posh.store import Arrays, expect
+from posh.model_files import Arrays, expect
 
 if TYPE_CHECKING:
     from posh.index.options import IndexOptions

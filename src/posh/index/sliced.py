@@ -25,7 +25,7 @@ from posh._bitsliced import (
     pack,
 )
 from posh.codes import Codes
-from posh.store import Arrays
+from posh.model_files import Arrays
 
 __all__ = ["SlicedCodes", "plane_arrays"]
 

@@ -23,8 +23,8 @@ from posh.index.params import SearchParams
 from posh.index.refine import Refiner
 from posh.index.search import Searched, allowed_slots, find, padded
 from posh.index.sliced import Mask, Slots
+from posh.model_files import Arrays
 from posh.preprocess import Float32
-from posh.store import Arrays
 
 __all__ = ["IndexSnapshot", "SlotHits"]
 

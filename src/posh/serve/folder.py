@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from posh import store
+from posh import _files
 from posh.collection.base import BaseCollection
 from posh.collection.embedded import Collection
 from posh.collection.lock import FolderLock
@@ -30,7 +30,7 @@ def prepare(path: Path) -> None:
     """Make a folder for collections if it is not there; its parent must be."""
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such file or directory: create it first", str(path.parent))
-    store.make_folder(path)
+    _files.make_folder(path)
 
 
 class Folder(Engine):
@@ -43,7 +43,7 @@ class Folder(Engine):
     def __init__(self, path: Path, filter_seconds: float | None = None) -> None:
         self._path, self._filter_seconds = path, filter_seconds
         prepare(path)
-        store.sync_folder(path)  # a collection that is half removed must not come back under its old name
+        _files.sync_folder(path)  # a collection that is half removed must not come back under its old name
         for leftover in path.glob(f"{_DROPPED}*"):  # of a process that was stopped while it dropped
             shutil.rmtree(leftover, ignore_errors=True)
         for leftover in path.glob(f"{_NEW}*"):  # of a process that was stopped while it created
@@ -85,14 +85,14 @@ class Folder(Engine):
             raise taken if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) else error from None
         finally:
             shutil.rmtree(new, ignore_errors=True)
-        store.sync_folder(self._path)
+        _files.sync_folder(self._path)
         return self.open(name)
 
     def drop(self, name: str) -> None:
         """Delete a closed collection, also in the face of a power failure; its name is free at once."""
         gone = self._path / f"{_DROPPED}{uuid.uuid4().hex}"
         (self._path / name).rename(gone)
-        store.sync_folder(self._path)
+        _files.sync_folder(self._path)
         shutil.rmtree(gone, ignore_errors=True)  # what is left is removed by the next start
 
     def disk_bytes(self, name: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from posh import datasets, store
+from posh import _files, datasets
 from posh.collection.embedded import Collection
 from posh.datasets import Dataset
 from posh.errors import DataUnavailableError
@@ -72,7 +72,7 @@ def _make(folder: Path, name: str, hasher: Hasher[Any], data: Dataset) -> None:
     with Collection(hidden, hasher, metadata=_metadata(hasher, data), refine="decoder") as collection:
         collection.upsert(_ids(data), data.base, _payloads(data))
     hidden.rename(folder / name)
-    store.sync_folder(folder)
+    _files.sync_folder(folder)
 
 
 def _metadata(hasher: Hasher[Any], data: Dataset) -> dict[str, Any]:

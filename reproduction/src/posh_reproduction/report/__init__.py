@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from posh.store import atomic_write
+from posh._files import atomic_write
 from posh_reproduction.report.document import Figure
 from posh_reproduction.report.evidence import Evidence
 from posh_reproduction.report.outline import blocks_of

@@ -1,4 +1,4 @@
-"""Model files with a version and a checksum (no pickles), and functions to write and lock files safely.
+"""Model files with a version and a checksum (no pickles).
 
 A model is one safetensors file. Its metadata names the format, the version, the class and its
 parameters (JSON), and carries a SHA-256 over all of that and over every array.
@@ -6,14 +6,10 @@ parameters (JSON), and carries a SHA-256 over all of that and over every array.
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import os
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,8 +21,7 @@ from safetensors.numpy import save as dump_safetensors
 
 from posh.errors import FormatError
 
-__all__ = ["FormatError", "Model", "atomic_write", "checked", "dump_model", "expect", "parse_model"]
-__all__ += ["locked", "make_folder", "sync_folder"]
+__all__ = ["FormatError", "Model", "checked", "dump_model", "expect", "parse_model"]
 
 MODEL_FORMAT = "posh-model"
 MODEL_VERSION = "1"
@@ -107,87 +102,6 @@ def expect(
     if low is not None and array.size and array.min() < low:
         raise ValueError(f"expected {name} to be at least {low}, found {array.min()}")
     return array
-
-
-@contextlib.contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield the path of a temporary file beside ``path``; on success, sync it and rename it to ``path``.
-
-    If only the sync of the folder fails, after the rename, ``path`` has the new content, but a power failure
-    may bring back the old one.
-    """
-    path = Path(path).resolve()  # if it is a link, we replace its target and not the link
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "no such folder, create it first", str(path.parent))
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-_held: set[int] = set()  # descriptors of the lock files that this process holds or waits for
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path`` inside the context; first wait until no other thread or process holds it.
-
-    The file is created if it is missing, and is not removed. The lock ends with the process at the latest.
-    """
-    while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        _held.add(file)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_same_file(path, file):
-                yield
-                return
-        finally:
-            _held.discard(file)
-            fcntl.flock(file, fcntl.LOCK_UN)
-            os.close(file)
-
-
-def _is_same_file(path: Path, file: int) -> bool:
-    """Whether ``path`` still names the open file. If not, other processes would lock another file."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(file))
-    except FileNotFoundError:
-        return False
-
-
-def _close_inherited_locks() -> None:
-    """Close the lock files that a forked child inherits. Otherwise it would keep them locked."""
-    while _held:
-        os.close(_held.pop())
-
-
-os.register_at_fork(after_in_child=_close_inherited_locks)
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that the names of its files survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents, and sync their names to the disk."""
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    present = missing[-1].parent if missing else folder
-    with contextlib.suppress(PermissionError):  # then we cannot have created it
-        sync_folder(present.parent)  # the process that created it may have been killed before its sync
-    for place in reversed(missing):
-        place.mkdir(exist_ok=True)  # another process may create it at the same time
-        sync_folder(place.parent)
 
 
 def _metadata(content: bytes) -> dict[str, str]:

@@ -1,0 +1,119 @@
+"""Files that survive a power failure, and lock files that forked children do not keep."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["LockFile", "atomic_write", "locked", "make_folder", "sync_folder"]
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the path of a temporary file beside ``path``; on success, sync it and rename it to ``path``.
+
+    If only the sync of the folder fails, after the rename, ``path`` has the new content, but a power failure
+    may bring back the old one.
+    """
+    path = Path(path).resolve()  # if it is a link, we replace its target and not the link
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such folder, create it first", str(path.parent))
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync a folder, so that the names of its files survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, and sync their names to the disk."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    present = missing[-1].parent if missing else folder
+    with contextlib.suppress(PermissionError):  # then we cannot have created it
+        sync_folder(present.parent)  # the process that created it may have been killed before its sync
+    for place in reversed(missing):
+        place.mkdir(exist_ok=True)  # another process may create it at the same time
+        sync_folder(place.parent)
+
+
+_guard = threading.RLock()  # prevents a fork between opening a file and adding it to _lock_files
+_lock_files: set[LockFile] = set()  # those that this process has open
+
+
+class LockFile:
+    """An open file to lock; it is created if it is missing, and is not removed.
+
+    The operating system keeps a ``flock`` for as long as any process has the open file, and a forked child
+    inherits the open file. So a child closes it at once: the lock stays with the process that took it.
+    """
+
+    def __init__(self, path: Path, mode: int = 0o666) -> None:
+        with _guard:
+            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+            _lock_files.add(self)
+
+    def lock(self, *, wait: bool) -> None:
+        """Take the lock; if another open file has it, wait or raise a BlockingIOError."""
+        fcntl.flock(self.descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        """Release the lock and close the file; a second call, and a call in a forked child, do nothing."""
+        with _guard:
+            if self in _lock_files:
+                _lock_files.discard(self)
+                fcntl.flock(self.descriptor, fcntl.LOCK_UN)  # a forked child may still have the file open
+                os.close(self.descriptor)
+
+
+def _close_in_child() -> None:
+    for file in _lock_files:
+        os.close(file.descriptor)
+    _lock_files.clear()
+    _guard.release()
+
+
+os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_close_in_child)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file ``path`` inside the context; first wait until no other thread or process holds it.
+
+    The lock ends with the process at the latest.
+    """
+    while True:
+        file = LockFile(path)
+        try:
+            file.lock(wait=True)
+            if _is_same_file(path, file.descriptor):
+                yield
+                return
+        finally:
+            file.close()
+
+
+def _is_same_file(path: Path, file: int) -> bool:
+    """Whether ``path`` still names the open file. If not, other processes would lock another file."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
