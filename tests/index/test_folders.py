@@ -171,7 +171,7 @@ def test_loading_writes_nothing(tmp_path):
 
 HOLDER = """
 import os, signal, sys, time
-from posh import _files, model_files
+from posh import _files
 from pathlib import Path
 with _files.locked(Path(sys.argv[1])):
     child = os.fork()
@@ -195,6 +195,32 @@ def test_the_lock_ends_with_its_process_though_a_child_lives(tmp_path):
     finally:
         os.kill(child, signal.SIGKILL)
     assert len(posh.Index.load(tmp_path)) == len(INDEXES[0])
+
+
+def test_no_fork_comes_between_opening_a_lock_file_and_knowing_of_it(tmp_path, monkeypatch):
+    """The child would not close the file, and would keep the lock."""
+    forked, really_open = threading.Event(), os.open
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        forked.set()
+
+    def slowly_open(path, *args, **options) -> int:
+        file = really_open(path, *args, **options)
+        thread.start()
+        assert not forked.wait(0.3)
+        return file
+
+    thread = threading.Thread(target=fork)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", slowly_open)
+        with _files.locked(tmp_path / "lock"):
+            pass
+    assert forked.wait(20)
+    thread.join()
 
 
 def test_who_waited_for_a_lock_file_that_was_replaced_waits_for_the_new_one(tmp_path):
