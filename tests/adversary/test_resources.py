@@ -101,7 +101,7 @@ OWN = Limits()
 ITEMS, QUERIES, BYTES = (OWN.items, OWN.queries, OWN.body_bytes) if LONG else (1_000, 100, 4_000_000)
 MANY = OWN.answer_bytes // (15 * D) if LONG else 300  # items with all that fill an answer nearly
 ALL = ["payload", "vector", "code"]
-N_CONDITIONS, N_VALUES = filters.Limits().conditions, filters.Limits().values
+N_CONDITIONS, N_VALUES = filters.FilterLimits().conditions, filters.FilterLimits().values
 CONDITIONS = {"or": [{"price": {"gte": i / 2, "lt": i + 1}} for i in range(N_CONDITIONS // 2)]}
 NESTED = b"[[[[]]]]," * (BYTES // 10)
 LARGE = posh.FruitFly(16_384 if LONG else 1024, 32, random_state=0).fit(RNG.normal(size=(100, D))).to_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from posh.collection.filters import All, AnyOf, Limits, Not, OneOf, Range, parse, passes
+from posh.collection.filters import All, AnyOf, FilterLimits, Not, OneOf, Range, parse, passes
 from tests.collection import strategies
 
 PAYLOAD = {"n": 3, "x": 2.5, "s": "straße", "yes": True, "none": None, "list": [3], "object": {"n": 3}, "": 0}
@@ -77,14 +77,14 @@ def test_what_is_no_filter(filter_, message):
 def test_limits_can_be_given():
     filter_ = {"a": {"in": [1, 2]}, "not": {"b": 1}}
     for limits, message in [
-        (Limits(depth=1), "at most 1 levels"),
-        (Limits(values=2), "at most 2 values and bounds, got 3"),
-        (Limits(conditions=1), "at most 1 conditions, got 2"),
-        (Limits(fields=1), "at most 1 fields, got 2"),
+        (FilterLimits(depth=1), "at most 1 levels"),
+        (FilterLimits(values=2), "at most 2 values and bounds, got 3"),
+        (FilterLimits(conditions=1), "at most 1 conditions, got 2"),
+        (FilterLimits(fields=1), "at most 1 fields, got 2"),
     ]:
         with pytest.raises(ValueError, match=message):
             parse(filter_, limits)
-    assert parse(filter_, Limits(depth=2, values=3, conditions=2, fields=2)) == parse(filter_)
+    assert parse(filter_, FilterLimits(depth=2, values=3, conditions=2, fields=2)) == parse(filter_)
 
 
 def test_a_filter_has_a_bottom():

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["All", "AnyOf", "Filter", "Limits", "Not", "OneOf", "Range", "Scalar", "Tree"]
+__all__ = ["All", "AnyOf", "Filter", "FilterLimits", "Not", "OneOf", "Range", "Scalar", "Tree"]
 __all__ += ["leaves", "parse", "passes", "require_storable", "scalar_type"]
 
 Scalar = str | int | float | bool | None
@@ -87,7 +87,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Limits:
+class FilterLimits:
     """How large a filter may be.
 
     ``depth`` bounds the levels, ``values`` the values and bounds of all conditions together. The embedded
@@ -101,17 +101,17 @@ class Limits:
     fields: int = 20
 
 
-_LIMITS = Limits()
+_LIMITS = FilterLimits()
 
 
-def parse(source: Any, limits: Limits = _LIMITS) -> Filter:
+def parse(source: Any, limits: FilterLimits = _LIMITS) -> Filter:
     """Parse a filter; a wrong or too large one is a ``ValueError``.
 
     >>> parse({"label": {"in": (3, 5)}})
     Filter(tree=OneOf(field='label', values=(3, 5)), source={'label': {'in': [3, 5]}})
     >>> parse({"not": {"price": {"lt": 20}}}).tree
     Not(part=Range(field='price', operator='lt', bound=20))
-    >>> parse({"label": {"in": [3, 5]}}, Limits(values=1))
+    >>> parse({"label": {"in": [3, 5]}}, FilterLimits(values=1))
     Traceback (most recent call last):
     ValueError: expected a filter of at most 1 values and bounds, got 2: use ranges
     """
@@ -191,7 +191,7 @@ def _compare(value: Any, operator: str, bound: Any) -> bool:
             return bool(value <= bound)
 
 
-def _require_within(tree: Tree, limits: Limits) -> None:
+def _require_within(tree: Tree, limits: FilterLimits) -> None:
     conditions = list(leaves(tree))
     values = sum(max(1, len(leaf.values)) if isinstance(leaf, OneOf) else 1 for leaf in conditions)
     fields = len({leaf.field for leaf in conditions})
@@ -204,7 +204,7 @@ def _require_within(tree: Tree, limits: Limits) -> None:
             raise ValueError(f"expected a filter of at most {most} {what}, got {found}: {remedy}")
 
 
-def _tree(source: Any, where: str, depth: int, limits: Limits) -> Tree:
+def _tree(source: Any, where: str, depth: int, limits: FilterLimits) -> Tree:
     if not isinstance(source, Mapping):
         raise ValueError(f"expected {where} to be an object like {{'label': 3}}, got {source!r:.80}")
     if depth > limits.depth:
@@ -213,7 +213,7 @@ def _tree(source: Any, where: str, depth: int, limits: Limits) -> Tree:
     return parts[0] if len(parts) == 1 else All(parts)
 
 
-def _entry(key: Any, value: Any, where: str, depth: int, limits: Limits) -> Tree:
+def _entry(key: Any, value: Any, where: str, depth: int, limits: FilterLimits) -> Tree:
     if not isinstance(key, str):
         raise ValueError(f"expected the fields in {where} to be strings, got {key!r:.80}")
     if key == "not":
