@@ -9,7 +9,9 @@ import faiss
 import numpy as np
 
 import posh
-from posh.collection.base import Matches, Query
+from posh.collection.base import Matches
+from posh.collection.filters import Filter
+from posh.index.params import SearchParams
 
 
 class FlatCollection(posh.Collection):
@@ -19,26 +21,26 @@ class FlatCollection(posh.Collection):
         super().__init__(*arguments, **options)
         assert self.hasher is not None
         self._flat = faiss.IndexBinaryFlat(self.hasher.n_bits)
-        self._names: list[Any] = []
+        ids: list[Any] = []
         vectors = []
         for item in self.items():
-            self._names.append(item.id)
+            ids.append(item.id)
             vectors.append(item.vector)
             if len(vectors) == 10_000:
                 self._flat.add(self._packed(np.array(vectors)))
                 vectors.clear()
         if vectors:
             self._flat.add(self._packed(np.array(vectors)))
-        self._ids = np.array(self._names, object)
+        self._ids = np.array(ids, object)
 
     def _packed(self, vectors: np.ndarray) -> np.ndarray:
         assert self.hasher is not None
         return np.packbits(self.hasher.encode(vectors).to_dense(), axis=1)
 
-    def _search(self, query: Query) -> Matches:
-        n_threads = 1 if len(query.vectors) == 1 else 2  # a second thread only slows a single query down
+    def _search(self, vectors: np.ndarray, params: SearchParams, where: Filter | None) -> Matches:
+        n_threads = 1 if len(vectors) == 1 else 2  # a second thread only slows a single query down
         faiss.omp_set_num_threads(n_threads)
-        distances, slots = self._flat.search(self._packed(query.vectors), query.k)
+        distances, slots = self._flat.search(self._packed(vectors), params.k)
         assert isinstance(self.hasher, posh.SparseHasher)
         overlap = self.hasher.n_active - distances / 2  # the paper's eq. 3
         return Matches(self._ids[slots], overlap.astype(np.float32), "overlap")
