@@ -108,6 +108,13 @@ def test_examples_in_docstrings_run(module):
     assert doctest.testmod(importlib.import_module(module)).failed == 0
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.stem)
+def test_benchmarks_can_be_imported(path):
+    if "import faiss" in path.read_text():
+        pytest.importorskip("faiss", reason="the rival is not installed: pip install 'posh-ann[bench]'")
+    importlib.import_module(f"benchmarks.{path.stem}")
+
+
 @pytest.mark.parametrize(
     ("document", "times"),
     [("README.md", 1), ("ARCHITECTURE.md", 1), ("docs/collections.md", 2)],  # the last one leaves a folder
