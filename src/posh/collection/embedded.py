@@ -27,6 +27,10 @@ __all__ = ["Collection"]
 class Collection(BaseCollection):
     """A durable collection in a folder, which is made if it does not exist.
 
+    A write returns when it is on the disk. After a crash, every write that returned is there, and every other
+    write is there completely or not at all. Searches never wait for writes. Some indexes are trained on their
+    items (``refine="decoder"``, ``structure="ivf"``): a write that doubles their number trains them again.
+
     Parameters
     ----------
     path : the folder. One process at a time may have it open, with any number of threads.
@@ -35,10 +39,6 @@ class Collection(BaseCollection):
     metadata : a small JSON object for a new collection, see :attr:`metadata`.
     index_options : options of :class:`posh.Index`, such as ``refine="decoder"``. By default the collection
         keeps those that it has.
-
-    A write returns when it is on the disk. After a crash, every write that returned is there, and every other
-    write is there completely or not at all. Searches never wait for writes. Some indexes are trained on their
-    items (``refine="decoder"``, ``structure="ivf"``): a write that doubles their number trains them again.
 
     Examples
     --------
