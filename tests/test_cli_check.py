@@ -52,8 +52,14 @@ def test_a_sound_collection(shop, capsys):
         ("UPDATE items SET vector = zeroblob(32) WHERE id = 3", "item 4: the checksum does not match"),
         ("UPDATE items SET payload = '{}' WHERE id < 40", "items: 20 more"),
         ("UPDATE items SET id = 'x' WHERE id = 3", "item 4: the checksum does not match"),
-        ("UPDATE fields SET value = 99 WHERE value = 7", "item 8: filters do not know all of its fields"),
-        ("INSERT INTO fields VALUES ('n', 2, 7, 9)", "filters know 121 fields of items, which have 120"),
+        (
+            "UPDATE fields SET value = 99 WHERE value = 7",
+            "item 8: the table of fields lacks some of its fields",
+        ),
+        (
+            "INSERT INTO fields VALUES ('n', 2, 7, 9)",
+            "the table of fields has 121 rows, the items have 120 fields",
+        ),
         ("DELETE FROM codes WHERE seq = 9", "1 items have no code; there are 59 codes in use"),
         ("UPDATE codes SET code = zeroblob(8) WHERE seq = 9", "the code of item 9: the checksum does not"),
         ("UPDATE codes SET generation = 7", "60 items have no code"),

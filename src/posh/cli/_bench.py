@@ -10,7 +10,7 @@ import numpy as np
 
 import posh
 from posh import bench, datasets
-from posh.cli._command import Parser, Report, UsageError, add_command, add_subcommands, counted
+from posh.cli._command import Parser, Report, UsageError, add_command, add_verbs, counted
 from posh.cli._method import add_method, described, hasher_from
 from posh.datasets import Dataset
 
@@ -25,18 +25,18 @@ _NO_FAISS = "faiss is not installed: 'pip install faiss-cpu' to compare with it"
 
 def add(parser: Parser) -> None:
     """Declare the three commands."""
-    subcommands = add_subcommands(parser, "posh bench search --bits 256 --active 16")
-    search = _add(subcommands, "search", "exact search over codes, beside faiss.IndexBinaryFlat", _search)
+    verbs = add_verbs(parser, "posh bench search --bits 256 --active 16")
+    search = _add(verbs, "search", "exact search over codes, beside faiss.IndexBinaryFlat", _search)
     search.add_argument("-k", type=counted, default=10, help="results per query; default: 10")
-    _add(subcommands, "encode", "encoding, beside the bare matrix product", _encode)
-    _add(subcommands, "fit", "learning a hasher", _fit, rounds=3)
+    _add(verbs, "encode", "encoding, beside the bare matrix product", _encode)
+    _add(verbs, "fit", "learning a hasher", _fit, rounds=3)
 
 
 def _add(
-    subcommands: Commands, name: str, what: str, run: Callable[[argparse.Namespace], Report], rounds: int = 5
+    verbs: Commands, name: str, what: str, run: Callable[[argparse.Namespace], Report], rounds: int = 5
 ) -> Parser:
     example = f"posh bench {name} --data digits --bits 256 --active 16"
-    parser = add_command(subcommands, name, f"measure {what}", example, run)
+    parser = add_command(verbs, name, f"measure {what}", example, run)
     parser.add_argument("--data", default="digits", metavar="NAME", help="a data set; default: digits")
     add_method(parser)
     parser.add_argument(
@@ -101,7 +101,7 @@ def _report(
 ) -> Report:
     where = bench.environment()
     values = {
-        "bench": args.subcommand,
+        "bench": args.verb,
         "data": data.name,
         "n_features": data.base.shape[1],
         "method": type(hasher).__name__,

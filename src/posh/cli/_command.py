@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction["Parser"]  # argparse gives this type no public name
 
 __all__ = ["EXAMPLE", "Command", "Commands", "Parser", "Report", "UsageError"]
-__all__ += ["add_command", "add_model", "add_source", "add_subcommands", "counted", "declare", "note"]
+__all__ += ["add_command", "add_model", "add_source", "add_verbs", "counted", "declare", "note"]
 __all__ += ["output_path", "read_source", "shown_size", "write_arrays"]
 
 EXAMPLE = "example:\n  {}"
@@ -70,10 +70,10 @@ def declare(parser: Parser, example: str, run: Callable[[argparse.Namespace], Re
     parser.set_defaults(run=run)
 
 
-def add_subcommands(parser: Parser, example: str) -> Commands:
+def add_verbs(parser: Parser, example: str) -> Commands:
     """Let a command have commands of its own, such as ``list`` in ``posh data list``."""
     parser.epilog = EXAMPLE.format(example)
-    return parser.add_subparsers(title="commands", metavar="COMMAND", dest="subcommand", required=True)
+    return parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb", required=True)
 
 
 def add_model(parser: Parser) -> None:

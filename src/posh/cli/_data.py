@@ -8,17 +8,17 @@ from dataclasses import asdict
 from typing import Any
 
 from posh import datasets
-from posh.cli._command import Parser, Report, add_command, add_subcommands, note
+from posh.cli._command import Parser, Report, add_command, add_verbs, note
 
 __all__ = ["add"]
 
 
 def add(parser: Parser) -> None:
     """Declare both commands."""
-    subcommands = add_subcommands(parser, "posh data list")
-    add_command(subcommands, "list", "show every data set: shape and origin", "posh data list --json", _list)
+    verbs = add_verbs(parser, "posh data list")
+    add_command(verbs, "list", "show every data set: shape and origin", "posh data list --json", _list)
     fetch = add_command(
-        subcommands,
+        verbs,
         "fetch",
         "put data sets into the data folder (POSH_DATA)",
         "posh data fetch mnist",

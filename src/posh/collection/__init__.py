@@ -1,1 +1,1 @@
-"""Collections: vectors with ids and payloads that are searched and kept."""
+"""Collections: items, which are vectors with ids and payloads, stored and searched."""

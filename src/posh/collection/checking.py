@@ -115,16 +115,16 @@ def _items(connection: Connection, path: Path, found: Findings) -> None:
         total += rows.id_checksum(seq, item_id)
         n_fields += len(fields)
         if len(vector) != width or seq > last_seq:
-            problems.add(f"item {seq}: expected {width} bytes of a vector and a number up to {last_seq}")
+            problems.add(f"item {seq}: expected {width} bytes of a vector and a seq up to {last_seq}")
         if not all(connection.execute(_FIELD, (*field, seq)).fetchone() for field in fields):
-            problems.add(f"item {seq}: filters do not know all of its fields")
+            problems.add(f"item {seq}: the table of fields lacks some of its fields")
     problems.end()
     tables.seqs_and_ids(connection)
     if not problems.n and rows.ids_checksum(0, total) != tables.get_meta(connection, "ids_sum"):
         found.problems.append("items: some are missing, or there are too many")
     (n_rows,) = connection.execute("SELECT count(*) FROM fields").fetchone()
     if n_rows != n_fields:
-        found.problems.append(f"filters know {n_rows} fields of items, which have {n_fields}")
+        found.problems.append(f"the table of fields has {n_rows} rows, the items have {n_fields} fields")
     found.checked.update(items=n, fields=n_rows)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from posh._progress import progress
-from posh.cli._command import Parser, Report, UsageError, add_command, add_subcommands, counted, note
+from posh.cli._command import Parser, Report, UsageError, add_command, add_verbs, counted, note
 from posh.errors import PoshError
 from posh_reproduction.experiments import (
     KINDS,
@@ -33,15 +33,15 @@ _FULL, _QUICK, _DOCS = Path("results/reproduction"), Path("reproduction-quick"),
 
 def add(parser: Parser) -> None:
     """Declare the three commands."""
-    subcommands = add_subcommands(parser, "posh reproduce run table-2 --quick")
-    add_command(subcommands, "list", "list the experiments", "posh reproduce list", _list)
-    _add_run(subcommands)
-    _add_report(subcommands)
+    verbs = add_verbs(parser, "posh reproduce run table-2 --quick")
+    add_command(verbs, "list", "list the experiments", "posh reproduce list", _list)
+    _add_run(verbs)
+    _add_report(verbs)
 
 
-def _add_run(subcommands: Commands) -> None:
+def _add_run(verbs: Commands) -> None:
     summary = "run experiments; what is recorded already is not done again"
-    parser = add_command(subcommands, "run", summary, "posh reproduce run --all --quick --jobs 2", _run)
+    parser = add_command(verbs, "run", summary, "posh reproduce run --all --quick --jobs 2", _run)
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"one of {', '.join(SPECS)}")
     parser.add_argument("--all", action="store_true", help="run every experiment")
     parser.add_argument("--quick", action="store_true", help="run the laptop-sized twins")
@@ -56,9 +56,9 @@ def _add_run(subcommands: Commands) -> None:
     )
 
 
-def _add_report(subcommands: Commands) -> None:
+def _add_report(verbs: Commands) -> None:
     summary = "write tables and figures of what is recorded, beside the paper's"
-    parser = add_command(subcommands, "report", summary, "posh reproduce report --quick", _report)
+    parser = add_command(verbs, "report", summary, "posh reproduce report --quick", _report)
     parser.add_argument("--quick", action="store_true", help="of the laptop-sized twins")
     _add_results(parser)
     parser.add_argument(
