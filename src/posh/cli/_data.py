@@ -18,11 +18,7 @@ def add(parser: Parser) -> None:
     verbs = add_verbs(parser, "posh data list")
     add_command(verbs, "list", "show every data set: shape and origin", "posh data list --json", _list)
     fetch = add_command(
-        verbs,
-        "fetch",
-        "put data sets into the data folder (POSH_DATA)",
-        "posh data fetch mnist",
-        _fetch,
+        verbs, "fetch", "put data sets into the data folder (POSH_DATA)", "posh data fetch mnist", _fetch
     )
     fetch.add_argument("names", metavar="NAME", nargs="+", help="one that 'posh data list' shows")
 
