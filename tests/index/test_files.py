@@ -161,11 +161,15 @@ def test_a_manifest_that_points_elsewhere(saved, tmp_path, name):
 
 
 SAVER = """
-import sys, numpy as np, posh
+import os, sys, posh
 old, new = posh.Index.load(sys.argv[1]), posh.Index.load(sys.argv[2])
-print("ready", flush=True)
-while True:
-    new.save(sys.argv[3]); old.save(sys.argv[3])
+for _ in sys.stdin:  # a line asks for a process that saves until it is killed
+    child = os.fork()
+    while not child:
+        new.save(sys.argv[3]); old.save(sys.argv[3])
+    print(child, flush=True)
+    os.waitpid(child, 0)
+    print("killed", flush=True)
 """
 
 
@@ -175,13 +179,17 @@ def test_killed_at_any_moment_of_saving(tmp_path):
     posh.Index(SPARSE).add(X).save(tmp_path / "new")
     shutil.copytree(tmp_path / "old", tmp_path / "target")
     rng = np.random.default_rng(0)
-    for _ in range(8):
-        command = [sys.executable, "-c", SAVER, *(str(tmp_path / n) for n in ("old", "new", "target"))]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout.readline() == "ready\n"
+    command = [sys.executable, "-c", SAVER, *(str(tmp_path / n) for n in ("old", "new", "target"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        for _ in range(8):
+            process.stdin.write("save\n")
+            process.stdin.flush()
+            child = int(process.stdout.readline())
             time.sleep(rng.uniform(0, 0.3))
-            os.kill(process.pid, signal.SIGKILL)
-        assert len(posh.Index.load(tmp_path / "target")) in (15_000, 20_000)
+            os.kill(child, signal.SIGKILL)
+            assert process.stdout.readline() == "killed\n"
+            assert len(posh.Index.load(tmp_path / "target")) in (15_000, 20_000)
+        process.stdin.close()
     KINDS["exact"].save(tmp_path / "target")
     assert len(list((tmp_path / "target").iterdir())) == 3
 

@@ -42,8 +42,13 @@ def written(folder, records):
     return Evidence(folder, quick=False)
 
 
-@pytest.fixture
-def evidence(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("records")
+
+
+@pytest.fixture(scope="module")
+def evidence(folder):
     """Two trials in which everything is as the paper has it, but POSH at 64 bits on MNIST."""
     records = []
     for unit in SPECS["figure-3"].full:
@@ -58,7 +63,7 @@ def evidence(tmp_path):
                     one["measures"][f"map_100_cr{factor}"] = value(mean + extra)
                     one["measures"][f"map_100_cr{factor}_gain"] = value(extra, 0.01)
             records.append(one)
-    return written(tmp_path, records)
+    return written(folder, records)
 
 
 def verdict(claims, start):
@@ -185,9 +190,9 @@ def test_objectives_and_accuracies_are_compared(tmp_path, means, expected):
 # The files -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def whole(evidence, tmp_path):
-    """A few records of the other kinds as well."""
+@pytest.fixture(scope="module")
+def records(folder, evidence):
+    """The folder with a few records of the other kinds as well."""
     entries = {"mean": 1.0, "std": 0.1, "quantiles": {"0.025": 0.8, "0.975": 1.2}, "n": 9}
     found = {
         f"{prefix}{name}": value(0.5)
@@ -209,21 +214,31 @@ def whole(evidence, tmp_path):
         if unit["seed"] < 2 and unit["data"] == "mnist":
             extra = 0.01 if "weights" in unit["params"] else 0.0
             others.append(record(unit, measures={"map_1000": value(0.5 + extra + 0.001 * unit["seed"])}))
-    written(tmp_path, others)
-    return tmp_path
+    written(folder, others)
+    return folder
 
 
-def test_the_files(whole, tmp_path):
-    paths = report.write(whole, tmp_path / "docs")
-    markdown = (tmp_path / "docs" / "reproduction.md").read_text()
+@pytest.fixture(scope="module")
+def files(records, tmp_path_factory):
+    """The paths of a report, which takes seconds to write; no test changes it."""
+    return report.write(records, tmp_path_factory.mktemp("docs"))
+
+
+def content(files, name):
+    (path,) = [path for path in files if path.name == name]
+    return path.read_text()
+
+
+def test_the_files(files):
+    markdown = content(files, "reproduction.md")
     names = re.findall(r"\]\((reproduction/[^)]+)\)", markdown)
     assert {"reproduction/figure-3.png", "reproduction/figure-1a.png", "reproduction/sbiht.png"} <= set(names)
-    assert all((tmp_path / "docs" / name).read_bytes().startswith(b"\x89PNG") for name in names)
+    assert all((files[0].parent / name).read_bytes().startswith(b"\x89PNG") for name in names)
     assert "**75.29 ± 0.32**<br>paper 75.26 ± 0.35<br>+0.03" in markdown  # POSH, 8 bits, MNIST
     assert "**MNIST**: 39 of 40 cells" in markdown
     assert "CIFAR10-GIST: no trials yet" in markdown
     assert "| figure-3 | MAP@1000 of eight methods at 8 to 128 bits | 160 of 1200 units |" in markdown
-    assert {path.suffix for path in paths} == {".md", ".html", ".png"}
+    assert {path.suffix for path in files} == {".md", ".html", ".png"}
 
 
 @pytest.mark.parametrize(("seeds", "shown"), [(0, "0 of 10"), (1, "1 of 10"), (10, None)])
@@ -243,18 +258,16 @@ def test_the_difference_that_disagrees_is_marked(evidence):
     assert agreement(trials, "cifar10-gist") == (0, 0)
 
 
-def test_sets_that_cannot_be_had_are_named_and_have_no_numbers(whole, tmp_path):
-    report.write(whole, tmp_path / "docs")
-    markdown = (tmp_path / "docs" / "reproduction.md").read_text()
+def test_sets_that_cannot_be_had_are_named_and_have_no_numbers(files):
+    markdown = content(files, "reproduction.md")
     for name in ("cifar10-vgg", "labelme-gist", "places205"):
         assert f"Needs the authors' file: `posh data fetch {name}`" in markdown
     section = markdown.split("## Table 3: Places205")[1].split("\n## ")[0]
     assert "|" not in section
 
 
-def test_the_page_needs_nothing_else(whole, tmp_path):
-    report.write(whole, tmp_path / "docs")
-    page = (tmp_path / "docs" / "reproduction.html").read_text()
+def test_the_page_needs_nothing_else(files):
+    page = content(files, "reproduction.html")
     pictures, links = (re.findall(rf'{name}="([^"]{{0,80}})', page) for name in ("src", "href"))
     assert pictures
     assert all(source.startswith("data:image/png;base64,") for source in pictures)
@@ -265,9 +278,9 @@ def test_the_page_needs_nothing_else(whole, tmp_path):
     assert 'name="viewport"' in page
 
 
-def test_the_same_records_give_the_same_files(whole, tmp_path):
-    one, two = (report.write(whole, tmp_path / name) for name in ("one", "two"))
-    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
+def test_the_same_records_give_the_same_files(records, files, tmp_path):
+    again = report.write(records, tmp_path)
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in files]
 
 
 @pytest.mark.parametrize("quick", [[], ["--quick"]], ids=["full", "quick"])
