@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import posh
 from tests.collection.implementations import DATA, OTHER, SPARSE
 from tests.collection.reference import ReferenceCollection
@@ -51,8 +49,8 @@ def attempt(call: Call, collection: posh.Collection, plain: ReferenceCollection)
 
 
 def written(name: str) -> Call:
-    payloads = [{"n": i, "text": "x" * 500} for i in range(400)]
-    return lambda c: c.upsert([f"{name}/{i}" for i in range(400)], np.resize(DATA, (400, 8)), payloads)
+    payloads = [{"n": i, "text": "x" * 2000} for i in range(100)]  # few and large: all are compared
+    return lambda c: c.upsert([f"{name}/{i}" for i in range(100)], DATA[:100], payloads)
 
 
 def fill(collection: posh.Collection, make_room: Callable[[], Any]) -> None:
@@ -65,7 +63,7 @@ def fill(collection: posh.Collection, make_room: Callable[[], Any]) -> None:
     assert n > 0
     assert not attempt(lambda c: c.set_metadata({"x": "y" * 10**7}), collection, plain)
     for call in (
-        lambda c: c.delete([f"0/{i}" for i in range(400)]),
+        lambda c: c.delete([f"0/{i}" for i in range(100)]),
         lambda c: c.upsert(["x"], DATA[:1]),
         lambda c: c.reindex(OTHER),
         lambda c: c.compact(),
