@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.linalg
 
-from posh import kernels, store
+from posh import kernels, model_files
 from posh.hashers._tiles import Projection
 from posh.hashers.base import SparseHasher
 from posh.hashers.cost import FitCost
@@ -78,7 +78,7 @@ class Hadamard(SparseHasher):
     def _projection(self, n_rows: int) -> Projection:
         return _FastProjection(self.preprocess_, self.weights_, n_rows)
 
-    def _restore(self, state: store.Arrays) -> Self:
+    def _restore(self, state: model_files.Arrays) -> Self:
         super()._restore(state)
         first = _first_rows(self.weights_)
         if not np.array_equal(self.weights_, _stacked(first, self.n_bits // len(first))):

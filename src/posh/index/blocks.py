@@ -23,8 +23,8 @@ from posh.index.metric import Metric
 from posh.index.sliced import Mask, Slots
 from posh.index.space import CodeShape, Space, default_lists
 from posh.index.stored import Stored
+from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
-from posh.store import Arrays, expect
 
 if TYPE_CHECKING:
     from posh.index.options import IndexOptions

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from posh import _native, kernels
 from posh.index.space import Space
 from posh.index.stored import Stored
+from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
-from posh.store import Arrays, expect
 
 __all__ = ["Asked", "Calibration", "calibrate"]
 

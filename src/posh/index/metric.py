@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from posh.hashers._units import directions
+from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
-from posh.store import Arrays, expect
 
 __all__ = ["METRICS", "Metric", "MetricQueries"]
 

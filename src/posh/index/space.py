@@ -16,8 +16,8 @@ from posh._threads import cores
 from posh.hashers._units import lengths, unit_rows
 from posh.hashers.hadamard import random_signs
 from posh.index.metric import Metric
+from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
-from posh.store import Arrays, expect
 
 __all__ = ["CodeShape", "Space", "default_lists"]
 

@@ -12,8 +12,8 @@ from posh import _native, kernels
 from posh.index.append_only import AppendOnlyArray
 from posh.index.code_index import SlotScores
 from posh.index.sliced import Mask, Slots
+from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
-from posh.store import Arrays, expect
 
 __all__ = ["STORES", "Stored", "bytes_per_number"]
 
