@@ -75,31 +75,11 @@ float total_of(__m256 lanes) {  // in the order of eight_sums
 struct Avx2 {
   static constexpr WinnersFn winners = winners_avx2;
 
-  static void route(const Router& router, const std::int8_t* numbers, float unit, float* scores) {
-    const std::size_t n_quads = router.n_quads();
-    std::int32_t sum = 0;
-    for (std::size_t j = 0; j < router.n_columns; ++j) sum += numbers[j];
-    const __m256i one = _mm256_set1_epi16(1), offset = _mm256_set1_epi32(-64 * sum);
-    const __m256 units = _mm256_set1_ps(unit);
-    for (std::size_t group = 0; group < router.n_groups(); ++group) {
-      const std::uint8_t* from = router.numbers.data() + group * n_quads * 32;
-      __m256i even = offset, odd = _mm256_setzero_si256();
-      const auto products = [&](std::size_t j) {
-        std::int32_t four;
-        std::memcpy(&four, numbers + 4 * j, sizeof four);
-        return _mm256_madd_epi16(_mm256_maddubs_epi16(load(from + 32 * j), _mm256_set1_epi32(four)), one);
-      };
-      std::size_t j = 0;
-      for (; j + 2 <= n_quads; j += 2) {
-        even = _mm256_add_epi32(even, products(j));
-        odd = _mm256_add_epi32(odd, products(j + 1));
-      }
-      if (j < n_quads) even = _mm256_add_epi32(even, products(j));
-      const __m256 sums = _mm256_cvtepi32_ps(_mm256_add_epi32(even, odd));
-      const __m256 steps = _mm256_mul_ps(_mm256_loadu_ps(&router.step[8 * group]), units);
-      const __m256 scaled = _mm256_mul_ps(sums, steps);
-      _mm256_storeu_ps(scores + 8 * group, _mm256_add_ps(scaled, _mm256_loadu_ps(&router.bias[8 * group])));
-    }
+  // Four queries at once: each number of a centroid is loaded once for all of them.
+  static void route(const Router& router, const Routed& queries, float* scores) {
+    std::size_t i = 0;
+    for (; i + 4 <= queries.n; i += 4) route_queries<4, 2>(router, queries, i, scores);
+    for (; i < queries.n; ++i) route_queries<1, 4>(router, queries, i, scores);
   }
 
   static std::size_t largest(const float* scores, std::size_t n) {
@@ -199,6 +179,61 @@ struct Avx2 {
   }
 
  private:
+  // n_queries queries, n_at_once groups at a time.
+  template <std::size_t n_queries, std::size_t n_at_once>
+  static void route_queries(const Router& router, const Routed& queries, std::size_t first, float* scores) {
+    __m256i offsets[n_queries];
+    for (std::size_t q = 0; q < n_queries; ++q) {
+      const std::int8_t* numbers = queries.numbers + (first + q) * queries.stride;
+      std::int32_t sum = 0;
+      for (std::size_t j = 0; j < router.n_columns; ++j) sum += numbers[j];
+      offsets[q] = _mm256_set1_epi32(-64 * sum);
+    }
+    std::size_t group = 0;
+    for (; group + n_at_once <= router.n_groups(); group += n_at_once)
+      route_groups<n_queries, n_at_once>(router, queries, first, offsets, group, scores);
+    for (; group < router.n_groups(); ++group)
+      route_groups<n_queries, 1>(router, queries, first, offsets, group, scores);
+  }
+
+  template <std::size_t n_queries, std::size_t n_groups>
+  static inline __attribute__((always_inline)) void route_groups(const Router& router, const Routed& queries,
+                                                                 std::size_t first, const __m256i* offsets,
+                                                                 std::size_t group, float* scores) {
+    const std::size_t n_quads = router.n_quads();
+    const std::uint8_t* from = router.numbers.data() + group * n_quads * 32;
+    const std::int8_t* numbers = queries.numbers + first * queries.stride;
+    const __m256i one = _mm256_set1_epi16(1);
+    __m256i sums[n_queries][n_groups];
+    for (std::size_t q = 0; q < n_queries; ++q)
+      for (std::size_t g = 0; g < n_groups; ++g) sums[q][g] = offsets[q];
+    for (std::size_t j = 0; j < n_quads; ++j) {
+      __m256i centroids[n_groups];
+#pragma GCC unroll 4
+      for (std::size_t g = 0; g < n_groups; ++g) centroids[g] = load(from + (g * n_quads + j) * 32);
+#pragma GCC unroll 4
+      for (std::size_t q = 0; q < n_queries; ++q) {
+        std::int32_t four;
+        std::memcpy(&four, numbers + q * queries.stride + 4 * j, sizeof four);
+        const __m256i query = _mm256_set1_epi32(four);
+#pragma GCC unroll 4
+        for (std::size_t g = 0; g < n_groups; ++g) {
+          const __m256i products = _mm256_madd_epi16(_mm256_maddubs_epi16(centroids[g], query), one);
+          sums[q][g] = _mm256_add_epi32(sums[q][g], products);
+        }
+      }
+    }
+    for (std::size_t q = 0; q < n_queries; ++q)
+      for (std::size_t g = 0; g < n_groups; ++g) {
+        const std::size_t list = 8 * (group + g);
+        const __m256 units = _mm256_set1_ps(queries.units[first + q]);
+        const __m256 steps = _mm256_mul_ps(_mm256_loadu_ps(&router.step[list]), units);
+        const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[q][g]), steps);
+        _mm256_storeu_ps(scores + (first + q) * 8 * router.n_groups() + list,
+                         _mm256_add_ps(scaled, _mm256_loadu_ps(&router.bias[list])));
+      }
+  }
+
   static __m256 rest(const float* from, std::size_t n) {  // n < 8 numbers, then zeros
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), lanes));

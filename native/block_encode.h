@@ -77,14 +77,19 @@ template <class Isa>
 bool nearest_lists(const Routing& routing, std::int32_t* lists) {
   const Router& router = *routing.router;
   Cancellation cancellation(routing.poll);
-  constexpr std::size_t part = 256;
+  constexpr std::size_t part = 256, tile = 4;
   run_tasks((routing.n_vectors + part - 1) / part, routing.n_threads, cancellation, [&](std::size_t task) {
-    std::vector<std::int8_t> numbers(4 * router.n_quads());
-    std::vector<float> scores(8 * router.n_groups());
-    for (std::size_t i = task * part; i < std::min(routing.n_vectors, (task + 1) * part); ++i) {
-      const float unit = quantise(routing.vectors + i * router.n_columns, router.n_columns, numbers.data());
-      Isa::route(router, numbers.data(), unit, scores.data());
-      lists[i] = static_cast<std::int32_t>(Isa::largest(scores.data(), router.n_lists));
+    const std::size_t stride = 4 * router.n_quads(), n_scores = 8 * router.n_groups();
+    std::vector<std::int8_t> numbers(tile * stride);
+    std::vector<float> scores(tile * n_scores), units(tile);
+    const std::size_t end = std::min(routing.n_vectors, (task + 1) * part);
+    for (std::size_t begin = task * part; begin < end; begin += tile) {
+      const std::size_t n = std::min(tile, end - begin);
+      for (std::size_t i = 0; i < n; ++i)
+        units[i] = quantise(routing.vectors + (begin + i) * router.n_columns, router.n_columns, &numbers[i * stride]);
+      Isa::route(router, {numbers.data(), stride, units.data(), n}, scores.data());
+      for (std::size_t i = 0; i < n; ++i)
+        lists[begin + i] = static_cast<std::int32_t>(Isa::largest(&scores[i * n_scores], router.n_lists));
     }
   });
   return !cancellation.requested();

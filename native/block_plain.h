@@ -14,7 +14,12 @@ float eight_sums(std::size_t n, Term term) {
 }
 
 struct Plain {
-  static void route(const Router& router, const std::int8_t* numbers, float unit, float* scores) {
+  static void route(const Router& router, const Routed& queries, float* scores) {
+    for (std::size_t i = 0; i < queries.n; ++i)
+      route_one(router, queries.numbers + i * queries.stride, queries.units[i], scores + i * 8 * router.n_groups());
+  }
+
+  static void route_one(const Router& router, const std::int8_t* numbers, float unit, float* scores) {
     const std::size_t n_quads = router.n_quads();
     std::int32_t offset = 0;  // of the 64 in each number
     for (std::size_t j = 0; j < router.n_columns; ++j) offset += 64 * numbers[j];

@@ -2,8 +2,10 @@
 // it uses are included already: see avx2_begin.h.
 //
 // `Isa` supplies:
-//   void route(const Router&, const std::int8_t* numbers, float unit, float* scores)
-//     the routing scores of all lists for a query, n_groups() * 8 numbers
+//   void route(const Router&, const Routed& queries, float* scores)
+//     the routing scores of all lists for each query, n_groups() * 8 numbers for each
+//   std::size_t largest(const float* scores, std::size_t n)
+//     the first position of the highest score
 //   void masks(const Scan&, std::uint64_t* masks)
 //     for each group of a block 4 words: which of its documents reach the count
 //   std::uint32_t* expand(const std::uint64_t* mask, std::uint32_t first, std::uint32_t* to)
@@ -35,6 +37,14 @@ struct Scan {
   const std::uint8_t* next_planes; // the scan of group g prefetches line g of these rows, for g < n_next_lines
   const std::uint32_t* next_rows;
   std::size_t n_next_lines;
+};
+
+// Queries to be routed: query i is units[i] * numbers[i * stride + …], with zeros up to a multiple of 4 columns.
+struct Routed {
+  const std::int8_t* numbers;
+  std::size_t stride;
+  const float* units;
+  std::size_t n;
 };
 
 struct alignas(64) Query {
@@ -160,11 +170,13 @@ class BlockSearcher {
     const std::size_t n = end - begin, n_bits = shape.n_bits, n_scores = 8 * s.router->n_groups();
     projected.resize(n * n_bits);
     routed.resize(n * n_scores);
+    units.resize(n);
     for (std::size_t i = begin; i < end; ++i) {
       quantise_query(i);
       project<Isa>(*s.projection, s.queries + (first_query + i) * shape.n_columns, &projected[(i - begin) * n_bits]);
-      Isa::route(*s.router, queries[i].numbers, queries[i].unit, &routed[(i - begin) * n_scores]);
+      units[i - begin] = queries[i].unit;
     }
+    Isa::route(*s.router, {&numbers[begin * shape.width()], shape.width(), units.data(), n}, routed.data());
     choose_planes(begin, n);
     for (std::size_t i = begin; i < end; ++i) choose_probes(i, &routed[(i - begin) * n_scores]);
   }
@@ -328,7 +340,7 @@ class BlockSearcher {
         order.push_back(score_key(routing_scores[query.index * n_probe + j], probes[query.index * n_probe + j]));
     } else {
       routed.resize(8 * s.router->n_groups());
-      Isa::route(*s.router, query.numbers, query.unit, routed.data());
+      Isa::route(*s.router, {query.numbers, shape.width(), &query.unit, 1}, routed.data());
       for (std::size_t l = 0; l < s.lists->n_lists(); ++l)
         order.push_back(score_key(routed[l], static_cast<std::uint32_t>(l)));
     }
@@ -601,7 +613,7 @@ class BlockSearcher {
   std::vector<std::uint32_t> planes;  // (n, n_planes) bit numbers
   std::vector<Kept> kept;             // (n, n_keep), best first
   std::vector<std::uint16_t> probes;  // (n, n_probe)
-  std::vector<float> routing_scores, list_scores, projected, routed;
+  std::vector<float> routing_scores, list_scores, projected, routed, units;
   std::vector<std::uint16_t> chosen;
 
   std::vector<Visit> visits, block_order;
