@@ -1,0 +1,154 @@
+"""k-means for the lists of an index: the lists nearest to vectors are found with 8-bit numbers.
+
+The numbers of a centroid have 7 bits, those of a vector 8. Almost all vectors get the list that exact numbers
+would give them, and the others one that is nearly as near.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from posh import _native, kernels
+from posh._progress import progress
+from posh.preprocess import Float32, Float64
+
+__all__ = ["assign", "train_lists"]
+
+_ROWS = 8192  # vectors at a time, which bounds the temporary memory
+_TINY = (
+    1e-30  # relative to the longest centroid: smaller numbers are zero, and never leave the range of float32
+)
+
+
+def train_lists(
+    X: npt.NDArray[Any],
+    n_lists: int,
+    *,
+    metric: str,
+    rng: np.random.Generator,
+    n_threads: int,
+    sample_per_list: int = 100,
+    epochs: int = 8,
+) -> Float32:
+    """k-means of vectors (n, d), n ≥ 1, on a sample of them: centroids, float32 (n_lists, d).
+
+    With ``metric="cosine"`` it is spherical: vectors count by their direction, and centroids are unit vectors
+    (zero if all vectors are). Otherwise centroids are means. A list that gets no vectors begins again at a
+    vector of one of the largest lists. ``n_threads`` changes the time, never the result.
+
+    >>> import numpy as np
+    >>> X = np.float32([[0, 1], [0, 2], [8, 0], [9, 0]])
+    >>> rng = np.random.default_rng(0)
+    >>> centroids = train_lists(X, 2, metric="euclidean", rng=rng, n_threads=1)
+    >>> sorted(centroids.tolist())
+    [[0.0, 1.5], [8.5, 0.0]]
+    """
+    rows = np.sort(rng.permutation(len(X))[: sample_per_list * n_lists])
+    sample = np.asarray(X[rows], np.float32)
+    if metric == "cosine":
+        sample = _unit(sample)
+    centroids = sample[np.resize(rng.permutation(len(sample)), n_lists)]
+    for _ in progress(range(epochs), "lists"):
+        lists = assign(sample, centroids, metric, n_threads)
+        sums, counts = _sums(sample, lists, n_lists)
+        centroids = _centres(sums, counts, metric)
+        empty = np.flatnonzero(~centroids.any(axis=1)) if metric == "cosine" else np.flatnonzero(counts == 0)
+        centroids[empty] = sample[_of_largest_lists(lists, counts, len(empty), rng)]
+    return centroids
+
+
+def assign(X: npt.NDArray[Any], centroids: Float32, metric: str, n_threads: int) -> npt.NDArray[np.int32]:
+    """The list of each vector (n, d), int32 (n,): that of the nearest centroid, up to 8-bit rounding.
+
+    "Nearest" is the least angle for ``metric="cosine"``, otherwise the least distance. The list of a vector
+    depends neither on the other vectors nor on ``n_threads``. Equally near: the lower number.
+
+    >>> import numpy as np
+    >>> assign(np.float32([[9, 1], [1, 5]]), np.float32([[0, 1], [1, 0]]), "cosine", n_threads=1)
+    array([1, 0], dtype=int32)
+    """
+    if metric == "cosine":
+        centroids = _unit(centroids)
+    origin, router = _router(centroids, metric)
+    lists = np.empty(len(X), np.int32)
+    for rows in progress(_parts(len(X), _ROWS), "assigning", "block", -(-len(X) // _ROWS)):
+        vectors = _unit(X[rows]) if metric == "cosine" else np.array(X[rows], np.float32, order="C")
+        vectors -= origin
+        router.nearest(vectors, lists[rows], n_threads, kernels.active())
+    return lists
+
+
+def _router(centroids: Float32, metric: str) -> tuple[Float32, _native.Router]:
+    """What to subtract from vectors, (d,), and the router that then gives their nearest lists.
+
+    The router's numbers are relative to the largest one. So what all centroids have in common is subtracted:
+    more digits are left for the differences. Scores are divided by the length of the longest centroid, since
+    squares of huge numbers would overflow.
+    """
+    origin = centroids.mean(axis=0, dtype=np.float64).astype(np.float32)
+    centred = centroids.astype(np.float64) - origin
+    longest = np.linalg.norm(centred, axis=1).max() or 1.0
+    centred /= longest
+    # The score of a centred vector v and a centred centroid c is v·c + bias: for unit vectors and cosine
+    # (v + origin)·c, else (|v|² - |v - c|²) / 2.
+    half_squares = 0.5 * longest * np.square(centred).sum(axis=1)
+    bias = centred @ origin if metric == "cosine" else -half_squares
+    return origin, _native.Router(_without_tiny(centred), bias.astype(np.float32))
+
+
+def _without_tiny(centroids: npt.NDArray[Any]) -> Float32:
+    return np.ascontiguousarray(np.where(np.abs(centroids) < _TINY, 0.0, centroids), np.float32)
+
+
+def _sums(X: Float32, lists: npt.NDArray[np.int32], n_lists: int) -> tuple[Float64, npt.NDArray[np.int64]]:
+    """The sum of the vectors of each list, (n_lists, d), and their numbers, (n_lists,)."""
+    sums = np.zeros((n_lists, X.shape[1]))
+    for rows in _parts(len(X), max(2 * _ROWS, 8 * n_lists)):
+        own = lists[rows]
+        members = sp.csc_array(
+            (np.ones(len(own), np.float32), own, np.arange(len(own) + 1)), shape=(n_lists, len(own))
+        )
+        sums += members @ X[rows]
+    return sums, np.bincount(lists, minlength=n_lists)
+
+
+def _centres(sums: Float64, counts: npt.NDArray[np.int64], metric: str) -> Float32:
+    """Means, or for cosine directions, of the sums of lists; zero for empty lists."""
+    means = sums / np.maximum(counts, 1)[:, None]
+    return _unit(means) if metric == "cosine" else means.astype(np.float32)
+
+
+def _of_largest_lists(
+    lists: npt.NDArray[np.int32], counts: npt.NDArray[np.int64], n: int, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Rows (n,) of vectors of the largest lists; a list that gives a vector counts half from then on."""
+    heap = [(-float(counts[number]), int(number)) for number in np.flatnonzero(counts)]
+    heapq.heapify(heap)
+    givers = np.empty(n, np.int64)
+    for i in range(n):
+        size, giver = heap[0]
+        givers[i] = giver
+        heapq.heapreplace(heap, (size / 2, giver))
+    order = np.argsort(lists, kind="stable")
+    first = np.cumsum(counts) - counts
+    return np.asarray(order[first[givers] + rng.integers(counts[givers])])
+
+
+def _unit(rows: npt.NDArray[Any]) -> Float32:
+    """The rows divided by their lengths, float32; zero rows stay zero. Works for all finite numbers."""
+    rows = np.asarray(rows, np.float32)
+    peak = np.abs(rows).max(axis=1, keepdims=True)
+    scaled: Float32 = np.divide(rows, peak, out=np.zeros(rows.shape, np.float32), where=peak > 0)
+    length = np.linalg.norm(scaled, axis=1, keepdims=True)
+    scaled /= np.maximum(length, 1.0)  # only a zero row has a length below 1
+    return scaled
+
+
+def _parts(n: int, size: int) -> Iterator[slice]:
+    return (slice(start, start + size) for start in range(0, n, size))
