@@ -76,11 +76,12 @@ def assign(X: npt.NDArray[Any], centroids: Float32, metric: str, n_threads: int)
     if metric == "cosine":
         centroids = _unit(centroids)
     origin, router = _router(centroids, metric)
-    lists = np.empty(len(X), np.int32)
+    lists, memory = np.empty(len(X), np.int32), np.empty((min(len(X), _ROWS), X.shape[1]), np.float32)
     for rows in progress(_parts(len(X), _ROWS), "assigning", "block", -(-len(X) // _ROWS)):
-        vectors = _unit(X[rows]) if metric == "cosine" else np.array(X[rows], np.float32, order="C")
-        vectors -= origin
-        router.nearest(vectors, lists[rows], n_threads, kernels.active())
+        centred = memory[: len(lists[rows])]
+        vectors = _unit(X[rows], centred) if metric == "cosine" else X[rows]
+        np.subtract(vectors, origin, out=centred, dtype=np.float32)
+        router.nearest(centred, lists[rows], n_threads, kernels.active())
     return lists
 
 
@@ -140,14 +141,15 @@ def _of_largest_lists(
     return np.asarray(order[first[givers] + rng.integers(counts[givers])])
 
 
-def _unit(rows: npt.NDArray[Any]) -> Float32:
+def _unit(rows: npt.NDArray[Any], out: Float32 | None = None) -> Float32:
     """The rows divided by their lengths, float32; zero rows stay zero. Works for all finite numbers."""
     rows = np.asarray(rows, np.float32)
-    peak = np.abs(rows).max(axis=1, keepdims=True)
-    scaled: Float32 = np.divide(rows, peak, out=np.zeros(rows.shape, np.float32), where=peak > 0)
-    length = np.linalg.norm(scaled, axis=1, keepdims=True)
-    scaled /= np.maximum(length, 1.0)  # only a zero row has a length below 1
-    return scaled
+    out = np.empty(rows.shape, np.float32) if out is None else out
+    peak = np.maximum(rows.max(axis=1), -rows.min(axis=1))[:, None]
+    np.divide(rows, np.where(peak > 0.0, peak, np.float32(1.0)), out=out)
+    length = np.sqrt(np.einsum("ij,ij->i", out, out))[:, None]
+    out /= np.maximum(length, np.float32(1.0))  # only a zero row has a length below 1
+    return out
 
 
 def _parts(n: int, size: int) -> Iterator[slice]:
