@@ -123,7 +123,7 @@ def test_fit_and_encode_equal_the_library(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("method", HASHERS)
 def test_every_method_goes_from_file_to_codes(method: str, capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", np.random.default_rng(0).normal(size=(60, 10)))
-    values = run_json(capsys, "fit", "x.npy", "-o", "m", "--method", method.lower(), "--bits", "40")
+    values = run_json(capsys, "fit", "x.npy", "-o", "m", "--method", method.lower(), "--bits", "160")
     assert values["method"] == method
     assert main(["encode", "m", "x.npy", "-o", "c.npz"]) == 0
     assert "per second" in capsys.readouterr().out
@@ -132,7 +132,7 @@ def test_every_method_goes_from_file_to_codes(method: str, capsys: pytest.Captur
         key, expected = ("active", codes.active) if isinstance(codes, posh.Codes) else ("bits", codes.bits)
         assert sorted(file) == sorted([key, "n_bits"])
         np.testing.assert_array_equal(file[key], expected)
-        assert file["n_bits"] == 40
+        assert file["n_bits"] == 160
 
 
 def test_train_takes_a_seeded_sample(capsys: pytest.CaptureFixture[str]) -> None:
