@@ -207,7 +207,6 @@ class Blocks {
     search.router = &space_->router;
     search.projection = &space_->projection;
     search.list_bias = space_->list_bias.data();
-    search.mean_offset = space_->mean_offset;
     search.queries = queries.data();
     search.n_queries = queries.shape(0);
     search.n_probe = settings.n_probe;

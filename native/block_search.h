@@ -247,7 +247,7 @@ class BlockSearcher {
     for (std::size_t j = 0; j < s.n_probe; ++j) {
       routing_scores[i * s.n_probe + j] = routing[to[j]];
       list_scores[i * s.n_probe + j] = score_of_list(queries[i], to[j]);
-      best = std::max(best, routing[to[j]]);
+      best = std::max(best, list_scores[i * s.n_probe + j]);
     }
     if (s.has_first) {
       queries[i].limit = s.first_intercept + s.first_slope * best;
@@ -292,7 +292,7 @@ class BlockSearcher {
   // More precise than a routing score: it is a part of the scores of all documents of the list.
   float score_of_list(const Query& query, std::size_t list) const {
     const float* values = s.queries + (first_query + query.index) * shape.n_columns;
-    return Isa::product(values, s.centroids + list * s.n_centred, s.n_centred) + s.list_bias[list] + s.mean_offset;
+    return Isa::product(values, s.centroids + list * s.n_centred, s.n_centred) + s.list_bias[list];
   }
 
   void visit_block(std::uint32_t number, std::size_t next_number, const Visit* some, std::size_t n) {
@@ -420,7 +420,7 @@ class BlockSearcher {
   }
 
   float first_limit(const Query& query) const {
-    const float* own = &routing_scores[query.index * s.n_probe];
+    const float* own = &list_scores[query.index * s.n_probe];
     return s.first_intercept + s.first_slope * *std::max_element(own, own + s.n_probe);
   }
 

@@ -141,8 +141,7 @@ struct BlockSearch {
   const BlockLists* lists;
   const Router* router;
   const Projection* projection;
-  const float* list_bias;      // (n_lists): the score of a list is query · centroid + list_bias + mean_offset
-  float mean_offset;
+  const float* list_bias;      // (n_lists): the score of a list is query · centroid + list_bias
   const float* queries;        // (n_queries, n_columns), with the column for distances if there is one
   std::size_t n_queries, k;
   std::size_t n_probe;         // lists to visit

@@ -81,7 +81,7 @@ def test_one_by_one_and_threads_do_not_matter_much(built):
 def test_filters(built, n_allowed):
     metric, one = built
     allowed = np.random.default_rng(n_allowed).choice(len(X), n_allowed, replace=False)
-    hits = one.search(Q, 10, filter=allowed)
+    hits = one.search(Q, 10, filter=allowed, slack=2.0)
     assert np.isin(hits.ids, [*allowed, -1]).all()
     n_found = min(10, n_allowed)
     assert ((hits.ids >= 0).sum(axis=1) == n_found).all()

@@ -144,7 +144,7 @@ def _counts(space: Space, blocks: _native.Blocks, queries: Float32) -> tuple[flo
 
 def _limits(space: Space, queries: Float32, scores: Float32, ks: list[int]) -> npt.NDArray[np.float64]:
     """For each k: the line through (score of the best list, k-th best score), and the deviation from it."""
-    best = space.routing_scores(queries).max(axis=1).astype(np.float64)
+    best = space.list_scores(queries).max(axis=1).astype(np.float64)
     if space.metric.is_distance:
         scores = 0.5 * (scores + np.einsum("ij,ij->i", queries, queries)[:, None])
     rows = []

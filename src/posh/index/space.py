@@ -10,19 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from posh import _native, kernels
-from posh._progress import progress
+from posh import _native
 from posh._threads import cores
-from posh.hashers._units import lengths, unit_rows
+from posh.hashers._units import unit_rows
 from posh.hashers.hadamard import random_signs
+from posh.index.kmeans import assign, train_lists
 from posh.index.metric import Metric
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
 __all__ = ["CodeShape", "Space", "default_lists"]
 
-_EPOCHS = 8
-_SAMPLE_PER_LIST = 100
 
 Lists = npt.NDArray[np.int32]
 
@@ -74,10 +72,8 @@ class Space:
         rng: np.random.Generator,
     ) -> Space:
         """Lists for ``n_docs`` documents like the sample, stored vectors (m, d)."""
-        chosen = np.sort(rng.permutation(len(sample))[: _SAMPLE_PER_LIST * n_lists])
-        sample = sample[chosen]
-        routing = _train_routing(metric.name, sample, n_lists, rng)
-        lists = _nearest(metric.name, routing, sample, cores())
+        routing = train_lists(sample, n_lists, metric=metric.name, rng=rng, n_threads=cores())
+        lists = assign(sample, routing, metric.name, cores())
         centroids = _means(sample, lists, routing)
         weight, offset = _distance_column(sample, lists, centroids) if metric.is_distance else (0.0, 0.0)
         projection = _projection(shape, sample.shape[1], metric.is_distance, rng)
@@ -90,7 +86,7 @@ class Space:
 
     def lists_of(self, stored: Float32) -> Lists:
         """The lists of documents (n, d)."""
-        return _nearest(self.metric.name, self.routing, stored, cores())
+        return assign(stored, self.routing, self.metric.name, cores())
 
     def with_column(self, queries: Float32) -> Float32:
         """Queries (m, d) with the column that distances need."""
@@ -99,26 +95,31 @@ class Space:
         column = np.full((len(queries), 1), self.distance_weight, np.float32)
         return np.concatenate([queries, column], axis=1)
 
-    def routing_scores(self, queries: Float32) -> Float32:
-        """The scores of all lists for queries (m, d), before the kernels round the centroids."""
-        scores = queries @ self._query_routing().T
-        return scores - 0.5 * lengths(self.centroids)[:, 0] ** 2 if self.metric.is_distance else scores
+    def list_scores(self, queries: Float32) -> Float32:
+        """The scores of all lists for queries (m, d)."""
+        return queries @ self.centroids.T + self._list_bias()
 
-    def _query_routing(self) -> Float32:
-        return unit_rows(self.centroids) if self.metric.name == "cosine" else self.centroids
+    def _list_bias(self) -> Float32:
+        """What is added to the product of a query and a centroid."""
+        squares = np.einsum("ij,ij->i", self.centroids, self.centroids)
+        bias = -0.5 * squares if self.metric.is_distance else np.zeros_like(squares)
+        return np.asarray(bias + np.float32(self.mean_offset))
 
     @cached_property
     def native(self) -> _native.BlockSpace:
         """The same for the kernels."""
-        sizes = lengths(self.centroids)[:, 0]
-        bias = -0.5 * sizes**2 if self.metric.is_distance else np.zeros_like(sizes)
+        bias = self._list_bias()
+        routing = unit_rows(self.centroids) if self.metric.name == "cosine" else self.centroids
+        # What all centroids have in common does not matter for the choice of lists. Without it, more of the
+        # kernels' 7 bits are left for the differences.
+        routing = routing - routing.mean(axis=0)
         is_dense = self.shape.weights is not None
         return _native.BlockSpace(
             n_bits=self.shape.n_bits,
             n_active=self.shape.n_active,
             centroids=self.centroids,
-            routing=np.pad(self._query_routing(), ((0, 0), (0, int(self.metric.is_distance)))),
-            routing_bias=bias,
+            routing=np.pad(routing, ((0, 0), (0, int(self.metric.is_distance)))),
+            routing_bias=bias if self.metric.is_distance else np.zeros_like(bias),
             list_bias=bias,
             weights=self.projection if is_dense else None,
             signs=None if is_dense else self.projection,
@@ -150,26 +151,6 @@ class Space:
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle holds: without the kernels' object."""
         return {name: value for name, value in vars(self).items() if name != "native"}
-
-
-def _train_routing(metric: str, sample: Float32, n_lists: int, rng: np.random.Generator) -> Float32:
-    """k-means: for cosines of unit length, otherwise of squared distances."""
-    routing = sample[rng.choice(len(sample), n_lists, replace=len(sample) < n_lists)]
-    for _ in progress(range(_EPOCHS), "lists"):
-        lists = _nearest(metric, routing, sample, cores())
-        elsewhere = sample[rng.integers(len(sample), size=n_lists)]
-        routing = _means(sample, lists, elsewhere)
-        if metric == "cosine":
-            routing = unit_rows(routing)
-    return routing
-
-
-def _nearest(metric: str, routing: Float32, vectors: Float32, n_threads: int) -> Lists:
-    bias = -0.5 * np.einsum("ij,ij->i", routing, routing)
-    router = _native.Router(routing, np.zeros_like(bias) if metric == "cosine" else bias)
-    lists = np.empty(len(vectors), np.int32)
-    router.nearest(np.ascontiguousarray(vectors), lists, n_threads, kernels.active())
-    return lists
 
 
 def _means(vectors: Float32, lists: Lists, otherwise: Float32) -> Float32:
