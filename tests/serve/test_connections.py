@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from posh.serve.connections import Connections
 from posh.serve.limits import Limits
+from posh.serve.protocol import JoinedWrites
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.conftest import filled
@@ -452,3 +453,44 @@ def test_an_answer_larger_than_all_may_be_is_sent_when_it_is_alone():
         for _ in range(2):
             answer = httpx.post(f"{address}/v1/collections/things/get", json=MANY)
             assert (answer.status_code, len(answer.content) > N_BYTES) == (200, True)
+
+
+class CountingTransport:
+    """Notes what is written, and when the end is sent."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def write(self, data: bytes) -> None:
+        self.calls.append(data)
+
+    def write_eof(self) -> None:
+        self.calls.append("eof")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def test_a_head_and_its_body_are_written_in_one_call():
+    transport = CountingTransport()
+    joined = JoinedWrites(transport)
+    joined.keep()
+    joined.write(b"head")
+    joined.write(b"body")
+    joined.send()
+    joined.write(b"more")
+    assert transport.calls == [b"headbody", b"more"]
+    assert joined.is_closing() is False
+
+
+@pytest.mark.parametrize("end", ["close", "write_eof"])
+def test_what_is_kept_is_written_before_the_end(end):
+    transport = CountingTransport()
+    joined = JoinedWrites(transport)
+    joined.keep()
+    joined.write(b"head")
+    getattr(joined, end)()
+    assert transport.calls == [b"head", end.removeprefix("write_")]

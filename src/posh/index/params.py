@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from posh import _validate
@@ -94,7 +94,7 @@ class SearchParams:
 
     def as_arguments(self) -> dict[str, Any]:
         """The arguments of ``search`` by name, without those that are not given."""
-        return {name: value for name, value in asdict(self).items() if value not in (None, False)}
+        return {name: value for name, value in vars(self).items() if value not in (None, False)}
 
     def _changed(self, **fields: Any) -> SearchParams:
         """The same with other fields, which are right already: ``replace`` would check all of them again."""

@@ -113,8 +113,11 @@ def _with_collection(shelf: Shelf, handler: Callable[[Request, Served], Awaitabl
 
     async def handle(request: Request) -> Response:
         served = shelf.get(request.path_params["name"])
-        with served.asked():
+        served.begin_request()
+        try:
             return await handler(request, served)
+        finally:
+            served.end_request()
 
     handle.__name__, handle.__doc__ = handler.__name__, handler.__doc__
     return handle

@@ -25,6 +25,7 @@ from posh.serve.problems import ProblemError
 __all__ = ["Coalescer", "SharedOptions"]
 
 Run = Callable[..., Matches]
+_TICK = 0.05  # seconds between two looks for searches whose time is over, at least
 
 
 class Alive(Protocol):
@@ -43,12 +44,13 @@ class SharedOptions:
     key: Hashable
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class _Waiting:
     vectors: Float32
     options: SharedOptions
     alive: Alive
     result: asyncio.Future[Matches]
+    deadline: float  # of the event loop's clock
 
 
 class Coalescer:
@@ -62,6 +64,8 @@ class Coalescer:
         self._run, self._executor, self._limits, self._observe = run, executor, limits, observe
         self._queue: deque[_Waiting] = deque()
         self._n_waiting = 0
+        self._unanswered: dict[_Waiting, None] = {}  # in the order of their deadlines
+        self._watches = False  # a timer is set for the first of them
         self.busy = False
 
     async def search(self, vectors: Float32, options: SharedOptions, alive: Alive) -> Matches:
@@ -69,19 +73,32 @@ class Coalescer:
         if self._n_waiting + len(vectors) > self._limits.waiting:
             raise busy(f"expected at most {self._limits.waiting} waiting queries, got more")
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(vectors, options, alive, loop.create_future())
+        deadline = loop.time() + self._limits.seconds
+        waiting = _Waiting(vectors, options, alive, loop.create_future(), deadline)
         self._queue.append(waiting)
+        self._unanswered[waiting] = None
         self._n_waiting += len(vectors)
         if not self.busy:
             self.busy = True
             loop.call_soon(self._next, loop)  # after the requests that are in the same breath
+        if not self._watches:
+            self._watch(loop)
         try:
-            async with asyncio.timeout(self._limits.seconds):
-                return await waiting.result
-        except TimeoutError:
-            if not waiting.result.cancelled():  # the search itself says so, of its filter
-                raise
-            raise too_long(self._limits.seconds) from None  # what waits still is not searched for
+            return await waiting.result
+        finally:
+            del self._unanswered[waiting]
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Answer the searches whose time is over. One timer serves all: one for each search costs more."""
+        now = loop.time()
+        for one in self._unanswered:
+            if one.deadline > now:
+                break
+            if not one.result.done():
+                one.result.set_exception(too_long(self._limits.seconds))  # if it still waits, it never runs
+        self._watches = bool(self._unanswered)
+        if self._watches:
+            loop.call_at(max(next(iter(self._unanswered)).deadline, now + _TICK), self._watch, loop)
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
         batch = self._take()

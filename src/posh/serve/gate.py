@@ -138,12 +138,15 @@ class _Answer:
             start, self._start = self._start, None
             self.status, is_early = start["status"], self._connection.is_early
             start["headers"] = [*start["headers"], *self._added, *(_CLOSE if is_early else ())]
+            self._connection.joined.keep()
             await self._send(start)
             if is_early:
                 self._connection.close_after_answer()
         if len(body) <= _PIECE:
             await self._send(message)
+            self._connection.joined.send()
         else:
+            self._connection.joined.send()
             await self._send_in_pieces(body)
 
     async def _send_in_pieces(self, body: bytes) -> None:

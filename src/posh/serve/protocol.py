@@ -22,6 +22,44 @@ _LINGER_BYTES = 1 << 20  # that are read after an answer which came before the e
 _CHUNK_BYTES = 32  # of a chunk's own line that do not count
 
 
+class JoinedWrites:
+    """A transport that can keep what is written until more is: a head and its body are one system call."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._kept = b""
+        self.write: Callable[[bytes], None] = (
+            transport.write
+        )  # what is written goes out at once, unless keep() was called
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def keep(self) -> None:
+        """Keep what is written next, until :meth:`send`."""
+        self.write = self._keep
+
+    def _keep(self, data: bytes) -> None:
+        self._kept += data
+
+    def send(self) -> None:
+        """Write what was kept."""
+        self.write = self._transport.write
+        kept, self._kept = self._kept, b""
+        if kept:
+            self.write(kept)
+
+    def close(self) -> None:
+        """Write what was kept, then close."""
+        self.send()
+        self._transport.close()
+
+    def write_eof(self) -> None:
+        """Write what was kept, then send the end."""
+        self.send()
+        self._transport.write_eof()
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """A connection that reads one request at a time and is dropped when its client takes too long.
 
@@ -49,7 +87,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
-        super().connection_made(transport)
+        self.joined = JoinedWrites(transport)
+        super().connection_made(cast(asyncio.Transport, self.joined))
         transport.set_write_buffer_limits(high=0)  # pause_writing tells of any byte that is not taken
         self._stage = Stage.HEAD
         has_room = self.table.admit(self)

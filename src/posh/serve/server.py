@@ -59,6 +59,7 @@ class Server(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # nothing here asks where a request came from
             timeout_graceful_shutdown=30,
         )
         super().__init__(config)

@@ -77,20 +77,20 @@ class Served:
         finally:
             self._n_users -= 1
 
-    @contextmanager
-    def asked(self) -> Iterator[None]:
-        """Keep the collection open for one request, unless there are too many."""
+    def begin_request(self) -> None:
+        """Keep the collection open until :meth:`end_request`, unless there are too many requests."""
         shelf, limits = self._shelf, self._shelf.limits
         if self._n_users >= limits.requests:
             raise busy(f"expected at most {limits.requests} requests to a collection at once, got more")
         if shelf.n_asked >= limits.all_requests:
             raise busy(f"expected at most {limits.all_requests} requests to collections at once, got more")
         shelf.n_asked += 1
-        try:
-            with self.in_use():
-                yield
-        finally:
-            shelf.n_asked -= 1
+        self._n_users += 1
+
+    def end_request(self) -> None:
+        """A request to the collection is answered."""
+        self._shelf.n_asked -= 1
+        self._n_users -= 1
 
     async def stopped(self) -> None:
         """Cancel fits, and wait until nobody uses the collection.

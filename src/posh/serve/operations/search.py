@@ -55,13 +55,13 @@ class SearchOperations(Operations):
         key = None if body.filter is None else self._filter_key(body.filter)
         options = SharedOptions(params.with_k(k + itself), body.filter, key)
         found = await served.coalescer.search(vectors, options, lambda: not is_gone(request.receive))
-        rows = _hits(found, k, body.ids)
+        rows = partial(_hits, found, k, body.ids)
         if body.include:
             results = await served.reads.run(self._completed, request, served, body, rows, vectors)
         elif found.ids.size <= _MANY:
-            results = list(_results(rows))
+            results = _results(rows())
         else:
-            results = await served.reads.run(list, _results(rows))
+            results = await served.reads.run(_results, rows())
         end = orjson.dumps({"kind": found.kind, "seconds": time.perf_counter() - start})
         return written(joined(b'{"results":[', results, b"]," + end[1:]))
 
@@ -114,18 +114,13 @@ class SearchOperations(Operations):
         return results
 
 
-def _hits(found: Matches, k: int, own: list[Id] | None) -> Callable[[], Iterator[Row]]:
+def _hits(found: Matches, k: int, own: list[Id] | None) -> Iterator[Row]:
     """The hits of each query, at most k, without places that are empty or the query itself."""
-
-    def rows() -> Iterator[Row]:
-        for i in range(len(found.ids)):
-            itself = None if own is None else own[i]
-            pairs = zip(found.ids[i].tolist(), found.scores[i].tolist(), strict=True)
-            yield [pair for pair in pairs if pair[0] is not None and pair[0] != itself][:k]
-
-    return rows
+    for i in range(len(found.ids)):
+        itself = None if own is None else own[i]
+        pairs = zip(found.ids[i].tolist(), found.scores[i].tolist(), strict=True)
+        yield [pair for pair in pairs if pair[0] is not None and pair[0] != itself][:k]
 
 
-def _results(rows: Callable[[], Iterator[Row]]) -> Iterator[bytes]:
-    for row in rows():
-        yield orjson.dumps({"hits": [{"id": number, "score": score} for number, score in row]})
+def _results(rows: Iterator[Row]) -> list[bytes]:
+    return [orjson.dumps({"hits": [{"id": number, "score": score} for number, score in row]}) for row in rows]
