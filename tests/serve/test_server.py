@@ -154,7 +154,7 @@ def test_what_only_this_machine_can_reach():
 def test_without_the_extra_the_pip_line_is_printed(tmp_path, capsys, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("posh.serve")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "fastapi", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "fastapi" else object())
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "starlette" else object())
     assert main(["serve", str(tmp_path)]) == 1
-    assert "posh.serve needs fastapi: pip install 'posh-ann[serve]'" in capsys.readouterr().err
+    assert "posh.serve needs starlette: pip install 'posh-ann[serve]'" in capsys.readouterr().err

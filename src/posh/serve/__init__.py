@@ -8,6 +8,6 @@ from importlib.util import find_spec
 
 from posh.errors import MissingExtraError
 
-for _package in ("fastapi", "httptools", "httpx", "orjson", "prometheus_client", "uvicorn"):
+for _package in ("starlette", "httptools", "httpx", "orjson", "prometheus_client", "uvicorn"):
     if find_spec(_package) is None:
         raise MissingExtraError(_package, "serve", "posh.serve")
