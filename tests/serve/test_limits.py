@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import json
 import socket
 import tempfile
 import threading
@@ -87,6 +88,31 @@ def test_too_much_is_refused(ask, limit):
     assert status == 422
     assert message in problem["detail"]
     assert ask("count", {})[1] == {"count": 200}
+
+
+@pytest.mark.parametrize(
+    ("option", "most", "shown"),
+    [("oversample", 8.0, "8.0"), ("n_probe", 5, "5")],
+    ids=["oversample", "n_probe"],
+)
+@pytest.mark.parametrize("operation", ["create", "fit", "put_hasher"])
+def test_index_options_are_bounded_wherever_they_are_given(http, operation, option, most, shown):
+    def ask(value):
+        one, index = "/v1/collections/things", {option: value}
+        if operation == "create":
+            return http.put("/v1/collections/bounded", json={"index": index})
+        if operation == "fit":
+            return http.post(f"{one}/fit", json={"method": "LSH", "params": {"n_bits": 128}, "index": index})
+        kind = {"content-type": "application/octet-stream"}
+        return http.put(
+            f"{one}/hasher", content=b"no hasher", headers=kind, params={"index": json.dumps(index)}
+        )
+
+    refused, allowed = ask(most + 1), ask(most)
+    assert refused.status_code == 422
+    assert f"expected at most {shown} for index.{option}, got {most + 1}" in refused.json()["detail"]
+    assert option not in allowed.json().get("detail", "")
+    http.delete("/v1/collections/bounded")
 
 
 def test_just_enough_is_not(ask):

@@ -54,7 +54,8 @@ class Body(BaseModel):
     """What all bodies of requests share: no unknown fields, no conversions, no NaN."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
-    limited: ClassVar[tuple[tuple[str, str], ...]] = ()
+    limited: ClassVar[tuple[tuple[str, str], ...]] = ()  # fields, and the names of their limits
+    nested: ClassVar[tuple[str, ...]] = ()  # fields that are bodies themselves
     size_limit: ClassVar[str] = "body_bytes"  # the limit of the bytes of this body
 
     @classmethod
@@ -64,6 +65,10 @@ class Body(BaseModel):
             (name, str(extra["x-limit"]))
             for name, extra in extras.items()
             if isinstance(extra, dict) and "x-limit" in extra
+        )
+        kinds = {name: field.annotation for name, field in cls.model_fields.items()}
+        cls.nested = tuple(
+            name for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Body)
         )
 
 
@@ -98,7 +103,7 @@ class IndexOptions(Body):
     document_active: int | None = Field(None, ge=1)
     query_active: int | None = Field(None, ge=1)
     n_lists: int | None = Field(None, ge=1, le=65_536)
-    n_probe: int | None = Field(None, ge=1)
+    n_probe: int | None = bounded("n_probe", default=None, ge=1)
     oversample: float | None = bounded("oversample", default=None, ge=1)
     random_state: int | None = Field(None, ge=0)
 

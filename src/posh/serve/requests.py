@@ -74,7 +74,7 @@ class Reader:
 
     def _parsed(self, body: Content, model: type[B]) -> B:
         parsed = model.model_validate_json(body)
-        self._check_limits(parsed)
+        self.check_limits(parsed)
         return parsed
 
     async def read_file(self, request: Request) -> bytes:
@@ -139,14 +139,19 @@ class Reader:
             if share is not None:
                 share.close()
 
-    def _check_limits(self, body: Body) -> None:
+    def check_limits(self, body: Body, prefix: str = "") -> None:
+        """Raise a ValueError if a field exceeds its limit; ``prefix`` comes before its name."""
         for name, limit in body.limited:
             value = getattr(body, name)
             if value is None or name not in body.model_fields_set:
                 continue
             size, most = _size(value), getattr(self._limits, limit)
             if size > most:
-                raise ValueError(f"expected at most {most:,} for {name}, got {size:,}: ask for less at once")
+                raise ValueError(
+                    f"expected at most {most:,} for {prefix}{name}, got {size:,}: ask for less at once"
+                )
+        for name in body.nested:
+            self.check_limits(getattr(body, name), f"{prefix}{name}.")
 
 
 def _size(value: Any) -> float:

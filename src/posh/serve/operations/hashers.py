@@ -67,6 +67,7 @@ class HasherOperations(Operations):
         The query parameter ``index`` may hold index options as JSON.
         """
         options = models.IndexOptions.model_validate_json(request.query_params.get("index", "{}"))
+        self._reader.check_limits(options, "index.")
         content = await self._reader.read_file(request)
 
         def reindex() -> None:
