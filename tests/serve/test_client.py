@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import httpx
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import pytest
 import posh
 from posh.errors import CollectionExistsError, ServiceError, StorageError, UnknownCollectionError
 from posh.serve.client import Client
+from posh.serve.folder import Folder
 from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
@@ -153,3 +157,54 @@ def test_hashers_are_copies(client):
     assert hasher.encode(DATA) == SPARSE.encode(DATA)
     assert client.collection("empty").hasher is None
     assert isinstance(hasher, posh.POSH)
+
+
+USE = """
+import importlib.abc, sys
+
+class Blocker(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[2].split():
+            raise ImportError(f"{name} is not one of the client's packages")
+
+sys.meta_path.insert(0, Blocker())
+import numpy as np
+import posh
+from posh.serve.client import Client
+
+vectors = np.random.default_rng(0).normal(size=(50, 8))
+with Client(sys.argv[1]) as client:
+    light = client.create("light", posh.LSH(n_bits=32, random_state=0).fit(vectors), metadata={"a": [1]})
+    light.upsert(range(50), vectors, [{"label": i % 2} for i in range(50)])
+    ids, _ = light.search(vectors[:2], k=3, filter={"label": 0})
+    light.fit(posh.LSH(n_bits=16, random_state=0), n_probe=2)
+    info = light.info()
+    print(info.hasher.n_bits, ids[0, 0], len(list(light.items())), info.indexing.state)
+    assert info in client.collections()
+    client.drop("light")
+"""
+SERVICE_ONLY = "orjson pydantic pydantic_core starlette fastapi uvicorn uvloop httptools prometheus_client"
+
+
+def test_the_client_needs_httpx_and_the_core_only(tmp_path):
+    with running(Folder(tmp_path)) as address:
+        command = [sys.executable, "-c", USE, address, SERVICE_ONLY]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stderr, done.stdout) == ("", "16 0 50 idle\n")
+
+
+def test_without_httpx_the_pip_line_is_printed():
+    command = [sys.executable, "-c", USE, "http://127.0.0.1:1", f"httpx {SERVICE_ONLY}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert "posh.serve.client needs httpx: pip install 'posh-ann[client]'" in done.stderr
+
+
+def test_options_of_a_new_collection_are_kept_without_a_hasher(tmp_path):
+    with running(Folder(tmp_path)) as address, Client(address) as client:
+        made = client.create("made", refine="vectors", oversample=3.0)
+        assert made.info().index == {"refine": "vectors", "oversample": 3.0}
+        made.upsert(range(50), DATA[:50]).fit(posh.LSH(n_bits=32, random_state=0))
+        assert made.info().index["refine"] == "vectors"
+        with pytest.raises(TypeError, match=r"unknown field index\.colour"):
+            client.create("other", colour="red")
+        assert [info.name for info in client.collections()] == ["made"]

@@ -45,6 +45,9 @@ def add(parser: Parser) -> None:
 
 
 def _serve(args: argparse.Namespace) -> Report:
+    from posh.serve import require_extra
+
+    require_extra()
     from posh.serve.folder import Folder
     from posh.serve.metrics import Metrics
     from posh.serve.server import Server, bind, is_loopback, stopped_by_signals

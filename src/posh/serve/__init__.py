@@ -1,13 +1,18 @@
 """An HTTP service over collections, and its client: ``posh serve`` and :class:`posh.serve.client.Client`.
 
-``app.py`` puts the parts together. The rest of the library imports nothing of this, because it needs the
-extra ``posh-ann[serve]``.
+``app.py`` puts the parts together. The service needs the extra ``posh-ann[serve]``, the client
+``posh-ann[client]``; the rest of the library imports nothing of this.
 """
 
 from importlib.util import find_spec
 
 from posh.errors import MissingExtraError
 
-for _package in ("starlette", "httptools", "httpx", "orjson", "prometheus_client", "uvicorn"):
-    if find_spec(_package) is None:
-        raise MissingExtraError(_package, "serve", "posh.serve")
+__all__ = ["require_extra"]
+
+
+def require_extra() -> None:
+    """Raise a :class:`posh.errors.MissingExtraError` if a package of the service is not installed."""
+    for package in ("httptools", "orjson", "prometheus_client", "pydantic", "starlette", "uvicorn"):
+        if find_spec(package) is None:
+            raise MissingExtraError(package, "serve", "posh.serve")

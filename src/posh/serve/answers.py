@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from posh.serve.info import Indexing, Info
+
 __all__ = [
     "Collections",
     "Counted",
@@ -40,36 +42,6 @@ class Health(BaseModel):
     status: Literal["ok"]
     version: str
     collections: int
-
-
-class HasherInfo(BaseModel):
-    """The hasher whose codes are searched."""
-
-    method: str
-    n_bits: int
-    n_active: int | None = Field(description="Set bits per code; null for dense codes.")
-    params: dict[str, int | float | str | bool | None]
-
-
-class Indexing(BaseModel):
-    """What the last fit came to."""
-
-    state: Literal["idle", "running", "failed"]
-    message: str | None
-
-
-class Info(BaseModel):
-    """A collection."""
-
-    name: str
-    count: int
-    n_features: int | None
-    hasher: HasherInfo | None
-    index: dict[str, int | float | str | None] = Field(description="How codes are searched.")
-    metadata: dict[str, Any]
-    memory_bytes: int | None
-    disk_bytes: int | None
-    indexing: Indexing
 
 
 class Collections(BaseModel):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Self
-
-import httpx
-import orjson
 
 from posh import errors
 from posh.hashers.base import Hasher
 from posh.serve import names
-from posh.serve.answers import Info
+from posh.serve.info import Info
 from posh.serve.remote import RemoteCollection
+
+try:
+    import httpx
+except ImportError as error:
+    raise errors.MissingExtraError("httpx", "client", "posh.serve.client") from error
 
 __all__ = ["Client"]
 
@@ -53,7 +56,7 @@ class Client:
 
     def collections(self) -> list[Info]:
         """What collections there are."""
-        return [Info.model_validate(one) for one in self.request("GET", "/v1/collections")["collections"]]
+        return [Info.from_json(one) for one in self.request("GET", "/v1/collections")["collections"]]
 
     def create(
         self,
@@ -63,8 +66,12 @@ class Client:
         metadata: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> RemoteCollection:
-        """Make a collection; ``hasher`` (fitted) and ``options`` are as in ``reindex``."""
-        self.request("PUT", f"/v1/collections/{names.checked(name)}", {"metadata": dict(metadata or {})})
+        """Make a collection; ``hasher`` (fitted) and ``options`` are as in ``reindex``.
+
+        Without a hasher the collection keeps the options for the hasher that it gets later.
+        """
+        body = {"metadata": dict(metadata or {}), "index": options}
+        self.request("PUT", f"/v1/collections/{names.checked(name)}", body)
         collection = self.collection(name)
         if hasher is not None:
             collection.reindex(hasher, **options)
@@ -93,7 +100,7 @@ class Client:
         content, kind = None, {}
         if body is not None:
             is_file = isinstance(body, bytes)
-            content = body if is_file else orjson.dumps(body)
+            content = body if is_file else json.dumps(body, separators=(",", ":")).encode()
             kind = {"content-type": "application/octet-stream" if is_file else "application/json"}
         try:
             answer = self._http.request(method, path, content=content, headers=kind, params=params)
@@ -104,7 +111,7 @@ class Client:
         if answer.is_error:
             raise _error(answer)
         is_json = answer.headers.get("content-type") == "application/json"
-        return orjson.loads(answer.content) if is_json else answer.content
+        return json.loads(answer.content) if is_json else answer.content
 
 
 def _error(answer: httpx.Response) -> Exception:

@@ -7,8 +7,7 @@ from importlib.metadata import version
 from inspect import getdoc
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -30,10 +29,10 @@ class Operation(NamedTuple):
     method: str
     path: str
     handler: Handler
-    body: type[BaseModel] | str | None
-    answer: type[BaseModel] | str | None
+    body: type | str | None
+    answer: type | str | None
     status: int = 200
-    options: type[BaseModel] | None = None
+    options: type | None = None
 
 
 OPEN = ("/health", "/openapi.json")  # for everybody, with or without a token
@@ -63,7 +62,8 @@ _BOUNDS = {"array": "maxItems", "integer": "maximum", "number": "maximum"}
 def describe(table: Sequence[Operation], limits: Limits, *, with_token: bool) -> dict[str, Any]:
     """The description of a service with these limits."""
     models = [m for one in table for m in (one.body, one.answer) if isinstance(m, type)] + [answers.Problem]
-    _, schemas = models_json_schema([(m, "validation") for m in dict.fromkeys(models)], ref_template=_REF)
+    adapters: list[Any] = [(m.__name__, "validation", TypeAdapter(m)) for m in dict.fromkeys(models)]
+    _, schemas = TypeAdapter.json_schemas(adapters, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for one in table:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, with_token)
@@ -119,7 +119,7 @@ def _responses(one: Operation, protected: bool) -> dict[str, Any]:
     return found
 
 
-def _content(what: type[BaseModel] | str) -> dict[str, Any]:
+def _content(what: type | str) -> dict[str, Any]:
     if isinstance(what, str):
         return {what: {"schema": {"type": "string"}}}
     return {"application/json": {"schema": {"$ref": _REF.format(model=what.__name__)}}}

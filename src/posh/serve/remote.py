@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol, Self
 
 import numpy as np
-import orjson
 
 from posh.collection.base import BaseCollection, Id, Item, Matches, Payload
 from posh.collection.filters import Filter
 from posh.hashers.base import Hasher
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
-from posh.serve.answers import Indexing, Info
-from posh.serve.models import Packed
-from posh.serve.vectors import pack, unpack
+from posh.serve.info import Indexing, Info
+from posh.serve.vectors import from_base64, pack
 
 __all__ = ["RemoteCollection"]
 
@@ -45,7 +44,7 @@ class RemoteCollection(BaseCollection):
 
     def info(self) -> Info:
         """What the service says of the collection: counts, sizes, hasher, options, and how indexing goes."""
-        return Info.model_validate(self._ask("GET", ""))
+        return Info.from_json(self._ask("GET", ""))
 
     @property
     def n_features(self) -> int | None:
@@ -78,7 +77,7 @@ class RemoteCollection(BaseCollection):
 
     def cancel_fit(self) -> Indexing:
         """Cancel what indexes the collection in the service, which stays as it is; what came of it."""
-        return Indexing.model_validate(self._ask("DELETE", "/fit"))
+        return Indexing.from_json(self._ask("DELETE", "/fit"))
 
     def compact(self) -> Self:
         """Give back the room of what was deleted or replaced."""
@@ -147,11 +146,11 @@ class RemoteCollection(BaseCollection):
                 return
 
     def _sample(self, n: int) -> Float32:
-        packed = Packed.model_validate(self._ask("POST", "/sample", {"n": n}))
-        return np.array(unpack(packed), np.float32)
+        packed = self._ask("POST", "/sample", {"n": n})
+        return np.array(from_base64(packed["shape"], packed["float32"]), np.float32)
 
     def _reindex(self, hasher: Hasher[Any], options: Mapping[str, Any]) -> None:
-        self._ask("PUT", "/hasher", hasher.to_bytes(), index=orjson.dumps(dict(options)).decode())
+        self._ask("PUT", "/hasher", hasher.to_bytes(), index=json.dumps(dict(options)))
 
     def _require_open(self) -> None:
         if self._closed:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import binascii
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from posh.preprocess import Float32
-from posh.serve.models import Packed
 
-__all__ = ["pack", "unpack"]
+if TYPE_CHECKING:  # the client has no pydantic
+    from posh.serve.models import Packed
+
+__all__ = ["from_base64", "pack", "unpack"]
 
 _AT_ONCE = 1 << 20  # characters decoded in one go, a multiple of 4: other threads work in between
 
 
 def unpack(vectors: list[list[float]] | Packed) -> Any:
     """An array (n, d), float32; inf, which is what is too large, and NaN are left to the collection."""
-    if isinstance(vectors, Packed):
-        return _from_bytes(vectors)
+    if not isinstance(vectors, list):
+        return from_base64(vectors.shape, vectors.float32)
     if not vectors:
         raise ValueError(
             "expected at least one vector, got none: give rows, or packed vectors of shape [0, d]"
@@ -40,14 +43,15 @@ def pack(array: Float32) -> dict[str, Any]:
     return {"shape": list(array.shape), "float32": binascii.b2a_base64(content, newline=False).decode()}
 
 
-def _from_bytes(packed: Packed) -> Float32:
-    text, content = packed.float32, bytearray()
+def from_base64(shape: Sequence[int], text: str) -> Float32:
+    """The vectors (n, d) of a packed object, not to be changed."""
+    content = bytearray()
     try:
         for start in range(0, len(text), _AT_ONCE):
             content += binascii.a2b_base64(text[start : start + _AT_ONCE], strict_mode=True)
     except ValueError as error:
         raise ValueError(f"expected float32 to be base64, got something else: {error}") from None
-    n, d = packed.shape
+    n, d = shape
     if len(content) != 4 * n * d:
         raise ValueError(f"expected {4 * n * d} bytes for vectors of shape [{n}, {d}], got {len(content)}")
     return np.frombuffer(content, "<f4").reshape(n, d)
