@@ -157,6 +157,7 @@ def test_every_hasher_is_public():
 RETIRED = {"Candidates", "Directory", "Found", "Given", "Growing", "Moment", "Nearest", "Options", "Plan"}
 RETIRED |= {"State", "View", "directory", "handed_over", "knowledge", "learned_from", "learned_state"}
 RETIRED |= {"names_of", "one_moment", "outgrown", "taught", "understood", "unparse", "view"}
+RETIRED |= {"Gate", "Lane", "Memory", "Served", "Share", "Shelf", "heard", "sweep"}  # of the service
 RETIRED_IN = {  # these words have another meaning in other packages
     "collection": {"building", "changes", "engine", "Engine", "given", "kept", "Known", "learned", "moment"}
     | {"place", "Place", "shown", "storage", "Stored", "sums", "whole"},

@@ -7,7 +7,7 @@ import pytest
 
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
-from tests.serve.service import MemoryEngine, running
+from tests.serve.service import MemorySource, running
 
 
 def payloads(n: int) -> list[dict]:
@@ -23,8 +23,8 @@ def filled(n: int = 200, hasher=SPARSE) -> ReferenceCollection:
 @pytest.fixture(scope="module")
 def address():
     """A service with the collections ``things`` (which tests only read), ``other`` and ``empty``."""
-    engine = MemoryEngine(things=filled(), other=filled(50), empty=ReferenceCollection())
-    with running(engine) as address:
+    source = MemorySource(things=filled(), other=filled(50), empty=ReferenceCollection())
+    with running(source) as address:
         yield address
 
 

@@ -16,12 +16,12 @@ from posh.serve.client import Client
 from posh.serve.folder import Folder
 from posh.serve.limits import Limits
 from posh.serve.metrics import Metrics
+from posh.serve.registry import CollectionSource, Registry
 from posh.serve.server import Server, bind
-from posh.serve.shelf import Engine, Shelf
 from tests.collection.reference import ReferenceCollection
 
 
-class MemoryEngine(Engine):
+class MemorySource(CollectionSource):
     """Collections that are gone with the process."""
 
     def __init__(self, **collections: BaseCollection) -> None:
@@ -45,11 +45,13 @@ class MemoryEngine(Engine):
 
 
 @contextmanager
-def running(engine: Engine, *, limits: Limits | None = None, token: str | None = None) -> Iterator[str]:
+def running(
+    source: CollectionSource, *, limits: Limits | None = None, token: str | None = None
+) -> Iterator[str]:
     """A service at a free port of this machine; its address."""
-    shelf = Shelf(engine, limits or Limits(), Metrics())
+    registry = Registry(source, limits or Limits(), Metrics())
     ready = threading.Event()
-    server = Server(shelf, bind("127.0.0.1", 0), token=token, listening=lambda address: ready.set())
+    server = Server(registry, bind("127.0.0.1", 0), token=token, listening=lambda address: ready.set())
     thread = threading.Thread(target=server.run, daemon=True)  # else the end of the process would wait for it
     thread.start()
     try:
@@ -58,7 +60,7 @@ def running(engine: Engine, *, limits: Limits | None = None, token: str | None =
     finally:
         server.stop()
         thread.join()
-        shelf.close()
+        registry.close()
 
 
 # For the conformance suite: one service over embedded collections, as long as the tests last.

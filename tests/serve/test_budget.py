@@ -11,23 +11,23 @@ import httpx
 import numpy as np
 import pytest
 
-from posh.serve.budget import Budget, Share
+from posh.serve.capacity import MemoryBudget, MemoryShare
 from posh.serve.limits import Limits
 from posh.serve.problems import ProblemError
 from tests.collection.implementations import DATA
 from tests.collection.reference import ReferenceCollection
-from tests.serve.service import MemoryEngine, running
+from tests.serve.service import MemorySource, running
 
 MB = 1 << 20
 
 
 def test_who_exceeds_it_waits_until_others_give_back():
-    budget, order = Budget(100 * MB, 30.0), []
-    first = Share(budget)
+    budget, order = MemoryBudget(100 * MB, 30.0), []
+    first = MemoryShare(budget)
     first.add(80 * MB)
 
     def wait() -> None:
-        share = Share(budget)
+        share = MemoryShare(budget)
         share.add(50 * MB)
         order.append("taken")
         share.close()
@@ -43,10 +43,10 @@ def test_who_exceeds_it_waits_until_others_give_back():
 
 
 def test_the_event_loop_goes_on_while_a_request_waits():
-    budget = Budget(100 * MB, 30.0)
+    budget = MemoryBudget(100 * MB, 30.0)
 
     async def scenario() -> bool:
-        first, second = Share(budget), Share(budget)
+        first, second = MemoryShare(budget), MemoryShare(budget)
         await first.wait_for(80 * MB)
         waits = asyncio.ensure_future(second.wait_for(50 * MB))
         await asyncio.sleep(0.05)
@@ -61,28 +61,28 @@ def test_the_event_loop_goes_on_while_a_request_waits():
 
 
 def test_who_waits_too_long_is_told_so_and_holds_up_nobody():
-    budget = Budget(100 * MB, 0.05)
-    first = Share(budget)
+    budget = MemoryBudget(100 * MB, 0.05)
+    first = MemoryShare(budget)
     first.add(80 * MB)
     with pytest.raises(ProblemError, match=r"expected room for this request in 104,857,600 bytes") as caught:
-        Share(budget).add(50 * MB)
+        MemoryShare(budget).add(50 * MB)
     assert (caught.value.status, caught.value.headers["retry-after"]) == (503, "1")
-    Share(budget).add(20 * MB)
+    MemoryShare(budget).add(20 * MB)
     assert budget.taken == 100 * MB
 
 
 def test_small_requests_do_not_wait_behind_large_ones():
-    budget = Budget(100 * MB, 0.05)
-    Share(budget).add(98 * MB)
+    budget = MemoryBudget(100 * MB, 0.05)
+    MemoryShare(budget).add(98 * MB)
     for _ in range(6):
-        Share(budget).add(4 * MB)
+        MemoryShare(budget).add(4 * MB)
     with pytest.raises(ProblemError):  # but they are bounded, too
-        Share(budget).add(4 * MB)
+        MemoryShare(budget).add(4 * MB)
 
 
 def test_a_request_that_alone_exceeds_it_gets_all_of_it():
-    budget = Budget(100 * MB, 0.05)
-    share = Share(budget)
+    budget = MemoryBudget(100 * MB, 0.05)
+    share = MemoryShare(budget)
     share.add(500 * MB)
     assert budget.taken == 100 * MB
     share.close()
@@ -91,8 +91,8 @@ def test_a_request_that_alone_exceeds_it_gets_all_of_it():
 
 def test_what_comes_after_the_answer_is_given_back():
     """A thread may go on after its request was answered with 504."""
-    budget = Budget(100 * MB, 0.05)
-    share = Share(budget)
+    budget = MemoryBudget(100 * MB, 0.05)
+    share = MemoryShare(budget)
     share.close()
     with pytest.raises(ProblemError):
         share.add(50 * MB)
@@ -140,7 +140,7 @@ def test_large_requests_of_all_collections_wait_for_each_other(operation):
     other.go.set()
     limits = Limits(answer_bytes=12_000_000, work_bytes=60_000_000)
     with (
-        running(MemoryEngine(held=held, other=other), limits=limits) as address,
+        running(MemorySource(held=held, other=other), limits=limits) as address,
         ThreadPoolExecutor(2) as threads,
     ):
 

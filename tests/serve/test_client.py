@@ -17,7 +17,7 @@ from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.conftest import filled
-from tests.serve.service import MemoryEngine, running
+from tests.serve.service import MemorySource, running
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_errors_are_those_of_the_library(client):
 
 
 def test_the_token_is_sent_and_asked_for():
-    with running(MemoryEngine(things=filled()), token="secret") as address:
+    with running(MemorySource(things=filled()), token="secret") as address:
         with Client(address, token="secret") as client:
             assert client.collection("things").count() == 200
         for wrong in (None, "other"):
@@ -92,7 +92,7 @@ class Full(ReferenceCollection):
 
 def test_a_disk_that_fails_is_a_storage_error():
     with (
-        running(MemoryEngine(full=Full())) as address,
+        running(MemorySource(full=Full())) as address,
         Client(address) as client,
         pytest.raises(StorageError, match="expected a disk that works, got an error"),
     ):
@@ -103,7 +103,7 @@ def test_all_items_come_page_by_page():
     everything = np.tile(DATA, (5, 1))
     collection = ReferenceCollection().upsert(list(range(3000)), everything, [{"i": i} for i in range(3000)])
     with (
-        running(MemoryEngine(many=collection), limits=Limits(page=1100)) as address,
+        running(MemorySource(many=collection), limits=Limits(page=1100)) as address,
         Client(address) as client,
     ):
         items = list(client.collection("many").items())
@@ -118,7 +118,7 @@ def test_items_with_many_columns_come_in_smaller_pages():
     """All of them are 36 MB of JSON, more than an answer may have."""
     wide = np.random.default_rng(0).normal(size=(400, 8192)).astype(np.float32)
     collection = ReferenceCollection().upsert(list(range(400)), wide)
-    with running(MemoryEngine(wide=collection)) as address, Client(address) as client:
+    with running(MemorySource(wide=collection)) as address, Client(address) as client:
         for item, vector in zip(client.collection("wide").items(), wide, strict=True):
             np.testing.assert_array_equal(item.vector, vector)
 

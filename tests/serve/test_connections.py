@@ -20,7 +20,7 @@ from posh.serve.protocol import JoinedWrites
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.conftest import filled
-from tests.serve.service import MemoryEngine, running
+from tests.serve.service import MemorySource, running
 from tests.serve.test_limits import Slow, ended, head, raw, response
 from tests.serve.test_server import served
 
@@ -32,7 +32,7 @@ CHUNKED = b"transfer-encoding: chunked"
 @pytest.fixture(scope="module")
 def locked():
     """A service that needs a token, at its own limits."""
-    with running(MemoryEngine(things=filled()), token=TOKEN) as address:
+    with running(MemorySource(things=filled()), token=TOKEN) as address:
         yield address
 
 
@@ -158,7 +158,7 @@ class SlowToCompact(ReferenceCollection):
 
 def test_a_body_that_nobody_reads_is_not_waited_for():
     slow = SlowToCompact()
-    with running(MemoryEngine(slow=slow), limits=Limits(body_seconds=0.2)) as address:
+    with running(MemorySource(slow=slow), limits=Limits(body_seconds=0.2)) as address:
         with raw(address) as connection:
             start = b"POST /v1/collections/slow/compact HTTP/1.1\r\nhost: 127.0.0.1\r\n"
             connection.sendall(start + b"content-length: 9\r\n\r\nx")
@@ -281,7 +281,7 @@ def test_requests_that_do_not_wait_for_answers_are_answered_in_order(locked):
 
 def test_requests_that_wait_for_answers_to_others_are_bounded():
     slow = Slow()
-    with running(MemoryEngine(slow=slow)) as address:
+    with running(MemorySource(slow=slow)) as address:
         with raw(address) as connection:
             start = b"POST /v1/collections/slow/count HTTP/1.1\r\nhost: 127.0.0.1\r\n"
             connection.sendall(start + b"content-type: application/json\r\ncontent-length: 2\r\n\r\n{}")
@@ -295,7 +295,7 @@ def test_each_turn_of_the_loop_begins_one_of_the_requests_that_wait():
         table, begun, counts = Connections(Limits()), [], []
 
         async def ask(number: int) -> None:
-            await table.turn()
+            await table.wait_for_turn()
             begun.append(number)
 
         asks = [asyncio.ensure_future(ask(i)) for i in range(50)]
@@ -326,7 +326,7 @@ def test_connections_whose_time_is_over_are_not_all_dropped_in_one_turn():
         Late(table)
     left = []
     while table._all:
-        table.sweep()
+        table.drop_expired()
         left.append(len(table._all))
     assert left == [150, 100, 50, 0]
 
@@ -336,7 +336,7 @@ def test_connections_whose_time_is_over_are_not_all_dropped_in_one_turn():
 
 def test_a_new_connection_replaces_that_which_was_silent_for_longest():
     limits = Limits(connections=4)
-    with running(MemoryEngine(), limits=limits) as address, ExitStack() as stack:
+    with running(MemorySource(), limits=limits) as address, ExitStack() as stack:
         kept = stack.enter_context(raw(address))
         silent = []
         for begin in (b"", b"GET /", HEALTH + b"content-length: 9\r\n\r\n"):
@@ -353,7 +353,7 @@ def test_a_new_connection_replaces_that_which_was_silent_for_longest():
 
 def test_requests_in_work_are_not_closed_for_others():
     slow = Slow()
-    with running(MemoryEngine(slow=slow), limits=Limits(connections=2)) as address, ExitStack() as stack:
+    with running(MemorySource(slow=slow), limits=Limits(connections=2)) as address, ExitStack() as stack:
         start = b"POST /v1/collections/slow/count HTTP/1.1\r\nhost: 127.0.0.1\r\n"
         busy = [stack.enter_context(raw(address)) for _ in range(2)]  # as many reads as run at once
         for connection in busy:
@@ -384,7 +384,7 @@ N_BYTES = 12_000_000
 @contextmanager
 def heavy(**limits):
     things = ReferenceCollection(SPARSE).upsert(list(range(12)), DATA[:12], [{"text": "x" * 1_000_000}] * 12)
-    with running(MemoryEngine(things=things), limits=dataclasses.replace(Limits(), **limits)) as address:
+    with running(MemorySource(things=things), limits=dataclasses.replace(Limits(), **limits)) as address:
         yield address
 
 

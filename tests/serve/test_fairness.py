@@ -17,7 +17,7 @@ from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.conftest import filled
-from tests.serve.service import MemoryEngine, running
+from tests.serve.service import MemorySource, running
 
 ROW = DATA[:1].tolist()
 
@@ -80,7 +80,7 @@ ASKED = {
 @pytest.mark.parametrize("operation", list(ASKED))
 def test_work_of_one_collection_does_not_hold_up_the_others(stuck, operation):
     with (
-        running(MemoryEngine(stuck=stuck, other=filled(50))) as address,
+        running(MemorySource(stuck=stuck, other=filled(50))) as address,
         httpx.Client(base_url=address, timeout=20) as client,
         ThreadPoolExecutor(20) as threads,
     ):
@@ -111,7 +111,7 @@ def test_work_of_one_collection_does_not_hold_up_the_others(stuck, operation):
 def test_all_requests_together_are_bounded(stuck):
     limits = Limits(requests=4, all_requests=2)
     with (
-        running(MemoryEngine(stuck=stuck, other=filled(50)), limits=limits) as address,
+        running(MemorySource(stuck=stuck, other=filled(50)), limits=limits) as address,
         ThreadPoolExecutor(2) as threads,
     ):
         url = f"{address}/v1/collections"
@@ -136,7 +136,7 @@ def test_who_waits_or_works_too_long_is_told_so(stuck, operation):
     """Of three reads, two run and one waits; of two searches, one runs and one waits."""
     n = 3 if operation == "count" else 2
     with (
-        running(MemoryEngine(stuck=stuck), limits=Limits(seconds=0.5)) as address,
+        running(MemorySource(stuck=stuck), limits=Limits(seconds=0.5)) as address,
         ThreadPoolExecutor(n) as threads,
     ):
         url = f"{address}/v1/collections/stuck/{operation}"
@@ -156,7 +156,7 @@ def test_who_waits_or_works_too_long_is_told_so(stuck, operation):
 
 
 def test_a_write_that_takes_too_long_is_answered_with_what_it_came_to(stuck):
-    with running(MemoryEngine(stuck=stuck), limits=Limits(seconds=0.3)) as address:
+    with running(MemorySource(stuck=stuck), limits=Limits(seconds=0.3)) as address:
         threading.Timer(1.0, stuck.go.set).start()
         url = f"{address}/v1/collections/stuck"
         assert httpx.post(f"{url}/upsert", json=ASKED["upsert"], timeout=60).status_code == 200
@@ -183,7 +183,7 @@ class Endless(ReferenceCollection):
 
 def test_work_that_takes_too_long_is_cancelled():
     endless = Endless(SPARSE)
-    with running(MemoryEngine(endless=endless), limits=Limits(seconds=0.3)) as address:
+    with running(MemorySource(endless=endless), limits=Limits(seconds=0.3)) as address:
         url = f"{address}/v1/collections/endless"
         for _ in range(5):
             assert httpx.post(f"{url}/count", json={}).status_code == 504
@@ -193,7 +193,7 @@ def test_work_that_takes_too_long_is_cancelled():
 
 
 def test_a_collection_is_not_dropped_under_work_that_nobody_waits_for(stuck):
-    with running(MemoryEngine(stuck=stuck), limits=Limits(seconds=0.3)) as address:
+    with running(MemorySource(stuck=stuck), limits=Limits(seconds=0.3)) as address:
         url = f"{address}/v1/collections/stuck"
         assert httpx.post(f"{url}/count", json=ASKED["count"]).status_code == 504
         dropped = threading.Thread(target=httpx.delete, args=(url,), kwargs={"timeout": 60})
@@ -235,7 +235,7 @@ def test_what_failed_is_forgotten_at_once():
     failing = Failing()
     gc.disable()
     try:
-        with running(MemoryEngine(failing=failing)) as address:
+        with running(MemorySource(failing=failing)) as address:
             url = f"{address}/v1/collections/failing/count"
             assert httpx.post(url, json=ASKED["count"]).status_code == 422
             for _ in range(300):

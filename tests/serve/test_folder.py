@@ -139,12 +139,12 @@ from posh.errors import PoshError
 from posh.serve.folder import Folder
 
 folder, number, start = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-engine, won = Folder(folder), []
+source, won = Folder(folder), []
 for i in range(20):
     while time.time() < start + 0.05 * i:
         pass
     try:
-        made = engine.create(f"c{i}", {"by": number}, {})
+        made = source.create(f"c{i}", {"by": number}, {})
     except PoshError:
         continue
     made.upsert([number], [[1.0, 2.0]])

@@ -16,7 +16,7 @@ from posh.serve.folder import Folder
 from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, DENSE, OTHER, SPARSE
 from tests.collection.reference import ReferenceCollection
-from tests.serve.service import MemoryEngine, running
+from tests.serve.service import MemorySource, running
 
 NO_BOUND = Limits(fit_operations=10**30)
 FILE = {"content-type": "application/octet-stream"}
@@ -105,7 +105,7 @@ class SlowToIndex(ReferenceCollection):
 def test_one_at_a_time_and_searches_go_on():
     slow = SlowToIndex()
     slow.upsert([1, 2, 3], DATA[:3])
-    with running(MemoryEngine(slow=slow)) as address:
+    with running(MemorySource(slow=slow)) as address:
         url = f"{address}/v1/collections/slow"
         fit = {"method": "LSH", "params": {"n_bits": 8, "random_state": 0}}
         assert httpx.post(f"{url}/fit", json=fit).json() == {"state": "running", "message": None}
@@ -228,7 +228,7 @@ def test_a_service_that_fits_stops_soon(tmp_path):
 def test_bringing_a_hasher_is_cancelled_too():
     slow = SlowToIndex()
     slow.upsert([1, 2, 3], DATA[:3])
-    with running(MemoryEngine(slow=slow)) as address:
+    with running(MemorySource(slow=slow)) as address:
         url, answers = f"{address}/v1/collections/slow", []
 
         def bring() -> None:
@@ -290,8 +290,8 @@ def test_all_fits_together_are_bounded():
     slow.upsert([1, 2, 3], DATA[:3])
     fit = {"method": "LSH", "params": {"n_bits": 8, "random_state": 0}}
     n_bytes = posh.LSH(8).estimate_fit(3, 8).bytes + 4 * 3 * 8
-    engine = MemoryEngine(slow=slow, other=other)
-    with running(engine, limits=Limits(fit_bytes=int(1.5 * n_bytes))) as address:
+    source = MemorySource(slow=slow, other=other)
+    with running(source, limits=Limits(fit_bytes=int(1.5 * n_bytes))) as address:
         url = f"{address}/v1/collections"
         assert httpx.post(f"{url}/slow/fit", json=fit).status_code == 202
         assert slow.begun.wait(30)

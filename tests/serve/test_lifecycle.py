@@ -13,7 +13,7 @@ import pytest
 
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
-from tests.serve.service import MemoryEngine, running
+from tests.serve.service import MemorySource, running
 
 
 class Held(ReferenceCollection):
@@ -57,7 +57,7 @@ def waiting(address: str) -> None:
 
 
 def test_a_client_that_hangs_up_is_not_searched_for(held):
-    with running(MemoryEngine(held=held)) as address:
+    with running(MemorySource(held=held)) as address:
         with send(address, DATA[100]) as first:
             assert held.entered.wait(30)
             gone, stays = send(address, DATA[101]), send(address, DATA[102])
@@ -73,7 +73,7 @@ def test_a_client_that_hangs_up_is_not_searched_for(held):
 
 
 def test_a_dropped_collection_is_closed_when_nobody_uses_it(held):
-    with running(MemoryEngine(held=held)) as address, send(address, DATA[100]) as first:
+    with running(MemorySource(held=held)) as address, send(address, DATA[100]) as first:
         assert held.entered.wait(30)
         answers = []
         url = f"{address}/v1/collections/held"
@@ -97,7 +97,7 @@ def test_a_dropped_collection_is_closed_when_nobody_uses_it(held):
 
 def test_a_search_under_way_is_answered_before_the_service_stops(held):
     connections = []
-    with running(MemoryEngine(held=held)) as address:
+    with running(MemorySource(held=held)) as address:
         connections += [send(address, DATA[100]), send(address, DATA[101])]
         assert held.entered.wait(30)
         waiting(address)
@@ -127,7 +127,7 @@ def test_slow_writes_do_not_hold_up_reads_and_searches():
     slow.go.set()
     slow.upsert([1, 2], DATA[:2])
     slow.go.clear()
-    with running(MemoryEngine(slow=slow)) as address:
+    with running(MemorySource(slow=slow)) as address:
         url = f"{address}/v1/collections/slow"
         writers = [
             threading.Thread(

@@ -22,7 +22,7 @@ from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.conftest import filled
-from tests.serve.service import MemoryEngine, running
+from tests.serve.service import MemorySource, running
 
 SMALL = Limits(
     body_bytes=20_000,
@@ -46,7 +46,7 @@ SMALL = Limits(
 
 @pytest.fixture(scope="module")
 def address():
-    with running(MemoryEngine(things=filled(), empty=ReferenceCollection()), limits=SMALL) as address:
+    with running(MemorySource(things=filled(), empty=ReferenceCollection()), limits=SMALL) as address:
         yield address
 
 
@@ -126,7 +126,7 @@ def test_just_enough_is_not(ask):
 
 def test_samples_keep_to_the_bytes_of_an_answer():
     wide = ReferenceCollection().upsert(list(range(200)), np.zeros((200, 16)))
-    with running(MemoryEngine(wide=wide), limits=dataclasses.replace(SMALL, sample=1000)) as address:
+    with running(MemorySource(wide=wide), limits=dataclasses.replace(SMALL, sample=1000)) as address:
         sample = httpx.post(f"{address}/v1/collections/wide/sample", json={"n": 150}).json()
     assert sample["shape"] == [2000 // (6 * 16), 16]
     assert len(sample["float32"]) < 2000
@@ -175,7 +175,7 @@ def test_a_body_that_never_comes_is_not_waited_for(address):
 
 def test_many_values_are_refused_before_they_are_parsed():
     limits = dataclasses.replace(SMALL, body_bytes=10_000_000, bytes_in_work=20_000_000)
-    with running(MemoryEngine(empty=ReferenceCollection()), limits=limits) as address:
+    with running(MemorySource(empty=ReferenceCollection()), limits=limits) as address:
         many = b'{"ids": [' + b"1,         " * 100_000 + b"1]}"
         answer = httpx.post(f"{address}/v1/collections/empty/get", content=many, headers=JSON)
     assert answer.status_code == 413
@@ -189,7 +189,7 @@ def test_values_without_commas_count_too(value):
     bodies = [b"[" * 100 + b"]" * 100] if value == b"[[]]" else [value]
     n = 1_000_000 // len(bodies[0])
     many = b'{"payloads": [{"a": [' + b",".join(bodies * n) + b"]}]}"
-    with running(MemoryEngine(empty=ReferenceCollection()), limits=limits) as address:
+    with running(MemorySource(empty=ReferenceCollection()), limits=limits) as address:
         answer = httpx.post(f"{address}/v1/collections/empty/upsert", content=many, headers=JSON)
     assert answer.status_code == 413
     assert "at most 100000 values in JSON, got more" in answer.json()["detail"]
@@ -197,7 +197,7 @@ def test_values_without_commas_count_too(value):
 
 @pytest.mark.parametrize("path", ["new", "empty/metadata"])
 def test_metadata_has_a_bound_of_its_own(path):
-    with running(MemoryEngine(empty=ReferenceCollection())) as address:
+    with running(MemorySource(empty=ReferenceCollection())) as address:
         url = f"{address}/v1/collections/{path}"
         nested = b'{"metadata": {"a": [' + b"[]," * 1_000_000 + b"[]]}}"
         refused = httpx.put(url, content=nested, headers=JSON)
@@ -214,7 +214,7 @@ def test_a_fit_has_the_bound_of_metadata(address):
 @pytest.mark.parametrize("operation", ["count", "items", "search"])
 def test_a_filter_has_a_bound_of_its_own(operation):
     body = {"vectors": ROW} if operation == "search" else {}
-    with running(MemoryEngine(things=filled())) as address:
+    with running(MemorySource(things=filled())) as address:
         url = f"{address}/v1/collections/things/{operation}"
         refused = httpx.post(url, json=body | {"filter": {"text": "x" * 70_000}})
         assert refused.status_code == (422 if operation == "search" else 413)
@@ -243,7 +243,7 @@ def test_a_filter_that_takes_too_long_is_told_so(impatient, operation):
 
 
 def test_one_payload_has_a_bound_of_its_own():
-    with running(MemoryEngine(empty=ReferenceCollection())) as address:
+    with running(MemorySource(empty=ReferenceCollection())) as address:
         url = f"{address}/v1/collections/empty/upsert"
         body = {"ids": [1, 2], "vectors": ROW * 2, "payloads": [{}, {"text": "x" * (1 << 20)}]}
         refused = httpx.post(url, json=body)
@@ -256,7 +256,7 @@ def test_one_payload_has_a_bound_of_its_own():
 def test_others_are_answered_while_a_large_body_is_parsed():
     """A million values."""
     content = b'{"payloads": [{"a": [' + b"1," * 900_000 + b"1]}]}"
-    with running(MemoryEngine(things=filled())) as address, httpx.Client(base_url=address) as client:
+    with running(MemorySource(things=filled())) as address, httpx.Client(base_url=address) as client:
         sender = threading.Thread(
             target=httpx.post,
             args=(f"{address}/v1/collections/things/upsert",),
@@ -350,7 +350,7 @@ class Slow(ReferenceCollection):
 
 def test_requests_to_a_collection_are_bounded():
     slow, answers = Slow(), []
-    with running(MemoryEngine(slow=slow), limits=dataclasses.replace(SMALL, requests=3)) as address:
+    with running(MemorySource(slow=slow), limits=dataclasses.replace(SMALL, requests=3)) as address:
 
         def count() -> None:
             answers.append(httpx.post(f"{address}/v1/collections/slow/count", json={}, timeout=30))
@@ -374,7 +374,7 @@ def test_packed_vectors_may_be_large():
     vectors = np.zeros((2000, 100), "<f4")
     packed = {"shape": [2000, 100], "float32": base64.b64encode(vectors.tobytes()).decode()}
     limits = Limits(body_values=3000)
-    with running(MemoryEngine(empty=ReferenceCollection()), limits=limits) as address:
+    with running(MemorySource(empty=ReferenceCollection()), limits=limits) as address:
         body = {"ids": list(range(2000)), "vectors": packed}
         answer = httpx.post(f"{address}/v1/collections/empty/upsert", json=body)
     assert answer.json() == {"upserted": 2000}

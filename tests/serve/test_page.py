@@ -11,7 +11,7 @@ import pytest
 import posh
 from tests.collection.reference import ReferenceCollection
 from tests.serve.browser import Page, browser, require_browser
-from tests.serve.service import MemoryEngine, running
+from tests.serve.service import MemorySource, running
 
 
 def sets():
@@ -36,10 +36,10 @@ def words():
 
 
 @pytest.fixture(scope="module")
-def engine():
+def source():
     require_browser()
     data, image = sets()
-    return MemoryEngine(
+    return MemorySource(
         digits=digits_by(posh.SphericalHash(n_bits=1024, n_active=32, random_state=0), "Digits", data, image),
         fly=digits_by(posh.FruitFly(n_bits=1024, n_active=32, random_state=0), "Fly", data, image),
         words=words(),
@@ -47,8 +47,8 @@ def engine():
 
 
 @pytest.fixture(scope="module")
-def address(engine):
-    with running(engine) as address:
+def address(source):
+    with running(source) as address:
         yield address
 
 
@@ -134,26 +134,26 @@ def test_two_hashers_side_by_side(page):
     assert "of them found by both" in page.text("#status")
 
 
-def test_a_hit_of_the_other_collection_is_asked_for_as_what_it_is_there(page, engine):
+def test_a_hit_of_the_other_collection_is_asked_for_as_what_it_is_there(page, source):
     page.draw(*CIRCLE)
     page.wait_for_new(lambda: page.choose("#compare", "fly"))
     other = page.one(".column:nth-child(2) .card")
     number = int(other.get_attribute("title").split()[1][:-1])
     page.wait_for_new(other.click)
     assert f"Item {number}" in page.text("#asked")
-    vector = engine.collections["fly"].get([number])[0].vector
+    vector = source.collections["fly"].get([number])[0].vector
     for column, name in enumerate(("digits", "fly"), 1):
-        expected = [n for n in engine.collections[name].search(vector, k=11).ids[0] if n != number][:10]
+        expected = [n for n in source.collections[name].search(vector, k=11).ids[0] if n != number][:10]
         cards = page.all(f".column:nth-child({column}) .card")
         assert [int(one.get_attribute("title").split()[1][:-1]) for one in cards] == expected
 
 
-def test_an_item_is_browsed_and_its_neighbours_are_walked(page, engine):
+def test_an_item_is_browsed_and_its_neighbours_are_walked(page, source):
     page.one("#tab-browse").click()
     page.wait_for_new(lambda: page.one("#items button").click())
     assert "Item 0" in page.text("#asked")
-    vector = engine.collections["digits"].get([0])[0].vector
-    expected = [n for n in engine.collections["digits"].search(vector, k=11).ids[0] if n != 0][:10]
+    vector = source.collections["digits"].get([0])[0].vector
+    expected = [n for n in source.collections["digits"].search(vector, k=11).ids[0] if n != 0][:10]
     assert [int(one.get_attribute("title").split()[1][:-1]) for one in page.all(".column .card")] == expected
     page.wait_for_new(lambda: page.one(".column .card").click())
     assert f"Item {expected[0]}" in page.text("#asked")
@@ -166,7 +166,7 @@ def test_more_items(page):
     page.wait(lambda: len(page.all("#items li")) > before)
 
 
-def test_shared_bits_are_highlighted(page, engine):
+def test_shared_bits_are_highlighted(page, source):
     page.one("#tab-browse").click()
     page.wait_for_new(lambda: page.one("#items button").click())
     card = page.one(".column .card")
@@ -198,8 +198,8 @@ def test_a_bad_vector_is_explained(page, text, message):
     assert message in page.text("#problem")
 
 
-def test_a_good_vector_is_searched(page, engine):
-    vector = engine.collections["digits"].get([7])[0].vector
+def test_a_good_vector_is_searched(page, source):
+    vector = source.collections["digits"].get([7])[0].vector
     page.one("#tab-paste").click()
     page.driver.execute_script("arguments[0].value = arguments[1]", page.one("#vector"), str(vector.tolist()))
     page.wait_for_new(lambda: page.one("#way-paste button").click())
@@ -287,8 +287,8 @@ def contrast(one, other):
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_a_token_is_asked_for(driver, engine):
-    with running(engine, token="secret") as address:
+def test_a_token_is_asked_for(driver, source):
+    with running(source, token="secret") as address:
         driver.get(address)
         page = Page(driver)
         page.wait(lambda: page.one("#ask-token").is_displayed())

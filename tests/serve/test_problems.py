@@ -12,7 +12,7 @@ from posh.errors import CollectionExistsError, FormatError, StorageError, Unknow
 from posh.serve.problems import TITLES, ProblemError, problem_of
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
-from tests.serve.service import MemoryEngine, running
+from tests.serve.service import MemorySource, running
 
 SECRET = "/srv/secret/shop/collection.sqlite3"
 
@@ -83,7 +83,7 @@ class Broken(ReferenceCollection):
 def test_failures_are_problems_without_paths_and_tracebacks(error, status, caplog):
     broken = Broken(SPARSE)
     broken.error = error
-    with running(MemoryEngine(broken=broken)) as address:
+    with running(MemorySource(broken=broken)) as address:
         row = DATA[:1].tolist()
         for path, body in (("upsert", {"ids": [1], "vectors": row}), ("search", {"vectors": row})):
             answer = httpx.post(f"{address}/v1/collections/broken/{path}", json=body)

@@ -11,7 +11,7 @@ import pytest
 from posh.serve.limits import Limits
 from tests.collection.implementations import DATA
 from tests.serve.conftest import filled
-from tests.serve.service import MemoryEngine, running
+from tests.serve.service import MemorySource, running
 
 PROTECTED = [
     ("GET", "/v1/collections"),
@@ -42,7 +42,7 @@ TOKEN = "correct horse"
 @pytest.fixture(scope="module")
 def locked():
     with (
-        running(MemoryEngine(things=filled()), token=TOKEN) as address,
+        running(MemorySource(things=filled()), token=TOKEN) as address,
         httpx.Client(base_url=address) as client,
     ):
         yield client

@@ -8,7 +8,7 @@ import re
 import pytest
 from starlette.requests import Request
 
-from posh.serve.static import POLICY, Page
+from posh.serve.static import POLICY, PageFiles
 
 
 def test_the_page_is_at_the_root(http):
@@ -57,7 +57,7 @@ def test_files_have_the_right_type(tmp_path, name, kind):
     (tmp_path / "index.html").write_text("<!doctype html>")
     (tmp_path / name).write_text("content")
     (tmp_path / "notes.txt").write_text("not for everybody")
-    page = Page(tmp_path)
+    page = PageFiles(tmp_path)
     assert set(page.paths) == {"/", "/index.html", f"/{name}"}
     scope = {"type": "http", "method": "GET", "path": f"/{name}", "headers": []}
     answer = asyncio.run(page(Request(scope)))

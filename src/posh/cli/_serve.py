@@ -50,8 +50,8 @@ def _serve(args: argparse.Namespace) -> Report:
     require_extra()
     from posh.serve.folder import Folder
     from posh.serve.metrics import Metrics
+    from posh.serve.registry import Registry
     from posh.serve.server import Server, bind, is_loopback, stopped_by_signals
-    from posh.serve.shelf import Shelf
 
     token = _token(args.token)
     if token is None and not is_loopback(args.host):
@@ -61,9 +61,9 @@ def _serve(args: argparse.Namespace) -> Report:
     limits = _limits(args.limits)
     _make_samples(args)
     with bind(args.host, args.port) as bound:
-        shelf = Shelf(Folder(args.folder, limits.filter_seconds), limits, Metrics())
+        registry = Registry(Folder(args.folder, limits.filter_seconds), limits, Metrics())
         server = Server(
-            shelf,
+            registry,
             bound,
             token=token,
             listening=lambda address: _tell(args, f"serving {args.folder} at {address}"),
@@ -72,7 +72,7 @@ def _serve(args: argparse.Namespace) -> Report:
             try:
                 server.run()
             finally:
-                shelf.close()
+                registry.close()
     return Report({"address": server.address, "state": "stopped"}, "stopped, all collections are closed")
 
 

@@ -11,32 +11,34 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from posh.serve import answers, models
-from posh.serve.gate import LOOPBACK, Gate
-from posh.serve.openapi import OPEN, Handler, Operation, describe
+from posh.serve.middleware import LOOPBACK, AccessMiddleware
+from posh.serve.openapi import OPEN_PATHS, Handler, Operation, describe
 from posh.serve.operations import CollectionOperations, HasherOperations, ItemOperations, SearchOperations
 from posh.serve.problems import ProblemError, problem_of
+from posh.serve.registry import OpenCollection, Registry
 from posh.serve.requests import Reader
-from posh.serve.shelf import Served, Shelf
-from posh.serve.static import Page
+from posh.serve.static import PageFiles
 
 __all__ = ["create_app"]
 
 _COLLECTIONS = "/v1/collections/"
 
 
-def create_app(shelf: Shelf, *, token: str | None = None, hosts: Collection[str] = LOOPBACK) -> Gate:
-    """The ASGI application over a shelf of collections; see :class:`~posh.serve.gate.Gate`."""
-    reader = Reader(shelf.limits)
-    table = operations(shelf, reader)
-    description = orjson.dumps(describe(table, shelf.limits, with_token=token is not None))
+def create_app(
+    registry: Registry, *, token: str | None = None, hosts: Collection[str] = LOOPBACK
+) -> AccessMiddleware:
+    """The ASGI application over a registry of collections; see :class:`.AccessMiddleware`."""
+    reader = Reader(registry.limits)
+    table = operations(registry, reader)
+    description = orjson.dumps(describe(table, registry.limits, with_token=token is not None))
 
     async def openapi(request: Request) -> Response:
         return Response(description, media_type="application/json")
 
-    page = Page()
+    page = PageFiles()
     files = [Operation(method, path, page, None, None) for path in page.paths for method in ("GET", "HEAD")]
     router = Router([*table, Operation("GET", "/openapi.json", openapi, None, None), *files], reader)
-    return Gate(router, shelf.metrics, token, [*OPEN, *page.paths], hosts)
+    return AccessMiddleware(router, registry.metrics, token, [*OPEN_PATHS, *page.paths], hosts)
 
 
 class Router:
@@ -82,11 +84,11 @@ class Router:
         return by_method[method]
 
 
-def operations(shelf: Shelf, reader: Reader) -> list[Operation]:
+def operations(registry: Registry, reader: Reader) -> list[Operation]:
     """Every operation."""
-    search, items = SearchOperations(shelf, reader), ItemOperations(shelf, reader)
-    hashers, collections = HasherOperations(shelf, reader), CollectionOperations(shelf, reader)
-    one, file, on = "/v1/collections/{name}", "application/octet-stream", partial(_with_collection, shelf)
+    search, items = SearchOperations(registry, reader), ItemOperations(registry, reader)
+    hashers, collections = HasherOperations(registry, reader), CollectionOperations(registry, reader)
+    one, file, on = "/v1/collections/{name}", "application/octet-stream", partial(_with_collection, registry)
     return [
         Operation("POST", f"{one}/search", on(search.search), models.Search, answers.SearchResults),
         Operation("POST", f"{one}/upsert", on(items.upsert), models.Upsert, answers.Written),
@@ -110,16 +112,18 @@ def operations(shelf: Shelf, reader: Reader) -> list[Operation]:
     ]
 
 
-def _with_collection(shelf: Shelf, handler: Callable[[Request, Served], Awaitable[Response]]) -> Handler:
+def _with_collection(
+    registry: Registry, handler: Callable[[Request, OpenCollection], Awaitable[Response]]
+) -> Handler:
     """A handler that is given the collection of the address, which stays open until the answer is there."""
 
     async def handle(request: Request) -> Response:
-        served = shelf.get(request.path_params["name"])
-        served.begin_request()
+        opened = registry.get(request.path_params["name"])
+        opened.begin_request()
         try:
-            return await handler(request, served)
+            return await handler(request, opened)
         finally:
-            served.end_request()
+            opened.end_request()
 
     handle.__name__, handle.__doc__ = handler.__name__, handler.__doc__
     return handle

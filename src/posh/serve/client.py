@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from posh import errors
 from posh.hashers.base import Hasher
-from posh.serve import names
 from posh.serve.info import Info
+from posh.serve.limits import checked_name
 from posh.serve.remote import RemoteCollection
 
 try:
@@ -71,7 +71,7 @@ class Client:
         Without a hasher the collection keeps the options for the hasher that it gets later.
         """
         body = {"metadata": dict(metadata or {}), "index": options}
-        self.request("PUT", f"/v1/collections/{names.checked(name)}", body)
+        self.request("PUT", f"/v1/collections/{checked_name(name)}", body)
         collection = self.collection(name)
         if hasher is not None:
             collection.reindex(hasher, **options)
@@ -79,11 +79,11 @@ class Client:
 
     def collection(self, name: str) -> RemoteCollection:
         """The collection of this name, which need not exist yet."""
-        return RemoteCollection(self.request, f"/v1/collections/{names.checked(name)}")
+        return RemoteCollection(self.request, f"/v1/collections/{checked_name(name)}")
 
     def drop(self, name: str) -> None:
         """Delete a collection for ever."""
-        self.request("DELETE", f"/v1/collections/{names.checked(name)}")
+        self.request("DELETE", f"/v1/collections/{checked_name(name)}")
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,7 +1,7 @@
 """Searches that arrive while a collection is busy are run as one batch, so that many clients get batch speed.
 
-Nothing waits for company: a search that finds the collection idle is run at once. The next batch is whatever
-came in the meantime.
+A search that finds the collection idle runs at once. The next batch holds the searches that arrived while the
+last batch ran. We never delay a search to fill a batch.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from posh.collection.base import Matches
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
+from posh.serve.capacity import busy, too_long
 from posh.serve.limits import Limits
-from posh.serve.pool import busy, too_long
 from posh.serve.problems import ProblemError
 
 __all__ = ["Coalescer", "SharedOptions"]
@@ -80,7 +80,7 @@ class Coalescer:
         self._n_waiting += len(vectors)
         if not self.busy:
             self.busy = True
-            loop.call_soon(self._next, loop)  # after the requests that are in the same breath
+            loop.call_soon(self._next, loop)  # after the other requests of this turn of the event loop
         if not self._watches:
             self._watch(loop)
         try:

@@ -1,4 +1,4 @@
-"""All connections of a service: how many there are, how long each may take, what their answers hold."""
+"""All connections of a service: their number, their deadlines, and the bytes of their answers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Connections:
     """The connections of one service.
 
     A client that sends or takes nothing costs nothing but memory, so each stage but ``WORK`` has a deadline.
-    One sweep looks after all of them: a timer for each request would cost more.
+    One call of :meth:`drop_expired` checks all of them: a timer for each request would cost more.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -81,17 +81,17 @@ class Connections:
         return has_room
 
     def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Stop counting a connection that is closed."""
         self._all.discard(connection)
         self._silent.pop(connection, None)
 
-    def heard(self, connection: Connection, stage: str) -> None:
-        """A connection sent something, took something, or has its answer; a request in work keeps it."""
+    def note_activity(self, connection: Connection, stage: str) -> None:
+        """Move a connection to the end of those that may be dropped; one in work may not be dropped."""
         self._silent.pop(connection, None)
         if stage != Stage.WORK and connection in self._all:
             self._silent[connection] = None
 
-    def sweep(self) -> None:
+    def drop_expired(self) -> None:
         """Drop the connections whose time is over. Call this several times a second."""
         before, self._swept = self._swept, time.monotonic()
         # When the service itself was held up, its clients are not to blame: the clock counts less.
@@ -100,7 +100,7 @@ class Connections:
         for connection in islice(late, _MOST_DROPPED):
             connection.drop()
 
-    async def turn(self) -> None:
+    async def wait_for_turn(self) -> None:
         """Wait for a turn of the event loop: of all the requests that wait here, each turn begins one.
 
         So many clients that ask for what everybody may ask for, or that do not wait for their answers, do not

@@ -12,16 +12,16 @@ from posh.collection.base import SAMPLE, BaseCollection
 from posh.hashers.base import Hasher, SparseHasher
 from posh.hashers.cost import FitCost
 from posh.index.params import SearchParams
+from posh.serve.capacity import busy
 from posh.serve.limits import Limits
-from posh.serve.pool import busy
 
-__all__ = ["Memory", "fit_bytes", "index_bytes", "require_affordable_search"]
+__all__ = ["FitMemory", "fit_bytes", "index_bytes", "require_affordable_search"]
 
 _ROUNDS = 50  # of SBIHT for each candidate
 _GATHERED = 10  # operations that take as long as gathering one number of a candidate
 
 
-class Memory:
+class FitMemory:
     """Memory for all fits at once."""
 
     def __init__(self, n_bytes: int) -> None:

@@ -17,8 +17,8 @@ from posh.collection.embedded import Collection
 from posh.collection.lock import FolderLock
 from posh.collection.opening import DATABASE
 from posh.errors import CollectionExistsError, StorageError
-from posh.serve import names
-from posh.serve.shelf import Engine
+from posh.serve.limits import is_name
+from posh.serve.registry import CollectionSource
 
 __all__ = ["Folder", "prepare"]
 
@@ -33,7 +33,7 @@ def prepare(path: Path) -> None:
     _files.make_folder(path)
 
 
-class Folder(Engine):
+class Folder(CollectionSource):
     """Embedded collections, by the names of their folders; the folder is made if it is not there.
 
     Other processes may have collections of the same folder open, make some or drop some. ``filter_seconds``
@@ -55,9 +55,9 @@ class Folder(Engine):
         found = [entry.parent.name for entry in self._path.glob(f"*/{DATABASE}")]
         own = [name for name in found if not name.startswith((_DROPPED, _NEW))]
         for name in own:
-            if not names.is_name(name):
+            if not is_name(name):
                 _log.warning("%s is not served: it is no name for a collection, rename it", name)
-        return [name for name in own if names.is_name(name)]
+        return [name for name in own if is_name(name)]
 
     def open(self, name: str) -> BaseCollection:
         """Open a collection."""

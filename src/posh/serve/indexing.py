@@ -14,7 +14,7 @@ from posh.hashers.base import Hasher
 from posh.serve.limits import Limits
 from posh.serve.problems import ProblemError, problem_of
 
-__all__ = ["Indexing", "read_hasher", "within_limits"]
+__all__ = ["Indexer", "read_hasher", "within_limits"]
 
 _POLL = 0.01
 _log = logging.getLogger("posh.serve")
@@ -40,8 +40,8 @@ def within_limits(hasher: Hasher[Any], limits: Limits) -> Hasher[Any]:
     return hasher
 
 
-class Indexing:
-    """What is going on with the index of one collection."""
+class Indexer:
+    """Fits or reindexes one collection, one call at a time, and keeps the state of the last call."""
 
     def __init__(self, name: str) -> None:
         self._name = name

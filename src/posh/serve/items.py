@@ -14,21 +14,21 @@ from posh.hashers.base import Hasher, SparseHasher
 from posh.preprocess import Float32
 from posh.serve.problems import ProblemError
 
-__all__ = ["LARGE", "NUMPY", "ItemWriter", "Page", "joined", "set_bits"]
+__all__ = ["LARGE", "NUMPY", "ItemWriter", "WrittenPage", "joined", "set_bits"]
 
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
 LARGE = 1 << 20  # bytes of an answer from which on it needs a share of the memory for all of them
 _AT_ONCE = 32  # items fetched in one go: bounds what is in memory beside the answer, payloads may be large
 
 
-class Written(NamedTuple):
+class WrittenFields(NamedTuple):
     """The fields of an item, and how many bytes they take in an answer."""
 
     fields: dict[str, Any]
     n_bytes: int
 
 
-class Page(NamedTuple):
+class WrittenPage(NamedTuple):
     """Items as JSON, the id of the last one, and whether there are no more."""
 
     items: list[bytes]
@@ -56,9 +56,9 @@ class ItemWriter:
         self._hasher = collection.hasher if "code" in self._include else None
         self._room, self._is_large = max_bytes, False
 
-    def by_id(self, ids: Sequence[Id]) -> dict[Id, Written]:
+    def by_id(self, ids: Sequence[Id]) -> dict[Id, WrittenFields]:
         """The fields of stored items, by distinct ids; what is not there is left out."""
-        found: dict[Id, Written] = {}
+        found: dict[Id, WrittenFields] = {}
         for item, written in self._got(ids):
             if item is not None:
                 found[item.id] = written
@@ -73,18 +73,18 @@ class ItemWriter:
             self.charge(written.n_bytes)
         return found
 
-    def page(self, items: Iterator[Item], limit: int) -> Page:
+    def page(self, items: Iterator[Item], limit: int) -> WrittenPage:
         """Up to ``limit`` items, or until the answer is full, but at least one; take one more to look on."""
         found: list[bytes] = []
         last: Id | None = None
         while block := list(islice(items, _AT_ONCE)):
             for item, written in zip(block, self._written(block), strict=True):
                 if len(found) == limit or self._room <= 0:
-                    return Page(found, last, is_complete=False)
+                    return WrittenPage(found, last, is_complete=False)
                 found.append(orjson.dumps({"id": item.id, **written.fields}))
                 last = item.id
                 self._take(written.n_bytes)
-        return Page(found, last, is_complete=True)
+        return WrittenPage(found, last, is_complete=True)
 
     def charge(self, n_bytes: int) -> None:
         """Count what is written, and refuse an answer that gets too large."""
@@ -103,14 +103,14 @@ class ItemWriter:
             self._is_large = True
             self._grow()
 
-    def _got(self, ids: Sequence[Id]) -> Iterator[tuple[Item | None, Written]]:
+    def _got(self, ids: Sequence[Id]) -> Iterator[tuple[Item | None, WrittenFields]]:
         for start in range(0, len(ids), _AT_ONCE):
             got = self._collection.get(ids[start : start + _AT_ONCE])
             written = self._written([item for item in got if item is not None])
             for item in got:
                 yield item, _NOTHING if item is None else next(written)
 
-    def _written(self, items: list[Item]) -> Iterator[Written]:
+    def _written(self, items: list[Item]) -> Iterator[WrittenFields]:
         codes = self._codes(items)
         for i, item in enumerate(items):
             parts: dict[str, bytes] = {}
@@ -121,7 +121,7 @@ class ItemWriter:
             if "code" in self._include:
                 parts["code"] = codes[i]
             fields = {key: orjson.Fragment(value) for key, value in parts.items()}
-            yield Written(fields, sum(map(len, parts.values())))
+            yield WrittenFields(fields, sum(map(len, parts.values())))
 
     def _codes(self, items: list[Item]) -> list[bytes]:
         if self._hasher is None or not items:
@@ -129,7 +129,7 @@ class ItemWriter:
         return set_bits(self._hasher, np.stack([item.vector for item in items]), self._n_active)
 
 
-_NOTHING = Written({}, 0)
+_NOTHING = WrittenFields({}, 0)
 
 
 def joined(before: bytes, parts: list[bytes], after: bytes) -> bytes:

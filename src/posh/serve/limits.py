@@ -1,10 +1,14 @@
-"""What one request may ask for."""
+"""What one request may ask for, and what a collection may be called."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["Limits"]
+__all__ = ["NAME_PATTERN", "Limits", "checked_name", "is_name"]
+
+NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"  # names are names of folders and parts of addresses, too
 
 
 @dataclass(frozen=True)
@@ -83,3 +87,22 @@ class Limits:
     """Time that a request may wait for its turn, and then for its work."""
     batch: int = 1_024
     """Queries that are searched in one go."""
+
+
+def is_name(value: Any) -> bool:
+    """Whether a collection can be called so."""
+    return isinstance(value, str) and re.fullmatch(NAME_PATTERN, value) is not None
+
+
+def checked_name(value: Any) -> str:
+    """The name, if a collection can be called so.
+
+    >>> checked_name("glove-100")
+    'glove-100'
+    """
+    if not is_name(value):
+        raise ValueError(
+            "expected a name of 1 to 64 of the characters a-z, 0-9, _ and -, no _ or - in front, "
+            f"got {value!r:.80}"
+        )
+    return str(value)

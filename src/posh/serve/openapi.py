@@ -12,10 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posh.serve import answers
-from posh.serve.limits import Limits
-from posh.serve.names import PATTERN
+from posh.serve.limits import NAME_PATTERN, Limits
 
-__all__ = ["OPEN", "Handler", "Operation", "describe"]
+__all__ = ["OPEN_PATHS", "Handler", "Operation", "describe"]
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -35,7 +34,7 @@ class Operation(NamedTuple):
     options: type | None = None
 
 
-OPEN = ("/health", "/openapi.json")  # for everybody, with or without a token
+OPEN_PATHS = ("/health", "/openapi.json")  # for everybody, with or without a token
 _REF = "#/components/schemas/{model}"
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
 _WORDS = {
@@ -85,7 +84,7 @@ def describe(table: Sequence[Operation], limits: Limits, *, with_token: bool) ->
 
 def _operation(one: Operation, with_token: bool) -> dict[str, Any]:
     summary, _, rest = (getdoc(one.handler) or "").partition("\n\n")
-    protected = with_token and one.path not in OPEN
+    protected = with_token and one.path not in OPEN_PATHS
     described: dict[str, Any] = {
         "operationId": getattr(one.handler, "__name__", one.path),
         "summary": summary,
@@ -104,7 +103,7 @@ def _operation(one: Operation, with_token: bool) -> dict[str, Any]:
     return described
 
 
-_NAME = {"schema": {"type": "string", "pattern": f"^{PATTERN}$", "examples": ["digits"]}}
+_NAME = {"schema": {"type": "string", "pattern": f"^{NAME_PATTERN}$", "examples": ["digits"]}}
 
 
 def _responses(one: Operation, protected: bool) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
         transport.set_write_buffer_limits(high=0)  # pause_writing tells of any byte that is not taken
         self._stage = Stage.HEAD
         has_room = self.table.admit(self)
-        self._settle()
+        self._update_deadline()
         if not has_room:
             most = self.table.limits.connections
             detail = f"expected at most {most} connections in work, got more: try again later"
@@ -102,7 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Take some bytes."""
         while data and not self.transport.is_closing():
             if self._stage is Stage.WORK or self._stage is Stage.END:
-                self._put_aside(data)
+                self._keep_for_later(data)
                 return
             if self._stage is Stage.BODY:
                 n = min(self._left, len(data))
@@ -117,20 +117,20 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._overhead > self.table.limits.head_bytes:
                 self._refuse_length()
                 return
-        self._settle()
+        self._update_deadline()
 
     def pause_writing(self) -> None:
         """The client has not taken all bytes of an answer."""
         super().pause_writing()
-        self._settle()
+        self._update_deadline()
 
     def resume_writing(self) -> None:
-        """It has."""
+        """The client has taken all bytes of an answer."""
         super().resume_writing()
-        self._settle()
+        self._update_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The end."""
+        """Forget the connection, which is closed."""
         self.table.forget(self)
         super().connection_lost(exc)
 
@@ -166,7 +166,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._stage = Stage.WORK
 
-    # What the gate and uvicorn call ------------------------------------------------------------------
+    # What the middleware and uvicorn call ------------------------------------------------------------
 
     @property
     def is_early(self) -> bool:
@@ -192,7 +192,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if early:
             self.data_received(early)
         else:
-            self._settle()
+            self._update_deadline()
 
     def drop(self) -> None:
         """Close the connection at once, whatever is unsent."""
@@ -200,11 +200,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     # How it does so ----------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """Note what the connection waits for: a deadline begins when that changes, not with every byte."""
+    def _update_deadline(self) -> None:
+        """Set the deadline if the connection waits for something new. More bytes do not extend a deadline."""
         is_paused = self.flow.write_paused and self._stage is not Stage.END
         waits_for = Stage.UNSENT if is_paused else self._stage
-        self.table.heard(self, waits_for)
+        self.table.note_activity(self, waits_for)
         if waits_for is not self._waits_for:
             self._waits_for = waits_for
             self.deadline = self.table.now + self.table.seconds[waits_for]
@@ -243,7 +243,7 @@ class BoundedProtocol(HttpToolsProtocol):
         detail = f"expected at most {most} bytes {part}, got more: send fewer or shorter headers"
         self._refuse(ProblemError(431, "too-large", detail))
 
-    def _put_aside(self, data: bytes) -> None:
+    def _keep_for_later(self, data: bytes) -> None:
         """Keep bytes that come before an answer to earlier ones; forget bytes after the last answer."""
         if self._stage is Stage.END:
             self._n_discarded += len(data)
@@ -282,7 +282,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stage, self._early, self._overhead = Stage.END, b"", 0
         self.flow.resume_reading()
         self.transport.write_eof()
-        self._settle()
+        self._update_deadline()
 
 
 def _n_body(headers: list[tuple[bytes, bytes]]) -> int:

@@ -9,9 +9,9 @@ import numpy as np
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
-from posh.serve.budget import Budget, Share
-from posh.serve.gate import header
+from posh.serve.capacity import MemoryBudget, MemoryShare
 from posh.serve.limits import Limits
+from posh.serve.middleware import header
 from posh.serve.models import Body, Packed
 from posh.serve.problems import ProblemError
 
@@ -35,7 +35,7 @@ class Reader:
         self._limits = limits
         self._in_work = 0
         # Two of them, so that no two requests hold a part of one each and wait for the rest.
-        self._bodies, self._answers = (Budget(limits.work_bytes // 2, limits.seconds) for _ in range(2))
+        self._bodies, self._answers = (MemoryBudget(limits.work_bytes // 2, limits.seconds) for _ in range(2))
         self._parsing = asyncio.Lock()  # of a large body: the interpreter does nothing else meanwhile
 
     async def parse(self, request: Request, model: type[B]) -> B:
@@ -63,13 +63,13 @@ class Reader:
 
     async def _work(self, scope: Scope, n_bytes: int) -> None:
         """Count the memory for a request in place of its bytes, when there is room for it."""
-        share = scope["posh.share"] = Share(self._bodies)
+        share = scope["posh.share"] = MemoryShare(self._bodies)
         await share.wait_for(n_bytes)
         self._in_work -= scope.pop("posh.held", 0)
 
     def grow(self, scope: Scope, n_bytes: int) -> None:
         """Count the memory for a large answer, in the thread that makes it; once for a request."""
-        share = scope["posh.answer"] = Share(self._answers)
+        share = scope["posh.answer"] = MemoryShare(self._answers)
         share.add(n_bytes)
 
     def _parsed(self, body: Content, model: type[B]) -> B:
@@ -135,7 +135,7 @@ class Reader:
         """Forget the bytes and the memory of a request that is answered."""
         self._in_work -= scope.pop("posh.held", 0)
         for name in ("posh.share", "posh.answer"):
-            share: Share | None = scope.get(name)
+            share: MemoryShare | None = scope.get(name)
             if share is not None:
                 share.close()
 

@@ -16,9 +16,9 @@ import uvicorn
 
 from posh.serve.app import create_app
 from posh.serve.connections import Connections
-from posh.serve.gate import LOOPBACK
+from posh.serve.middleware import LOOPBACK
 from posh.serve.protocol import BoundedProtocol
-from posh.serve.shelf import Shelf
+from posh.serve.registry import Registry
 
 __all__ = ["Server", "bind", "is_loopback", "stopped_by_signals"]
 
@@ -34,14 +34,14 @@ _OTHER_FILES = 4096  # that a service opens beside its connections: databases, m
 
 
 class Server(uvicorn.Server):
-    """Serves a shelf until :meth:`stop`, SIGTERM or Ctrl-C.
+    """Serves a registry until :meth:`stop`, SIGTERM or Ctrl-C.
 
     ``listening`` is called with the address as soon as requests can come.
     """
 
     def __init__(
         self,
-        shelf: Shelf,
+        registry: Registry,
         bound: socket.socket,
         *,
         token: str | None = None,
@@ -49,8 +49,8 @@ class Server(uvicorn.Server):
     ) -> None:
         host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        app = create_app(shelf, token=token, hosts={*LOOPBACK, shown})
-        connections = Connections(shelf.limits)
+        app = create_app(registry, token=token, hosts={*LOOPBACK, shown})
+        connections = Connections(registry.limits)
         config = uvicorn.Config(
             app,
             http=type("Protocol", (BoundedProtocol,), {"table": connections, "refusal": app.early_refusal}),
@@ -63,7 +63,7 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=30,
         )
         super().__init__(config)
-        self._shelf, self._bound, self._listening = shelf, bound, listening
+        self._registry, self._bound, self._listening = registry, bound, listening
         self._connections = connections
         self.address = f"http://{shown}:{port}"
 
@@ -81,12 +81,12 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Look after the deadlines of connections; uvicorn calls this ten times a second."""
-        self._connections.sweep()
+        self._connections.drop_expired()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, cancel fits, and wait for the other requests."""
-        self._shelf.cancel()
+        self._registry.cancel()
         await super().shutdown(sockets)
 
     def stop(self, *_: Any) -> None:

@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 from starlette.requests import Request
 from starlette.responses import Response
 
-__all__ = ["Page"]
+__all__ = ["PageFiles"]
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -27,7 +27,7 @@ POLICY = (
 )
 
 
-class Page:
+class PageFiles:
     """Answers for the files of the folder ``page``."""
 
     def __init__(self, folder: Traversable | None = None) -> None:

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from posh.serve.items import NUMPY, ItemWriter
 from posh.serve.models import Include
+from posh.serve.registry import OpenCollection, Registry
 from posh.serve.requests import Reader
-from posh.serve.shelf import Served, Shelf
 from posh.serve.vectors import unpack
 
 __all__ = ["Operations", "answer", "written"]
@@ -28,24 +28,26 @@ def written(content: bytes, status: int = 200) -> Response:
 
 
 class Operations:
-    """Handlers over a shelf of collections."""
+    """Handlers over a registry of collections."""
 
-    def __init__(self, shelf: Shelf, reader: Reader) -> None:
-        self._shelf, self._reader, self._limits = shelf, reader, shelf.limits
+    def __init__(self, registry: Registry, reader: Reader) -> None:
+        self._registry, self._reader, self._limits = registry, reader, registry.limits
 
-    def _writer(self, request: Request, served: Served, include: Include, beside: int = 0) -> ItemWriter:
+    def _writer(
+        self, request: Request, opened: OpenCollection, include: Include, beside: int = 0
+    ) -> ItemWriter:
         """What writes items; it takes ``beside`` bytes of memory beside the answer if that is large."""
         most = self._limits.answer_bytes
         return ItemWriter(
-            served.collection,
+            opened.collection,
             include,
             most,
-            self._n_active(served, "document_active"),
+            self._n_active(opened, "document_active"),
             lambda: self._reader.grow(request.scope, 2 * most + beside),  # its parts, and all of it
         )
 
-    def _n_active(self, served: Served, option: str) -> int | None:
-        n_active: int | None = served.collection.index_options.get(option)
+    def _n_active(self, opened: OpenCollection, option: str) -> int | None:
+        n_active: int | None = opened.collection.index_options.get(option)
         return n_active
 
     def _vectors(self, vectors: Any) -> Any:

@@ -12,7 +12,7 @@ from posh.hashers.base import Hasher, SparseHasher
 from posh.serve import models
 from posh.serve.metrics import CONTENT_TYPE
 from posh.serve.operations.base import Operations, answer
-from posh.serve.shelf import Served
+from posh.serve.registry import OpenCollection
 
 __all__ = ["CollectionOperations"]
 
@@ -24,64 +24,64 @@ class CollectionOperations(Operations):
 
     async def health(self, request: Request) -> Response:
         """Whether the service is up."""
-        return answer({"status": "ok", "version": _VERSION, "collections": len(self._shelf)})
+        return answer({"status": "ok", "version": _VERSION, "collections": len(self._registry)})
 
     async def metrics(self, request: Request) -> Response:
         """Counters in the text format of Prometheus."""
-        with self._shelf.all_in_use() as served:
-            counts = await self._shelf.overviews.run(
-                lambda: {one.name: one.collection.count() for one in served}
+        with self._registry.all_in_use() as opened:
+            counts = await self._registry.overviews.run(
+                lambda: {one.name: one.collection.count() for one in opened}
             )
-        return Response(self._shelf.metrics.text(counts), media_type=CONTENT_TYPE)
+        return Response(self._registry.metrics.text(counts), media_type=CONTENT_TYPE)
 
     async def list_collections(self, request: Request) -> Response:
         """All collections."""
-        with self._shelf.all_in_use() as served:
-            infos = await self._shelf.overviews.run(lambda: [self._info(one) for one in served])
+        with self._registry.all_in_use() as opened:
+            infos = await self._registry.overviews.run(lambda: [self._info(one) for one in opened])
         return answer({"collections": infos})
 
     async def create_collection(self, request: Request) -> Response:
         """Make a collection."""
         body = await self._reader.parse(request, models.Create)
         options = body.index.model_dump(exclude_unset=True)
-        served = await self._shelf.changes.run(
-            self._shelf.create, request.path_params["name"], body.metadata, options
+        opened = await self._registry.changes.run(
+            self._registry.create, request.path_params["name"], body.metadata, options
         )
-        with served.in_use():
-            return answer(await self._shelf.overviews.run(self._info, served), 201)
+        with opened.in_use():
+            return answer(await self._registry.overviews.run(self._info, opened), 201)
 
-    async def get_collection(self, request: Request, served: Served) -> Response:
+    async def get_collection(self, request: Request, opened: OpenCollection) -> Response:
         """What a collection is."""
-        return answer(await self._shelf.overviews.run(self._info, served))
+        return answer(await self._registry.overviews.run(self._info, opened))
 
     async def drop_collection(self, request: Request) -> Response:
         """Delete a collection for ever."""
-        await self._shelf.drop(request.path_params["name"])
+        await self._registry.drop(request.path_params["name"])
         return Response(status_code=204)
 
-    async def set_metadata(self, request: Request, served: Served) -> Response:
+    async def set_metadata(self, request: Request, opened: OpenCollection) -> Response:
         """Replace the metadata of a collection."""
         body = await self._reader.parse(request, models.Metadata)
-        await served.writes.run(served.collection.set_metadata, body.metadata)
+        await opened.writes.run(opened.collection.set_metadata, body.metadata)
         return Response(status_code=204)
 
-    async def compact(self, request: Request, served: Served) -> Response:
+    async def compact(self, request: Request, opened: OpenCollection) -> Response:
         """Give back the room of what was deleted or replaced."""
-        await served.long_work.run(served.collection.compact)
+        await opened.long_work.run(opened.collection.compact)
         return Response(status_code=204)
 
-    def _info(self, served: Served) -> dict[str, Any]:
-        collection = served.collection
+    def _info(self, opened: OpenCollection) -> dict[str, Any]:
+        collection = opened.collection
         return {
-            "name": served.name,
+            "name": opened.name,
             "count": collection.count(),
             "n_features": collection.n_features,
             "hasher": None if collection.hasher is None else _hasher_info(collection.hasher),
             "index": collection.index_options,
             "metadata": collection.metadata,
             "memory_bytes": collection.memory_usage(),
-            "disk_bytes": self._shelf.engine.disk_bytes(served.name),
-            "indexing": {"state": served.indexing.state, "message": served.indexing.message},
+            "disk_bytes": self._registry.source.disk_bytes(opened.name),
+            "indexing": {"state": opened.indexing.state, "message": opened.indexing.message},
         }
 
 

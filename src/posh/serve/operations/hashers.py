@@ -13,7 +13,7 @@ from posh.serve.costs import fit_bytes, index_bytes
 from posh.serve.indexing import read_hasher, within_limits
 from posh.serve.operations.base import Operations, answer, written
 from posh.serve.problems import ProblemError
-from posh.serve.shelf import Served
+from posh.serve.registry import OpenCollection
 from posh.serve.vectors import pack
 
 __all__ = ["HasherOperations"]
@@ -22,7 +22,7 @@ __all__ = ["HasherOperations"]
 class HasherOperations(Operations):
     """The hasher of a collection."""
 
-    async def fit(self, request: Request, served: Served) -> Response:
+    async def fit(self, request: Request, opened: OpenCollection) -> Response:
         """Fit a hasher on a sample of the stored vectors, in the background; then search by its codes.
 
         How it went is told by ``indexing`` of the collection.
@@ -30,28 +30,30 @@ class HasherOperations(Operations):
         body = await self._reader.parse(request, models.Fit)
         hasher = within_limits(make_hasher(body.method, body.params), self._limits)
         given = body.index.model_dump(exclude_unset=True)
-        options = served.collection.index_options | given
-        n_bytes = await self._shelf.overviews.run(fit_bytes, hasher, served.collection, options, self._limits)
-        give_back = self._shelf.memory.take(n_bytes)
+        options = opened.collection.index_options | given
+        n_bytes = await self._registry.overviews.run(
+            fit_bytes, hasher, opened.collection, options, self._limits
+        )
+        give_back = self._registry.memory.take(n_bytes)
         try:
-            served.indexing.fit(lambda: served.collection.fit(hasher, **given), give_back)
+            opened.indexing.fit(lambda: opened.collection.fit(hasher, **given), give_back)
         except ProblemError:
             give_back()
             raise
-        return answer({"state": served.indexing.state, "message": None}, 202)
+        return answer({"state": opened.indexing.state, "message": None}, 202)
 
-    async def cancel_fit(self, request: Request, served: Served) -> Response:
+    async def cancel_fit(self, request: Request, opened: OpenCollection) -> Response:
         """Cancel what indexes the collection, which stays as it is; the answer says what came of it.
 
         Its state is still running if the work could not be stopped within the time of a request.
         """
-        served.indexing.cancel()
-        await served.indexing.ended(self._limits.seconds)
-        return answer({"state": served.indexing.state, "message": served.indexing.message})
+        opened.indexing.cancel()
+        await opened.indexing.ended(self._limits.seconds)
+        return answer({"state": opened.indexing.state, "message": opened.indexing.message})
 
-    async def get_hasher(self, request: Request, served: Served) -> Response:
+    async def get_hasher(self, request: Request, opened: OpenCollection) -> Response:
         """The hasher, as a model file."""
-        hasher = served.collection.hasher
+        hasher = opened.collection.hasher
         if hasher is None:
             raise ProblemError(404, "no-hasher", NO_HASHER)
 
@@ -59,9 +61,9 @@ class HasherOperations(Operations):
             self._reader.grow(request.scope, 3 * 4 * hasher.n_bits * hasher.n_features_in_)
             return hasher.to_bytes()
 
-        return Response(await served.reads.run(content), media_type="application/octet-stream")
+        return Response(await opened.reads.run(content), media_type="application/octet-stream")
 
-    async def put_hasher(self, request: Request, served: Served) -> Response:
+    async def put_hasher(self, request: Request, opened: OpenCollection) -> Response:
         """Search by the codes of this hasher, a model file, from now on; the answer comes when that is so.
 
         The query parameter ``index`` may hold index options as JSON.
@@ -73,26 +75,28 @@ class HasherOperations(Operations):
         def reindex() -> None:
             hasher = read_hasher(content, self._limits)
             given = options.model_dump(exclude_unset=True)
-            merged = served.collection.index_options | given
-            give_back = self._shelf.memory.take(index_bytes(hasher, served.collection, merged, self._limits))
+            merged = opened.collection.index_options | given
+            give_back = self._registry.memory.take(
+                index_bytes(hasher, opened.collection, merged, self._limits)
+            )
             try:
-                served.indexing.run(lambda: served.collection.reindex(hasher, **given))
+                opened.indexing.run(lambda: opened.collection.reindex(hasher, **given))
             finally:
                 give_back()
 
-        await served.long_work.run(reindex)
+        await opened.long_work.run(reindex)
         return Response(status_code=204)
 
-    async def sample(self, request: Request, served: Served) -> Response:
+    async def sample(self, request: Request, opened: OpenCollection) -> Response:
         """Up to n stored vectors, drawn at random, but alike for the same items; fewer if they are large."""
         body = await self._reader.parse(request, models.Sample)
-        columns = served.collection.n_features or 0
+        columns = opened.collection.n_features or 0
         most = self._limits.answer_bytes // (6 * max(1, columns))  # base64 makes 4 bytes into nearly 6
         n = min(body.n, most)
 
         def packed() -> bytes:
             self._reader.grow(request.scope, 4 * 4 * n * columns)  # vectors, bytes, base64, JSON
-            vectors = served.collection.sample(n)
+            vectors = opened.collection.sample(n)
             return orjson.dumps(pack(vectors.reshape(len(vectors), columns)))
 
-        return written(await served.reads.run(packed))
+        return written(await opened.reads.run(packed))

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from posh.serve import models
 from posh.serve.items import joined
 from posh.serve.operations.base import Operations, answer, written
-from posh.serve.shelf import Served
+from posh.serve.registry import OpenCollection
 
 __all__ = ["ItemOperations"]
 
@@ -19,16 +19,16 @@ __all__ = ["ItemOperations"]
 class ItemOperations(Operations):
     """The items of a collection."""
 
-    async def upsert(self, request: Request, served: Served) -> Response:
+    async def upsert(self, request: Request, opened: OpenCollection) -> Response:
         """Write items, all or none; they are safe when the answer comes."""
         body = await self._reader.parse(request, models.Upsert)
 
         def upsert() -> None:
             if request.scope["posh.bytes"] > self._limits.payload_bytes:  # else no payload can be too large
                 self._check_payloads(body.payloads or [])
-            served.collection.upsert(body.ids, self._vectors(body.vectors), body.payloads)
+            opened.collection.upsert(body.ids, self._vectors(body.vectors), body.payloads)
 
-        await served.writes.run(upsert)
+        await opened.writes.run(upsert)
         return answer({"upserted": len(body.ids)})
 
     def _check_payloads(self, payloads: list[dict[str, Any]]) -> None:
@@ -41,34 +41,34 @@ class ItemOperations(Operations):
                     "large content elsewhere"
                 )
 
-    async def delete(self, request: Request, served: Served) -> Response:
+    async def delete(self, request: Request, opened: OpenCollection) -> Response:
         """Delete items."""
         body = await self._reader.parse(request, models.Delete)
-        return answer({"deleted": await served.writes.run(served.collection.delete, body.ids)})
+        return answer({"deleted": await opened.writes.run(opened.collection.delete, body.ids)})
 
-    async def get(self, request: Request, served: Served) -> Response:
+    async def get(self, request: Request, opened: OpenCollection) -> Response:
         """Items by id."""
         body = await self._reader.parse(request, models.Get)
 
         def found() -> bytes:
-            return joined(b'{"items":[', self._writer(request, served, body.include).listed(body.ids), b"]}")
+            return joined(b'{"items":[', self._writer(request, opened, body.include).listed(body.ids), b"]}")
 
-        return written(await served.reads.run(found))
+        return written(await opened.reads.run(found))
 
-    async def items(self, request: Request, served: Served) -> Response:
+    async def items(self, request: Request, opened: OpenCollection) -> Response:
         """A page of items, in the order of writing."""
         body = await self._reader.parse(request, models.Items)
 
         def page() -> bytes:
             limit = min(body.limit or self._limits.page, self._limits.page)
-            more = served.collection.items(body.filter, after=body.after, limit=limit + 1)
-            found = self._writer(request, served, body.include).page(more, limit)
+            more = opened.collection.items(body.filter, after=body.after, limit=limit + 1)
+            found = self._writer(request, opened, body.include).page(more, limit)
             following = orjson.dumps(None if found.is_complete else found.last)
             return joined(b'{"items":[', found.items, b'],"next":%b}' % following)
 
-        return written(await served.reads.run(page))
+        return written(await opened.reads.run(page))
 
-    async def count(self, request: Request, served: Served) -> Response:
+    async def count(self, request: Request, opened: OpenCollection) -> Response:
         """How many items there are, or pass a filter."""
         body = await self._reader.parse(request, models.Count)
-        return answer({"count": await served.reads.run(served.collection.count, body.filter)})
+        return answer({"count": await opened.reads.run(opened.collection.count, body.filter)})

@@ -22,8 +22,8 @@ from posh.serve.costs import require_affordable_search
 from posh.serve.items import joined, set_bits
 from posh.serve.operations.base import Operations, written
 from posh.serve.problems import ProblemError
+from posh.serve.registry import OpenCollection
 from posh.serve.requests import is_gone
-from posh.serve.shelf import Served
 
 __all__ = ["SearchOperations"]
 
@@ -37,11 +37,11 @@ Row = list[tuple[Id, float]]
 class SearchOperations(Operations):
     """Search by vectors or by stored items."""
 
-    async def search(self, request: Request, served: Served) -> Response:
+    async def search(self, request: Request, opened: OpenCollection) -> Response:
         """The nearest items of each query. Searches of many clients at once are run together."""
         body = await self._reader.parse(request, models.Search)
         start = time.perf_counter()
-        vectors = await self._queries(served, body, large=request.scope["posh.bytes"] > _LARGE)
+        vectors = await self._queries(opened, body, large=request.scope["posh.bytes"] > _LARGE)
         k = min(body.k, self._limits.k)
         if len(vectors) * k > self._limits.hits:
             raise ValueError(
@@ -49,19 +49,19 @@ class SearchOperations(Operations):
                 f"{k} each: ask for less at once"
             )
         params = SearchParams(k, body.scoring, body.oversample, body.n_probe)
-        own = served.collection.index_options
-        require_affordable_search(served.collection, own, len(vectors), params, self._limits)
+        own = opened.collection.index_options
+        require_affordable_search(opened.collection, own, len(vectors), params, self._limits)
         itself = body.ids is not None  # an item is not its own neighbour: one more is needed
         key = None if body.filter is None else self._filter_key(body.filter)
         options = SharedOptions(params.with_k(k + itself), body.filter, key)
-        found = await served.coalescer.search(vectors, options, lambda: not is_gone(request.receive))
+        found = await opened.coalescer.search(vectors, options, lambda: not is_gone(request.receive))
         rows = partial(_hits, found, k, body.ids)
         if body.include:
-            results = await served.reads.run(self._completed, request, served, body, rows, vectors)
+            results = await opened.reads.run(self._completed, request, opened, body, rows, vectors)
         elif found.ids.size <= _MANY:
             results = _results(rows())
         else:
-            results = await served.reads.run(_results, rows())
+            results = await opened.reads.run(_results, rows())
         end = orjson.dumps({"kind": found.kind, "seconds": time.perf_counter() - start})
         return written(joined(b'{"results":[', results, b"]," + end[1:]))
 
@@ -71,15 +71,15 @@ class SearchOperations(Operations):
             raise ValueError(f"expected a filter of at most {most:,} bytes, got {len(key):,}: use ranges")
         return key
 
-    async def _queries(self, served: Served, body: models.Search, *, large: bool) -> Float32:
-        collection = served.collection
+    async def _queries(self, opened: OpenCollection, body: models.Search, *, large: bool) -> Float32:
+        collection = opened.collection
         if collection.hasher is None:
             raise ProblemError(409, "no-hasher", NO_HASHER)
         if body.vectors is not None:
             call = partial(self._checked, body.vectors, collection.n_features)
-            return await served.reads.run(call) if large else call()
+            return await opened.reads.run(call) if large else call()
         ids: list[Id] = body.ids or []
-        items = await served.reads.run(collection.get, ids)
+        items = await opened.reads.run(collection.get, ids)
         for number, item in zip(ids, items, strict=True):
             if item is None:
                 raise KeyError(f"expected ids of stored items, got {number!r:.80}, which is not there")
@@ -92,19 +92,19 @@ class SearchOperations(Operations):
     def _completed(
         self,
         request: Request,
-        served: Served,
+        opened: OpenCollection,
         body: models.Search,
         rows: Callable[[], Iterator[Row]],
         vectors: Float32,
     ) -> list[bytes]:
         """The results with what was asked for; in a thread."""
         distinct = list({number: None for row in rows() for number, _ in row})
-        writer = self._writer(request, served, body.include, _ITEM_BYTES * len(distinct))
+        writer = self._writer(request, opened, body.include, _ITEM_BYTES * len(distinct))
         there = writer.by_id(distinct)
-        hasher, results = served.collection.hasher, []
+        hasher, results = opened.collection.hasher, []
         codes: list[bytes] | None = None
         if "code" in body.include and hasher is not None:
-            codes = set_bits(hasher, vectors, self._n_active(served, "query_active"))
+            codes = set_bits(hasher, vectors, self._n_active(opened, "query_active"))
         for i, row in enumerate(rows()):
             kept = [hit for hit in row if hit[0] in there]  # or deleted meanwhile
             writer.charge(sum(there[number].n_bytes for number, _ in kept))

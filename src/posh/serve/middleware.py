@@ -1,4 +1,4 @@
-"""What every request passes: who may ask, headers of every answer, counting. Plain ASGI, on every path."""
+"""ASGI middleware for every path: it checks who may ask, adds headers to answers, and counts requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from posh.serve.metrics import Metrics
 from posh.serve.problems import ProblemError, internal
 from posh.serve.protocol import BoundedProtocol
 
-__all__ = ["Gate", "header", "send_problem"]
+__all__ = ["AccessMiddleware", "header", "send_problem"]
 
 _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
 _NOT_STORED = [*_HEADERS, (b"cache-control", b"no-store")]
@@ -21,12 +21,12 @@ _PIECE = 64 << 10  # bytes of an answer that are in memory twice; small answers 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
-class Gate:
+class AccessMiddleware:
     """Wraps an application.
 
-    With a token, every path but ``open_paths`` needs it. Without one only this machine can ask, and the gate
-    keeps web pages of other sites from doing so through a browser: other names that point to this machine,
-    and requests from another origin, are refused.
+    With a token, every path but ``open_paths`` needs it. Without one only this machine can ask, and this
+    class keeps web pages of other sites from doing so through a browser: it refuses other names that point
+    to this machine, and requests from another origin.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Gate:
         try:
             refusal = self._refusal(scope)
             if refusal is not None or is_open or connection.was_early:
-                await connection.table.turn()
+                await connection.table.wait_for_turn()
             if refusal is not None:
                 raise refusal
             await self._app(scope, receive, answer)
@@ -112,9 +112,9 @@ class Gate:
 
 
 class _Answer:
-    """Sends an answer: with headers that all have, large ones counted and piece by piece.
+    """Sends an answer. It adds the common headers, counts large answers, and sends them in pieces.
 
-    The transport would take all of a body at once, and keep it for as long as the client does not read it.
+    The transport would take all of a large body at once, and keep it until the client reads it.
     """
 
     def __init__(self, connection: BoundedProtocol, send: Send, added: list[tuple[bytes, bytes]]) -> None:
@@ -155,7 +155,7 @@ class _Answer:
             await self._send({"type": "http.response.body", "body": piece, "more_body": is_more})
 
     def release(self) -> None:
-        """The answer is sent, or will never be."""
+        """Stop counting the answer, whether it was sent or not."""
         self._connection.table.release(self._connection)
 
 

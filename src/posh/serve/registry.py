@@ -1,4 +1,4 @@
-"""The collections that are served, and the threads that work for them."""
+"""The open collections of a service, and the queues of calls to each of them."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from typing import Any
 
 from posh.collection.base import BaseCollection
 from posh.errors import CollectionExistsError, UnknownCollectionError
-from posh.serve import names
+from posh.serve.capacity import CallQueue, busy, new_executor
 from posh.serve.coalesce import Coalescer
-from posh.serve.costs import Memory
-from posh.serve.indexing import Indexing
-from posh.serve.limits import Limits
+from posh.serve.costs import FitMemory
+from posh.serve.indexing import Indexer
+from posh.serve.limits import Limits, checked_name, is_name
 from posh.serve.metrics import Metrics
-from posh.serve.pool import Lane, busy, new_executor
 from posh.serve.problems import ProblemError
 
-__all__ = ["Engine", "Served", "Shelf"]
+__all__ = ["CollectionSource", "OpenCollection", "Registry"]
 
 _PATIENCE = 10.0  # seconds for all fits to notice that they are cancelled when the service stops
 
 
-class Engine(ABC):
-    """Where collections come from; names are checked before an engine sees them."""
+class CollectionSource(ABC):
+    """Opens, makes and drops collections by name. The registry has checked each name before."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -50,23 +49,23 @@ class Engine(ABC):
         """Bytes that an open collection takes on the disk; None if the engine does not know."""
 
 
-class Served:
-    """A collection and what goes on with it.
+class OpenCollection:
+    """A collection, with the queues of its calls and the state of its indexing.
 
     Searches run one batch at a time, two ``reads`` and two ``writes`` at once, and one ``long_work``.
     """
 
-    def __init__(self, name: str, collection: BaseCollection, shelf: Shelf) -> None:
+    def __init__(self, name: str, collection: BaseCollection, registry: Registry) -> None:
         self.name, self.collection = name, collection
-        self.indexing = Indexing(name)
-        executor, seconds = shelf.executor, shelf.limits.seconds
+        self.indexing = Indexer(name)
+        executor, seconds = registry.executor, registry.limits.seconds
         self.coalescer = Coalescer(
-            collection.search, executor, shelf.limits, shelf.metrics.batch_size.labels(name).observe
+            collection.search, executor, registry.limits, registry.metrics.batch_size.labels(name).observe
         )
-        self.reads = Lane(executor, 2, seconds, seconds)
-        self.writes = Lane(executor, 2, seconds, seconds, waits=True)
-        self.long_work = Lane(executor, 1, seconds, None)
-        self._shelf, self._n_users = shelf, 0
+        self.reads = CallQueue(executor, 2, seconds, seconds)
+        self.writes = CallQueue(executor, 2, seconds, seconds, waits=True)
+        self.long_work = CallQueue(executor, 1, seconds, None)
+        self._registry, self._n_users = registry, 0
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -79,17 +78,17 @@ class Served:
 
     def begin_request(self) -> None:
         """Keep the collection open until :meth:`end_request`, unless there are too many requests."""
-        shelf, limits = self._shelf, self._shelf.limits
+        registry, limits = self._registry, self._registry.limits
         if self._n_users >= limits.requests:
             raise busy(f"expected at most {limits.requests} requests to a collection at once, got more")
-        if shelf.n_asked >= limits.all_requests:
+        if registry.n_requests >= limits.all_requests:
             raise busy(f"expected at most {limits.all_requests} requests to collections at once, got more")
-        shelf.n_asked += 1
+        registry.n_requests += 1
         self._n_users += 1
 
     def end_request(self) -> None:
         """A request to the collection is answered."""
-        self._shelf.n_asked -= 1
+        self._registry.n_requests -= 1
         self._n_users -= 1
 
     async def stopped(self) -> None:
@@ -103,99 +102,99 @@ class Served:
 
     @property
     def _works(self) -> bool:
-        lanes = (self.reads, self.writes, self.long_work)
-        return self.coalescer.busy or self.indexing.is_running or any(lane.n_running for lane in lanes)
+        queues = (self.reads, self.writes, self.long_work)
+        return self.coalescer.busy or self.indexing.is_running or any(queue.n_running for queue in queues)
 
 
-class Shelf:
-    """All collections of an engine, opened.
+class Registry:
+    """All collections of a source; all of them are open.
 
     Each has bounds of its own on what runs at once, so that none waits for the work of another. What concerns
     all of them, ``overviews`` and making and dropping collections, waits for none of them either.
     """
 
-    def __init__(self, engine: Engine, limits: Limits, metrics: Metrics) -> None:
-        self.engine, self.limits, self.metrics = engine, limits, metrics
+    def __init__(self, source: CollectionSource, limits: Limits, metrics: Metrics) -> None:
+        self.source, self.limits, self.metrics = source, limits, metrics
         self.executor = new_executor()
-        self.overviews = Lane(self.executor, 4, limits.seconds, limits.seconds)
-        self.changes = Lane(self.executor, 4, limits.seconds, None)
-        self.memory = Memory(limits.fit_bytes)
-        self.n_asked = 0  # requests to collections that are not answered yet
+        self.overviews = CallQueue(self.executor, 4, limits.seconds, limits.seconds)
+        self.changes = CallQueue(self.executor, 4, limits.seconds, None)
+        self.memory = FitMemory(limits.fit_bytes)
+        self.n_requests = 0  # requests to collections that are not answered yet
         self._changing = threading.Lock()
-        self._served: dict[str, Served] = {}
+        self._opened: dict[str, OpenCollection] = {}
         self._dropping: set[str] = set()
         try:
-            for name in sorted(name for name in engine.names() if names.is_name(name)):
-                self._served[name] = Served(name, engine.open(name), self)
+            for name in sorted(name for name in source.names() if is_name(name)):
+                self._opened[name] = OpenCollection(name, source.open(name), self)
         except BaseException:
             self.close()
             raise
 
     def __len__(self) -> int:
-        return len(self._served)
+        return len(self._opened)
 
     @contextmanager
-    def all_in_use(self) -> Iterator[list[Served]]:
-        """What is served, by name, and stays open meanwhile; on the event loop's thread."""
+    def all_in_use(self) -> Iterator[list[OpenCollection]]:
+        """All collections, sorted by name. They stay open meanwhile. Call it on the event loop's thread."""
         with ExitStack() as stack:
-            served = [self._served[name] for name in sorted(self._served)]
-            for one in served:
+            opened = [self._opened[name] for name in sorted(self._opened)]
+            for one in opened:
                 stack.enter_context(one.in_use())
-            yield served
+            yield opened
 
-    def get(self, name: str) -> Served:
+    def get(self, name: str) -> OpenCollection:
         """The collection of this name."""
-        served = self._served.get(name)
-        if served is None:
+        opened = self._opened.get(name)
+        if opened is None:
             raise UnknownCollectionError(
                 f"expected the name of a collection, got {name!r:.80}: see /v1/collections"
             )
-        return served
+        return opened
 
-    def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> Served:
+    def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> OpenCollection:
         """Make a collection; in a thread."""
-        names.checked(name)
+        checked_name(name)
         with self._changing:
-            if name in self._served or name in self._dropping:
+            if name in self._opened or name in self._dropping:
                 raise CollectionExistsError(
                     f"expected a new name, got {name!r}, which is taken: drop it first"
                 )
-            if len(self._served) >= self.limits.collections:
+            if len(self._opened) >= self.limits.collections:
                 raise ValueError(
                     f"expected at most {self.limits.collections} collections, got one more: drop another"
                 )
-            served = Served(name, self.engine.create(name, metadata, options), self)
-            self._served[name] = served
-        return served
+            opened = OpenCollection(name, self.source.create(name, metadata, options), self)
+            self._opened[name] = opened
+        return opened
 
     async def drop(self, name: str) -> None:
         """Delete a collection, when those who use it are done; nobody new finds it from now on."""
-        served = self._served.pop(self.get(name).name)
+        opened = self._opened.pop(self.get(name).name)
         self._dropping.add(name)
         try:
-            await served.stopped()
-            await self.changes.run(self._delete, served)
+            await opened.stopped()
+            await self.changes.run(self._delete, opened)
         except ProblemError:  # too busy: it stays
-            self._served[name] = served
+            self._opened[name] = opened
             raise
         finally:
             self._dropping.discard(name)
 
-    def _delete(self, served: Served) -> None:
-        served.collection.close()
-        self.engine.drop(served.name)
-        self.metrics.forget(served.name)
+    def _delete(self, opened: OpenCollection) -> None:
+        opened.collection.close()
+        self.source.drop(opened.name)
+        self.metrics.forget(opened.name)
 
     def cancel(self) -> None:
         """Ask all fits to stop."""
-        for served in self._served.values():
-            served.indexing.cancel()
+        for opened in self._opened.values():
+            opened.indexing.cancel()
 
     def close(self) -> None:
         """Cancel fits, finish what else runs, and close all collections."""
         self.cancel()
         self.executor.shutdown()
         deadline = time.monotonic() + _PATIENCE
-        for served in self._served.values():
-            served.indexing.wait(deadline - time.monotonic())
-            served.collection.close()
+        for opened in self._opened.values():
+            opened.indexing.wait(deadline - time.monotonic())
+            opened.collection.close()
