@@ -83,6 +83,8 @@ def _index_cost(hasher: Hasher[Any], n: int, d: int, options: Mapping[str, Any])
     """What indexing n vectors of d columns costs."""
     n_bits, refine = hasher.n_bits, options.get("refine")
     kept = 4 * d if refine in ("vectors", "cosine") else 4
+    if options.get("metric") is not None:
+        kept = 5 * d + 8  # stored vectors, 8-bit numbers, scale and slot
     if not isinstance(hasher, SparseHasher):
         return FitCost(n * (n_bits // 8 + 10 + kept), n * n_bits * d)
     n_active = options.get("document_active") or hasher.n_active

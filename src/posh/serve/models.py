@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeA
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from posh.hashers.registry import HASHERS
+from posh.index.metric import METRICS
 from posh.index.params import SCORINGS
 from posh.index.refine import REFINERS
+from posh.index.stored import STORES
 from posh.index.structures import STRUCTURES
 
 __all__ = [
@@ -38,9 +40,11 @@ if TYPE_CHECKING:  # type checkers do not take the names of a table
     Structure: TypeAlias = str
     Scoring: TypeAlias = str
     Refine: TypeAlias = str
+    Metric: TypeAlias = str
+    Store: TypeAlias = str
 else:
-    Method, Structure, Scoring, Refine = (
-        Literal[tuple(table)] for table in (HASHERS, STRUCTURES, SCORINGS, REFINERS)
+    Method, Structure, Scoring, Refine, Metric, Store = (
+        Literal[tuple(table)] for table in (HASHERS, STRUCTURES, SCORINGS, REFINERS, METRICS, STORES)
     )
 FILTER = {"label": {"in": [3, 5]}, "price": {"gte": 10, "lt": 20}}
 
@@ -106,6 +110,8 @@ class IndexOptions(Body):
     n_probe: int | None = bounded("n_probe", default=None, ge=1)
     oversample: float | None = bounded("oversample", default=None, ge=1)
     random_state: int | None = Field(None, ge=0)
+    metric: Metric | None = None
+    store: Store | None = None
 
 
 NO_OPTIONS: Any = Field(default_factory=lambda: IndexOptions.model_validate({}))
