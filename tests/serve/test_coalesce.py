@@ -74,8 +74,7 @@ def test_an_idle_collection_searches_at_once():
 
     found, kernel, sizes = run(scenario)
     assert found.ids.tolist() == [[3, 3], [4, 4]]
-    params = {"k": 2, "scoring": None, "oversample": None, "n_probe": None, "n_threads": None}
-    assert kernel.calls == [([3, 4], {**params, "filter": None})]
+    assert kernel.calls == [([3, 4], {"k": 2, "filter": None})]
     assert sizes == [2]
 
 
@@ -106,7 +105,7 @@ def test_those_that_come_meanwhile_are_one_batch_by_options():
     ]
     assert [call[0] for call in kernel.calls] == [[0], [1, 2, 4], [3], [5, 7], [6]]
     assert kernel.calls[3][1]["filter"] == {"a": 1}
-    params = {"k": 1, "scoring": "asymmetric", "oversample": 3.0, "n_probe": 4, "n_threads": None}
+    params = {"k": 1, "scoring": "asymmetric", "oversample": 3.0, "n_probe": 4}
     assert kernel.calls[4][1] == {**params, "filter": None}
     assert sizes == [1, 7]
 
