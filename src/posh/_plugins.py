@@ -1,7 +1,8 @@
 """Names that other distributions add to ours, found through entry points.
 
-A group of entry points is ``posh.commands`` (what ``posh`` can run) or ``posh.datasets`` (what
-``posh.datasets.load`` can load). The distribution ``posh-reproduction`` adds to both.
+A group of entry points is ``posh.commands`` (what ``posh`` can run), ``posh.bench`` (what ``posh bench`` can
+run) or ``posh.datasets`` (what ``posh.datasets.load`` can load). The distribution ``posh-reproduction`` adds
+to all of them.
 """
 
 from __future__ import annotations

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import posh
 from posh import bench, datasets
+from posh._plugins import plugins
 from posh.cli._command import Parser, Report, UsageError, add_command, add_verbs, counted
 from posh.cli._method import add_method, described, hasher_from
 from posh.datasets import Dataset
@@ -20,16 +22,21 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 _TRAIN, _ROWS, _QUERIES = 5000, 40_000, 1000  # vectors to learn from, to encode, to search for
+_GROUP = "posh.bench"  # entry points of this group add commands below 'posh bench'
 _NO_FAISS = "faiss is not installed: 'pip install faiss-cpu' to compare with it"
 
 
 def add(parser: Parser) -> None:
-    """Declare the three commands."""
+    """Declare the three commands, and those that other distributions add."""
     verbs = add_verbs(parser, "posh bench search --bits 256 --active 16")
     search = _add(verbs, "search", "exact search over codes, beside faiss.IndexBinaryFlat", _search)
     search.add_argument("-k", type=counted, default=10, help="results per query; default: 10")
     _add(verbs, "encode", "encoding, beside the bare matrix product", _encode)
     _add(verbs, "fit", "learning a hasher", _fit, rounds=3)
+    for name, command in plugins(_GROUP).items():
+        import_module(command.module).add(
+            verbs.add_parser(name, help=command.summary, description=command.summary)
+        )
 
 
 def _add(

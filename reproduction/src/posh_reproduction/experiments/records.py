@@ -49,6 +49,10 @@ class Records:
             raise OtherParametersError(self._difference(unit, record["identity"], identity))
         return record
 
+    def every(self, kind: str) -> list[Record]:
+        """The last record of each unit of a kind, in the order in which the units were first recorded."""
+        return list(self._of_kind(kind).values())
+
     def append(self, record: Record) -> None:
         """Add a record to the file of its kind; it is on disk when this returns."""
         kind = record["unit"]["kind"]

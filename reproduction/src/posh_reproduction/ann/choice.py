@@ -1,0 +1,87 @@
+"""Choosing parameters on one half of the queries, and comparing curves on the other: pure functions.
+
+A contender's *ladder* has, for each recall of :data:`RUNGS`, the parameters that were fastest among those
+that reach this recall on the first half. The second half then gives one point (recall, queries per second)
+for each of them, and nothing is chosen any more. The curve goes through these points in the order of the
+ladder, and the rate at a recall in between is interpolated: linearly in the logarithm of the rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+__all__ = ["RUNGS", "TARGETS", "Point", "ladder", "rate_at", "shortlist"]
+
+RUNGS = (0.70, 0.80, 0.85, 0.88, 0.90, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995)
+TARGETS = (0.90, 0.95, 0.98)
+"""The recalls at which contenders are compared."""
+
+_NEAR = 0.6  # of the best rate: with batches of another size such parameters may be the best
+
+
+class Point(NamedTuple):
+    """Parameters, by a key that the caller understands, with what they gave."""
+
+    key: str
+    recall: float
+    rate: float
+
+
+def ladder(points: Iterable[Point]) -> list[Point]:
+    """The fastest point for each rung, ascending by recall; the best recall if no rung is reached.
+
+    >>> fast, good = Point("fast", 0.86, 9000.0), Point("good", 0.96, 4000.0)
+    >>> [point.key for point in ladder([good, fast, Point("bad", 0.91, 100.0)])]
+    ['fast', 'good']
+    """
+    known = list(points)
+    if not known:
+        return []
+    best = max(known, key=lambda point: (point.recall, point.rate))
+    chosen = {
+        max(able, key=lambda point: point.rate)
+        for rung in RUNGS
+        if (able := [point for point in known if point.recall >= rung])
+    }
+    return sorted(chosen or {best}, key=lambda point: (point.recall, -point.rate))
+
+
+def shortlist(points: Iterable[Point]) -> list[Point]:
+    """The points to measure with batches of another size: nearly as fast as any of at least their recall.
+
+    >>> fast, good = Point("fast", 0.86, 9000.0), Point("good", 0.96, 4000.0)
+    >>> [point.key for point in shortlist([fast, good, Point("slow", 0.95, 1000.0)])]
+    ['fast', 'good']
+    """
+    known = list(points)
+    enough = [point for point in known if point.recall >= RUNGS[0]] or ladder(known)
+    return [
+        point
+        for point in enough
+        if point.rate >= _NEAR * max(other.rate for other in known if other.recall >= point.recall)
+    ]
+
+
+def rate_at(curve: Sequence[Point], recall: float) -> float | None:
+    """Queries per second of a curve at a recall, or None if the curve does not reach it.
+
+    ``curve`` is in the order of its ladder. On the second half, recalls may be out of order by chance; of
+    several crossings the last one counts, which is the slowest. A curve that begins above the recall has the
+    rate of its fastest point there: nothing is extrapolated.
+
+    >>> curve = [Point("a", 0.90, 10_000.0), Point("b", 0.96, 1000.0)]
+    >>> round(rate_at(curve, 0.93))
+    3162
+    >>> rate_at(curve, 0.97) is None, rate_at(curve, 0.80)
+    (True, 10000.0)
+    """
+    crossings = [(low, high) for low, high in pairwise(curve) if low.recall < recall <= high.recall]
+    if crossings:
+        low, high = crossings[-1]
+        share = (recall - low.recall) / (high.recall - low.recall)
+        return math.exp((1 - share) * math.log(low.rate) + share * math.log(high.rate))
+    able = [point.rate for point in curve if point.recall >= recall]
+    return max(able) if able and curve[0].recall >= recall else None

@@ -1,0 +1,95 @@
+"""``posh bench ann``: recall against queries per second, beside other libraries."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from posh.cli._command import Parser, Report, counted, declare, note
+
+__all__ = ["add"]
+
+_RESULTS, _QUICK, _DOCS = Path("results/ann"), Path("ann-quick"), Path("docs")
+
+
+def add(parser: Parser) -> None:
+    """Declare the arguments."""
+    declare(parser, "posh bench ann --data glove-100 --quick --contenders posh-ivf faiss-ivfpq", _ann)
+    add = parser.add_argument
+    add(
+        "--data",
+        nargs="+",
+        default=["glove-100"],
+        metavar="NAME",
+        help="glove-100 (default), sentences, mnist, patches-1m, patches, or any name of 'posh data list'",
+    )
+    add(
+        "--contenders",
+        nargs="+",
+        metavar="NAME",
+        help="who takes part; default: all but brute-force (an unknown name is answered with all names)",
+    )
+    add("--metric", choices=("cosine", "euclidean"), help="default: that of the data")
+    add("--n-base", type=counted, metavar="N", help="only the first N vectors")
+    add("--quick", action="store_true", help="20,000 vectors, two sizes of batches, one thread: minutes")
+    add("--rounds", type=counted, metavar="N", help="the best of so many; default: 5, with --quick 2")
+    add("--batches", nargs="+", type=counted, metavar="N", help="queries at once; default: 1000 100 10 1")
+    add("--threads", nargs="+", type=counted, metavar="N", help="default: 1 2")
+    add("--k", nargs="+", type=counted, metavar="K", help="results per query; default: 10 100")
+    add("--labels", action="store_true", help="measure label retrieval by codes and by vectors, too")
+    add("--report", action="store_true", help="measure nothing, only write the report")
+    add("--recompute", action="store_true", help="measure again what was recorded of other versions or data")
+    add(
+        "--results",
+        type=Path,
+        metavar="FOLDER",
+        help=f"raw results; default: {_RESULTS}, with --quick {_QUICK}",
+    )
+    add(
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help=f"for benchmarks.md and its pictures; default: {_DOCS}, with --quick {_QUICK}",
+    )
+
+
+def _ann(args: argparse.Namespace) -> Report:
+    from posh_reproduction.ann import evidence, report  # with Matplotlib, which 'posh bench' does not need
+
+    results, output = (path or _QUICK for path in (args.results, args.output))
+    if not args.quick:
+        results, output = args.results or _RESULTS, args.output or _DOCS
+    if not args.report:
+        _measure(args, results)
+    written = [str(path) for path in report.write(results, output)]
+    cases = evidence.cases_in(results)
+    lines = [line for case in cases for line in report.summary(case)]
+    return Report({"written": written}, "\n".join([*lines, *written]))
+
+
+def _measure(args: argparse.Namespace, results: Path) -> None:
+    from posh_reproduction.ann import labels
+    from posh_reproduction.ann.cases import case_of
+    from posh_reproduction.ann.contenders import DEFAULT, chosen
+    from posh_reproduction.ann.plan import QUICK_BASE, Plan
+    from posh_reproduction.ann.runner import compare
+    from posh_reproduction.experiments.records import Records
+
+    n_base = args.n_base or (QUICK_BASE if args.quick else None)
+    cases = [case_of(name, args.metric, n_base) for name in args.data]
+    contenders = chosen(args.contenders or DEFAULT)
+    given = {"batches": args.batches, "threads": args.threads, "depths": args.k, "reporting": args.rounds}
+    changes: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in given.items()
+        if value is not None
+    }
+    plan = replace(Plan.quick() if args.quick else Plan(), **changes)
+    records = Records(results)
+    for case in cases:
+        note(f"{case.name}: loading, and looking for the true neighbours")
+        compare(case.prepared(), contenders, plan, records, recompute=args.recompute, say=note)
+    if args.labels:
+        labels.retrieve(labels.units(), records, recompute=args.recompute, say=note)
