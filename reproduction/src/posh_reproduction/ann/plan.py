@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from posh._threads import cores
 from posh_reproduction.ann.measure import Setting
@@ -22,7 +22,7 @@ class Plan:
     """
 
     batches: tuple[int, ...] = (1000, 100, 10, 1)
-    threads: tuple[int, ...] = (1, 2)
+    threads: tuple[int, ...] = field(default_factory=lambda: tuple(range(1, min(2, cores()) + 1)))
     depths: tuple[int, ...] = (10, 100)
     choosing: int = 2
     reporting: int = 5
@@ -50,14 +50,13 @@ class Plan:
         [Setting(k=10, batch=1000, threads=1), Setting(k=10, batch=1, threads=1), \
 Setting(k=100, batch=1000, threads=1)]
         """
-        possible = [n for n in self.threads if n <= cores()]
         first = [
             Setting(self.depths[0], batch, n)
-            for n in possible
+            for n in self.threads
             for batch in self.batches
             if n == 1 or batch > 1
         ]
-        return first + [Setting(k, _WHOLE, n) for k in self.depths[1:] for n in possible]
+        return first + [Setting(k, _WHOLE, n) for k in self.depths[1:] for n in self.threads]
 
     @staticmethod
     def chosen_in(setting: Setting) -> Setting:

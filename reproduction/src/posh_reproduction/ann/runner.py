@@ -17,7 +17,7 @@ from typing import Any
 from posh._progress import progress
 from posh._threads import cores
 from posh_reproduction.ann.cases import Prepared
-from posh_reproduction.ann.choice import Point, ladder, shortlist
+from posh_reproduction.ann.choice import ENOUGH, Point, ladder, shortlist
 from posh_reproduction.ann.contenders import BuiltIndex, Contender, Params
 from posh_reproduction.ann.measure import Setting, measured
 from posh_reproduction.ann.plan import Plan
@@ -90,42 +90,47 @@ class Comparison:
 
     def choose(self, contender: Contender) -> dict[Setting, list[Trial]]:
         """The ladder of a contender for each setting; afterwards only the indexes on it are kept."""
-        n, d = self.data.base.shape
-        trials = {
-            k: [
-                Trial(contender.name, build, search)
-                for build in contender.builds(n, d)
-                for search in contender.searches(build, k)
-            ]
-            for k in self.plan.depths
+        points = {
+            setting: self.try_all(self.lines(contender, setting.k), setting) for setting in self.plan.tried
         }
-        points = {s: self.try_all(trials[s.k], s) for s in self.plan.tried}
+        self.say(
+            f"{self.data.case.name}, {contender.name}: tried {len(points[self.plan.tried[0]])} parameters"
+        )
+        near = {point.key for point in shortlist(points[self.plan.tried[0]].values())}
         for setting in self.plan.narrowed:
-            near = {point.key for point in shortlist(points[self.plan.tried[0]])}
-            points[setting] = self.try_all([t for t in trials[setting.k] if t.key in near], setting)
+            lines = [[t for t in line if t.key in near] for line in self.lines(contender, setting.k)]
+            points[setting] = self.try_all(lines, setting)
         chosen = {}
         for setting, own in points.items():
-            by_key = {trial.key: trial for trial in trials[setting.k]}
-            chosen[setting] = [by_key[point.key] for point in ladder(own)]
+            by_key = {t.key: t for line in self.lines(contender, setting.k) for t in line}
+            chosen[setting] = [by_key[point.key] for point in ladder(own.values())]
         self.keep(contender, chain.from_iterable(chosen.values()))
-        self.say(
-            f"{self.data.case.name}, {contender.name}: tried {len(trials[self.plan.depths[0]])} parameters"
-        )
         return chosen
 
-    def try_all(self, trials: list[Trial], setting: Setting) -> list[Point]:
+    def lines(self, contender: Contender, k: int) -> list[list[Trial]]:
+        """The trials of a contender, from fast to careful in each list."""
+        return [
+            [Trial(contender.name, build, search) for search in line]
+            for build in contender.builds(*self.data.base.shape)
+            for line in contender.searches(build, k)
+        ]
+
+    def try_all(self, lines: list[list[Trial]], setting: Setting) -> dict[str, Point]:
         """Measure on the first half of the queries; the best time of the rounds counts."""
         best: dict[str, Point] = {}
-        for number in range(self.plan.choosing):
-            title = f"{self.data.case.name}, {trials[0].contender}, k {setting.k}, batch {setting.batch}"
-            for trial in progress(trials, title, "search"):
+        todo = [(number, line) for number in range(self.plan.choosing) for line in lines if line]
+        title = f"{self.data.case.name}, k {setting.k}, batch {setting.batch}"
+        for number, line in progress(todo, title, "line"):
+            for trial in line:
                 own = {trial.contender: self.versions[trial.contender]}
                 record = self.measure("choose", trial, setting, number, own)
                 rate = record["n_queries"] / record["seconds"]
                 before = best.get(trial.key)
                 if before is None or rate > before.rate:
                     best[trial.key] = Point(trial.key, record["recall"], rate)
-        return list(best.values())
+                if record["recall"] >= ENOUGH:
+                    break
+        return best
 
     def measure(
         self, half: str, trial: Trial, setting: Setting, number: int, versions: dict[str, str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posh.datasets._registry import Entry
-from posh_reproduction.datasets import gist, knnh, patches
+from posh_reproduction.datasets import gist, knnh, patches, sentences
 
 __all__ = ["ENTRIES"]
 
@@ -19,6 +19,14 @@ ENTRIES: dict[str, Entry] = {
         False,
         "8 x 8 colour patches of the CIFAR-10 images, reduced by PCA",
         patches.cifar10_patches(),
+    ),
+    "wordnet-minilm": Entry(
+        sentences.N_TEXTS - sentences.N_QUERIES,
+        sentences.N_QUERIES,
+        sentences.N_FEATURES,
+        False,
+        "embeddings of WordNet's glosses by all-MiniLM-L6-v2",
+        sentences.sentences(),
     ),
     "mnist-gist-knnh": knnh.entry(512, "GIST of MNIST", knnh.train_and_test("mnist_gist512")),
     "cifar10-gist-knnh": knnh.entry(512, "GIST of CIFAR-10", knnh.train_and_test("cifar10_gist512")),

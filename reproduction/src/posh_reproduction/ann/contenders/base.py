@@ -52,8 +52,11 @@ class Contender(Protocol):
     def builds(self, n: int, d: int) -> list[Params]:
         """The parameters of the indexes to try for n vectors of d features."""
 
-    def searches(self, build: Params, k: int) -> list[Params]:
-        """The parameters of the searches to try with an index that was built so."""
+    def searches(self, build: Params, k: int) -> list[list[Params]]:
+        """The parameters of the searches to try with an index that was built so.
+
+        Each list goes from fast to careful. The rest of it is left out once nearly everything is found.
+        """
 
     def build(self, X: Floats, metric: str, n_threads: int, **params: Any) -> BuiltIndex:
         """Index vectors (n, d); for the metric "cosine" they have unit length, and so have the queries."""
@@ -82,14 +85,14 @@ class Rival:
         return version(self.package)
 
 
-_PROBED = (1 / 128, 1 / 64, 1 / 32, 3 / 64, 1 / 16, 3 / 32, 1 / 8, 3 / 16)  # shares of the lists
+_PROBED = (1 / 256, 1 / 128, 1 / 64, 1 / 32, 3 / 64, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 3 / 8)
 
 
 def probes(n_lists: int) -> list[int]:
-    """Numbers of lists to visit.
+    """Numbers of lists to visit: the same shares for everybody who has lists.
 
     >>> probes(1024)
-    [8, 16, 32, 48, 64, 96, 128, 192]
+    [4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384]
     """
     return sorted({max(1, round(share * n_lists)) for share in _PROBED})
 

@@ -40,9 +40,9 @@ class BruteForce:
         """There is nothing to choose."""
         return [{}]
 
-    def searches(self, build: Params, k: int) -> list[Params]:
+    def searches(self, build: Params, k: int) -> list[list[Params]]:
         """There is nothing to choose."""
-        return [{}]
+        return [[{}]]
 
     def build(self, X: Floats, metric: str, n_threads: int, **params: Any) -> _Matrix:
         """Keep the vectors."""

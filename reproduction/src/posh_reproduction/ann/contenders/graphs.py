@@ -24,9 +24,9 @@ class _Graph(Rival):
         """One graph: it is what takes longest to build by far."""
         return [{"links": _LINKS, "expansion": _EXPANSION}]
 
-    def searches(self, build: Params, k: int) -> list[Params]:
+    def searches(self, build: Params, k: int) -> list[list[Params]]:
         """Candidates that a search keeps, at least k."""
-        return [{"visited": visited} for visited in _VISITED if visited >= k]
+        return [[{"visited": visited} for visited in _VISITED if visited >= k]]
 
 
 @dataclass

@@ -54,9 +54,9 @@ class PoshLists(_Posh):
         """Two numbers of lists."""
         return [{"n_lists": count} for count in list_counts(n)]
 
-    def searches(self, build: Params, k: int) -> list[Params]:
+    def searches(self, build: Params, k: int) -> list[list[Params]]:
         """Lists to visit, and candidates per result."""
-        return [{"n_probe": p, "oversample": r} for p in probes(build["n_lists"]) for r in reordered(k)]
+        return [[{"n_probe": p, "oversample": r} for p in probes(build["n_lists"])] for r in reordered(k)]
 
 
 class PoshExact(_Posh):
@@ -68,6 +68,6 @@ class PoshExact(_Posh):
         """There is nothing to choose."""
         return [{}]
 
-    def searches(self, build: Params, k: int) -> list[Params]:
+    def searches(self, build: Params, k: int) -> list[list[Params]]:
         """Candidates per result."""
-        return [{"oversample": r} for r in (*reordered(k), 30, 100)]
+        return [[{"oversample": r} for r in (2, 3, 5, 10, 20, 30, 50, 100)]]

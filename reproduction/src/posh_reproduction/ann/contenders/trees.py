@@ -53,9 +53,9 @@ class Scann(Rival):
         """Two sizes of the tree."""
         return [{"n_leaves": count} for count in list_counts(n)]
 
-    def searches(self, build: Params, k: int) -> list[Params]:
+    def searches(self, build: Params, k: int) -> list[list[Params]]:
         """Leaves to search, and candidates per result that are reordered."""
-        return [{"leaves": p, "reorder": r} for p in probes(build["n_leaves"]) for r in reordered(k)]
+        return [[{"leaves": p, "reorder": r} for p in probes(build["n_leaves"])] for r in reordered(k)]
 
     def build(self, X: Floats, metric: str, n_threads: int, **params: Any) -> _ScannIndex:
         """Build the tree and the codes."""
@@ -105,9 +105,9 @@ class FaissLists(Rival):
         reductions = [0] if d <= _WIDE else [0, 128, 256]
         return [{"n_lists": count, "pca": width} for width in reductions for count in list_counts(n)]
 
-    def searches(self, build: Params, k: int) -> list[Params]:
+    def searches(self, build: Params, k: int) -> list[list[Params]]:
         """Lists to visit, and candidates per result that are reordered."""
-        return [{"probes": p, "reorder": r} for p in probes(build["n_lists"]) for r in reordered(k)]
+        return [[{"probes": p, "reorder": r} for p in probes(build["n_lists"])] for r in reordered(k)]
 
     def build(self, X: Floats, metric: str, n_threads: int, **params: Any) -> _FaissListsIndex:
         """Train and add."""
