@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 SERVING := $(VENV)/.serving
 NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test lint bench reproduce serve sanitize clean
+.PHONY: demo test lint bench bench-ann reproduce serve sanitize clean
 
 demo: $(READY)
 	$(BIN)/posh demo
@@ -23,6 +23,16 @@ bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m benchmarks.encode
 	$(BIN)/python -m benchmarks.search --data glove-100 cifar10-patches
+
+# Recall and speed beside other libraries: minutes for each data set, resumed where it stopped. Run it on a quiet machine.
+# DATA="glove-100 sentences mnist patches-1m patches" has all; QUICK=1 tries it out; LABELS=1 adds label retrieval.
+DATA ?= glove-100
+QUICK ?=
+LABELS ?=
+bench-ann: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench-ann]' --editable ./reproduction
+	$(BIN)/posh bench ann --data $(DATA) $(if $(QUICK),--quick)
+	$(if $(LABELS),$(BIN)/posh bench ann --labels $(if $(QUICK),--quick))
 
 # The laptop-sized twins and their report, or with FULL=1 the real run: hours, resumed where it stopped.
 FULL ?=

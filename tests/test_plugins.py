@@ -36,6 +36,15 @@ def test_a_missing_command_says_in_one_line_how_to_get_it(
 
 
 @pytest.mark.usefixtures("alone")
+def test_the_help_of_bench_says_how_to_get_the_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "--help"])
+    assert GET_IT in capsys.readouterr().out
+    assert main(["bench", "ann"]) == 2
+    assert "see 'posh bench --help'" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_missing_data_set_says_how_to_get_it() -> None:
     assert datasets.names() == ("digits", "mnist", "glove-100")
     with pytest.raises(ValueError, match=f"unknown data set 'cifar10-gist'; choose from digits.*{GET_IT}"):

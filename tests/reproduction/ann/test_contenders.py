@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import re
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,6 +89,15 @@ def test_a_missing_library_is_an_error_with_the_pip_line(name, monkeypatch):
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(MissingExtraError, match=rf"'{name}' needs .*: pip install 'posh-ann\[bench-ann\]'"):
         chosen([name])
+
+
+def test_every_rival_is_in_the_extra():
+    text = (Path(__file__).parents[3] / "pyproject.toml").read_text()
+    extra = tomllib.loads(text)["project"]["optional-dependencies"]["bench-ann"]
+    packages = {re.split("[><=;]", requirement)[0] for requirement in extra}
+    assert packages == {CONTENDERS[name].package for name in DEFAULT if name not in OURS} | {
+        "posh-reproduction"
+    }
 
 
 def test_an_unknown_contender_is_answered_with_all_names():

@@ -130,7 +130,9 @@ def test_the_command_measures_and_writes(tmp_path, monkeypatch, capsys):
     assert "recall 0.95: best peer" in capsys.readouterr().out
     assert "digits" in (tmp_path / "docs" / "benchmarks.md").read_text()
     before = (tmp_path / "r" / "search.jsonl").read_bytes()
-    assert main([*arguments, "--report"]) == 0
+    assert main([*arguments, "--report", "--json"]) == 0
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    assert case["compared"][0]["peer"] == "brute-force"
     assert (tmp_path / "r" / "search.jsonl").read_bytes() == before
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 __all__ = ["ENOUGH", "RUNGS", "TARGETS", "Point", "ladder", "rate_at", "shortlist"]
 
-RUNGS = (0.70, 0.80, 0.85, 0.88, 0.90, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995)
+RUNGS = (0.70, 0.80, 0.85, 0.90, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995)
 TARGETS = (0.90, 0.95, 0.98)
 """The recalls at which contenders are compared."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from posh.store import atomic_write
 from posh_reproduction.ann import pictures
@@ -17,7 +18,7 @@ from posh_reproduction.experiments.spec import key
 from posh_reproduction.report.document import NO_RECORDS, Block, Figure, Heading, Table, Text
 from posh_reproduction.report.writers import to_markdown
 
-__all__ = ["summary", "write"]
+__all__ = ["summary", "values", "write"]
 
 _NAME = "benchmarks"
 _PROTOCOL = (
@@ -64,6 +65,16 @@ def summary(case: CaseRecords) -> list[str]:
         ours = ", ".join(f"{name} {_ratio(found, name)}" for name in found.ours)
         lines.append(f"  recall {target:.2f}: best peer {_peer(found)}; {ours}")
     return lines
+
+
+def values(case: CaseRecords) -> dict[str, Any]:
+    """All comparisons of a case, for programs."""
+    found = [
+        {**setting._asdict(), **case.compared(setting, target)._asdict()}
+        for setting in case.settings
+        for target in TARGETS
+    ]
+    return {"case": case.name, "metric": case.metric, "n_base": case.n_base, "compared": found}
 
 
 def _blocks(results: Path) -> Iterator[Block]:

@@ -38,7 +38,7 @@ def add(parser: Parser) -> None:
     add("--batches", nargs="+", type=counted, metavar="N", help="queries at once; default: 1000 100 10 1")
     add("--threads", nargs="+", type=counted, metavar="N", help="default: 1 2")
     add("--k", nargs="+", type=counted, metavar="K", help="results per query; default: 10 100")
-    add("--labels", action="store_true", help="measure label retrieval by codes and by vectors, too")
+    add("--labels", action="store_true", help="measure label retrieval by codes and by vectors instead")
     add("--report", action="store_true", help="measure nothing, only write the report")
     add("--recompute", action="store_true", help="measure again what was recorded of other versions or data")
     add(
@@ -61,16 +61,18 @@ def _ann(args: argparse.Namespace) -> Report:
     results, output = (path or _QUICK for path in (args.results, args.output))
     if not args.quick:
         results, output = args.results or _RESULTS, args.output or _DOCS
-    if not args.report:
+    if args.labels:
+        _measure_labels(args, results)
+    elif not args.report:
         _measure(args, results)
     written = [str(path) for path in report.write(results, output)]
     cases = evidence.cases_in(results)
     lines = [line for case in cases for line in report.summary(case)]
-    return Report({"written": written}, "\n".join([*lines, *written]))
+    values = {"cases": [report.values(case) for case in cases], "written": written}
+    return Report(values, "\n".join([*lines, *written]))
 
 
 def _measure(args: argparse.Namespace, results: Path) -> None:
-    from posh_reproduction.ann import labels
     from posh_reproduction.ann.cases import case_of
     from posh_reproduction.ann.contenders import DEFAULT, chosen
     from posh_reproduction.ann.plan import QUICK_BASE, Plan
@@ -91,5 +93,11 @@ def _measure(args: argparse.Namespace, results: Path) -> None:
     for case in cases:
         note(f"{case.name}: loading, and looking for the true neighbours")
         compare(case.prepared(), contenders, plan, records, recompute=args.recompute, say=note)
-    if args.labels:
-        labels.retrieve(labels.units(), records, recompute=args.recompute, say=note)
+
+
+def _measure_labels(args: argparse.Namespace, results: Path) -> None:
+    from posh_reproduction.ann import labels
+    from posh_reproduction.experiments.records import Records
+
+    units = labels.units(("digits",), trials=2) if args.quick else labels.units()
+    labels.retrieve(units, Records(results), recompute=args.recompute, say=note)
