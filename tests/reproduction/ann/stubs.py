@@ -23,7 +23,7 @@ class Stub:
     def version(self) -> str:
         return self.number
 
-    def builds(self, n, d):
+    def builds(self, n, d, metric):
         return [{"size": 1}]
 
     def searches(self, build, k):

@@ -42,7 +42,7 @@ def test_with_generous_parameters_everybody_finds_the_neighbours(name, metric, v
     contender = installed(name)
     distances = np.linalg.norm(queries[:, None] - base[None], axis=2)
     true = np.argsort(distances, axis=1)[:, :K]
-    build = contender.builds(*base.shape)[0]
+    build = contender.builds(*base.shape, metric)[0]
     index = contender.build(base, metric, 2, **build)
     assert index.bytes_per_vector > D
     params = contender.searches(build, K)[-1][-1]
@@ -59,7 +59,7 @@ def test_rivals_try_as_many_parameters_as_we_do():
     n_tried = {
         name: sum(
             len(line)
-            for build in CONTENDERS[name].builds(340_000, 100)
+            for build in CONTENDERS[name].builds(340_000, 100, "cosine")
             for line in CONTENDERS[name].searches(build, K)
         )
         for name in DEFAULT
@@ -74,7 +74,7 @@ def test_rivals_try_as_many_parameters_as_we_do():
 @pytest.mark.parametrize("name", CONTENDERS)
 def test_parameters_are_distinct_and_allow_k_results(name, k):
     contender = CONTENDERS[name]
-    for build in contender.builds(70_000, 784):
+    for build in contender.builds(70_000, 784, "euclidean"):
         searches = [search for line in contender.searches(build, k) for search in line]
         assert searches
         assert len({str(search) for search in searches}) == len(searches)

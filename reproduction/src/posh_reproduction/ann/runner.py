@@ -109,9 +109,10 @@ class Comparison:
 
     def lines(self, contender: Contender, k: int) -> list[list[Trial]]:
         """The trials of a contender, from fast to careful in each list."""
+        n, d = self.data.base.shape
         return [
             [Trial(contender.name, build, search) for search in line]
-            for build in contender.builds(*self.data.base.shape)
+            for build in contender.builds(n, d, self.data.case.metric)
             for line in contender.searches(build, k)
         ]
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from posh.errors import MissingExtraError
 
-__all__ = ["BuiltIndex", "Contender", "Floats", "Params", "Rival", "Search"]
+__all__ = ["LARGE", "BuiltIndex", "Contender", "Floats", "Params", "Rival", "Search"]
 __all__ += ["list_counts", "probes", "reordered"]
 
 Params: TypeAlias = dict[str, Any]
@@ -26,6 +26,9 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 
 Search: TypeAlias = Callable[[Floats], Any]
 """From queries (m, d) to ids (m, k), best first; rows may be shorter where less was found."""
+
+
+LARGE = 2_000_000
 
 
 class BuiltIndex(Protocol):
@@ -49,8 +52,11 @@ class Contender(Protocol):
     package: str
     """The distribution whose version is recorded."""
 
-    def builds(self, n: int, d: int) -> list[Params]:
-        """The parameters of the indexes to try for n vectors of d features."""
+    def builds(self, n: int, d: int, metric: str) -> list[Params]:
+        """The parameters of the indexes to try for n vectors of d features.
+
+        Above ``LARGE`` vectors it is one index: those of all contenders are in memory at the same time.
+        """
 
     def searches(self, build: Params, k: int) -> list[list[Params]]:
         """The parameters of the searches to try with an index that was built so.
@@ -100,11 +106,11 @@ def probes(n_lists: int) -> list[int]:
 def list_counts(n: int) -> list[int]:
     """Numbers of lists to try for n vectors: the power of two that is nearest to √n, and twice as many.
 
-    >>> list_counts(340_479), list_counts(69_000)
-    ([512, 1024], [256, 512])
+    >>> list_counts(340_479), list_counts(69_000), list_counts(2_400_000)
+    ([512, 1024], [256, 512], [4096])
     """
-    nearest = 2 ** round(np.log2(np.sqrt(n)))
-    return [int(nearest), int(2 * nearest)]
+    nearest = int(2 ** round(np.log2(np.sqrt(n))))
+    return [2 * nearest] if n > LARGE else [nearest, 2 * nearest]
 
 
 def reordered(k: int) -> tuple[int, ...]:

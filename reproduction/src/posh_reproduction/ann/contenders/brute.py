@@ -36,7 +36,7 @@ class BruteForce:
 
     name, package = "brute-force", "numpy"
 
-    def builds(self, n: int, d: int) -> list[Params]:
+    def builds(self, n: int, d: int, metric: str) -> list[Params]:
         """There is nothing to choose."""
         return [{}]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from posh_reproduction.ann.contenders.base import Floats, Params, Rival, Search
+from posh_reproduction.ann.contenders.base import LARGE, Floats, Params, Rival, Search
 from posh_reproduction.ann.contenders.trees import faiss_metric
 
 __all__ = ["FaissGraph", "Hnswlib", "Usearch"]
@@ -20,7 +20,7 @@ _VISITED = (12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 class _Graph(Rival):
     """The parameters that the three share."""
 
-    def builds(self, n: int, d: int) -> list[Params]:
+    def builds(self, n: int, d: int, metric: str) -> list[Params]:
         """One graph: it is what takes longest to build by far."""
         return [{"links": _LINKS, "expansion": _EXPANSION}]
 
@@ -90,13 +90,14 @@ class _UsearchIndex:
 
 
 class Usearch(_Graph):
-    """usearch, with float32 vectors and with int8, which are smaller and faster."""
+    """usearch, with float32 vectors, and for cosines also with int8, which are smaller and faster."""
 
     name, package, module = "usearch", "usearch", "usearch.index"
 
-    def builds(self, n: int, d: int) -> list[Params]:
-        """The same graph over two types of numbers."""
-        return [{**build, "dtype": dtype} for build in super().builds(n, d) for dtype in ("f32", "i8")]
+    def builds(self, n: int, d: int, metric: str) -> list[Params]:
+        """The same graph over one or two types of numbers: the norms of vectors are lost in int8."""
+        dtypes = ("f32", "i8") if metric == "cosine" and n <= LARGE else ("f32",)
+        return [{**build, "dtype": dtype} for build in super().builds(n, d, metric) for dtype in dtypes]
 
     def build(self, X: Floats, metric: str, n_threads: int, **params: Any) -> _UsearchIndex:
         """Add all vectors."""

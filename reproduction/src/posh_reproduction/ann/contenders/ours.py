@@ -50,7 +50,7 @@ class PoshLists(_Posh):
 
     name, structure = "posh-ivf", "ivf"
 
-    def builds(self, n: int, d: int) -> list[Params]:
+    def builds(self, n: int, d: int, metric: str) -> list[Params]:
         """Two numbers of lists."""
         return [{"n_lists": count} for count in list_counts(n)]
 
@@ -64,7 +64,7 @@ class PoshExact(_Posh):
 
     name, structure = "posh-exact", "exact"
 
-    def builds(self, n: int, d: int) -> list[Params]:
+    def builds(self, n: int, d: int, metric: str) -> list[Params]:
         """There is nothing to choose."""
         return [{}]
 

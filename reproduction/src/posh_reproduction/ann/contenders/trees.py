@@ -37,7 +37,7 @@ class _ScannIndex:
                 if len(Q) == 1
                 else searcher.search_batched(Q, k, reordered, leaves)[0]
             )
-        searcher.set_num_threads(n_threads)
+        searcher.set_num_threads(n_threads - 1)  # so many beside the calling thread, which works, too
         # Two pieces for each thread, so that none of them waits long for the other.
         return lambda Q: searcher.search_batched_parallel(
             Q, k, reordered, leaves, max(1, len(Q) // (2 * n_threads))
@@ -49,7 +49,7 @@ class Scann(Rival):
 
     name, package, module = "scann", "scann", "scann"
 
-    def builds(self, n: int, d: int) -> list[Params]:
+    def builds(self, n: int, d: int, metric: str) -> list[Params]:
         """Two sizes of the tree."""
         return [{"n_leaves": count} for count in list_counts(n)]
 
@@ -100,7 +100,7 @@ class FaissLists(Rival):
 
     name, package, module = "faiss-ivfpq", "faiss-cpu", "faiss"
 
-    def builds(self, n: int, d: int) -> list[Params]:
+    def builds(self, n: int, d: int, metric: str) -> list[Params]:
         """Two numbers of lists; for wide vectors also behind a PCA with a rotation."""
         reductions = [0] if d <= _WIDE else [0, 128, 256]
         return [{"n_lists": count, "pca": width} for width in reductions for count in list_counts(n)]
