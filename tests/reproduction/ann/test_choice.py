@@ -61,10 +61,23 @@ def test_nothing_is_extrapolated():
     assert rate_at([], 0.9) is None
 
 
-def test_of_two_crossings_the_slower_counts():
+def test_of_two_crossings_the_last_counts():
     # On the other half of the queries, recalls may fall although parameters were made more careful.
-    curve = [Point("a", 0.89, 9000.0), Point("b", 0.91, 8000.0), Point("c", 0.89, 7000.0), CURVE[1]]
-    assert rate_at(curve, 0.90) < 7000
+    curve = [Point("a", 0.89, 9000.0), Point("b", 0.91, 4000.0), Point("c", 0.89, 7000.0), CURVE[1]]
+    share = (0.90 - 0.89) / (0.94 - 0.89)
+    assert rate_at(curve, 0.90) == pytest.approx(7000 ** (1 - share) * 4000**share)
+
+
+def test_who_finds_more_and_is_faster_is_not_slower_at_less():
+    curve = [Point("a", 0.89, 5000.0), Point("b", 0.91, 2000.0), Point("c", 0.96, 9000.0)]
+    assert rate_at(curve, 0.90) == 9000
+
+
+@given(POINTS)
+def test_a_rate_is_at_least_that_of_any_point_that_reaches_the_recall(points):
+    rates = [rate_at(points, recall) or 0.0 for recall in TARGETS]
+    able = [max((p.rate for p in points if p.recall >= recall), default=0.0) for recall in TARGETS]
+    assert all(rate >= fastest for rate, fastest in zip(rates, able, strict=True))
 
 
 @given(POINTS, st.sampled_from(TARGETS))

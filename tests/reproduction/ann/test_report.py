@@ -116,6 +116,18 @@ def test_the_report_has_ratios_costs_and_pictures(folder, tmp_path):
         assert f"benchmarks/{path.name}" in text
 
 
+def test_a_busy_machine_is_not_hidden(folder, tmp_path):
+    report.write(folder, tmp_path / "quiet")
+    assert "busy" not in (tmp_path / "quiet" / "benchmarks.md").read_text().replace("cores busy", "")
+    lines = (folder / "search.jsonl").read_text().splitlines()
+    starved = [json.loads(line) for line in lines]
+    for record in starved:
+        record["cpu_seconds"] *= 0.5
+    (folder / "search.jsonl").write_text("".join(json.dumps(record) + "\n" for record in starved))
+    report.write(folder, tmp_path / "busy")
+    assert "The machine was busy with other work" in (tmp_path / "busy" / "benchmarks.md").read_text()
+
+
 def test_an_empty_folder_gives_a_report_that_says_so(tmp_path):
     report.write(tmp_path, tmp_path)
     assert "No records yet." in (tmp_path / "benchmarks.md").read_text()

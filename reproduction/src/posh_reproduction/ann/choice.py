@@ -71,9 +71,9 @@ def shortlist(points: Iterable[Point]) -> list[Point]:
 def rate_at(curve: Sequence[Point], recall: float) -> float | None:
     """Queries per second of a curve at a recall, or None if the curve does not reach it.
 
-    ``curve`` is in the order of its ladder. On the second half, recalls may be out of order by chance; of
-    several crossings the last one counts, which is the slowest. A curve that begins above the recall has the
-    rate of its fastest point there: nothing is extrapolated.
+    ``curve`` is in the order of its ladder. The rate is interpolated between the two points around the
+    recall, or is that of the fastest point that reaches the recall, whichever is larger: who finds more than
+    was asked for, and sooner, is not slower for that. Nothing is extrapolated.
 
     >>> curve = [Point("a", 0.90, 10_000.0), Point("b", 0.96, 1000.0)]
     >>> round(rate_at(curve, 0.93))
@@ -81,10 +81,18 @@ def rate_at(curve: Sequence[Point], recall: float) -> float | None:
     >>> rate_at(curve, 0.97) is None, rate_at(curve, 0.80)
     (True, 10000.0)
     """
-    crossings = [(low, high) for low, high in pairwise(curve) if low.recall < recall <= high.recall]
-    if crossings:
-        low, high = crossings[-1]
-        share = (recall - low.recall) / (high.recall - low.recall)
-        return math.exp((1 - share) * math.log(low.rate) + share * math.log(high.rate))
     able = [point.rate for point in curve if point.recall >= recall]
-    return max(able) if able and curve[0].recall >= recall else None
+    crossed = [
+        _between(low, high, recall) for low, high in pairwise(curve) if low.recall < recall <= high.recall
+    ]
+    return max([*able, *crossed[-1:]], default=None)
+
+
+def _between(low: Point, high: Point, recall: float) -> float:
+    """The rate on the line between two points, in the logarithm of the rate.
+
+    On the half that is reported, recalls may be out of order by chance. So a curve may cross a recall more
+    than once, and the caller takes the last crossing, which is that of the most careful parameters.
+    """
+    share = (recall - low.recall) / (high.recall - low.recall)
+    return math.exp((1 - share) * math.log(low.rate) + share * math.log(high.rate))

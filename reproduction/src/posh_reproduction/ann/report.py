@@ -32,12 +32,17 @@ _PROTOCOL = (
     "The second half is measured in rounds: one point of each contender, then the next of each, never "
     "two at once. The best round counts. One call before each measurement is not counted.",
     "A rate at a recall is interpolated between the two chosen points around it, linearly in the "
-    "logarithm of the rate, on the second half. Nothing is extrapolated. A contender that is already "
-    "above the recall at its fastest point has that point's rate.",
+    "logarithm of the rate, on the second half; if another chosen point finds at least as much and is "
+    "faster, its rate counts. Nothing is extrapolated.",
     "A result counts for recall if it is no farther than the k-th true neighbour. Indexes are built on "
     "all cores. Bytes per vector are those of the saved index, with the vectors where its searches need "
     "them.",
     "Compare within a run only: the same measurement moves by 20 to 40 % between runs on shared machines.",
+)
+_QUIET = 0.9  # of a core
+_BUSY = (
+    "**The machine was busy with other work**, since single threads did not get a core of their own: these "
+    "numbers say little. Measure again on a quiet machine."
 )
 
 
@@ -64,7 +69,7 @@ def summary(case: CaseRecords) -> list[str]:
         found = case.compared(setting, target)
         ours = ", ".join(f"{name} {_ratio(found, name)}" for name in found.ours)
         lines.append(f"  recall {target:.2f}: best peer {_peer(found)}; {ours}")
-    return lines
+    return [*lines, *([f"  {_BUSY}"] if _was_busy(case) else [])]
 
 
 def values(case: CaseRecords) -> dict[str, Any]:
@@ -100,6 +105,8 @@ def _case_blocks(case: CaseRecords) -> Iterator[Block]:
     if not case.settings:
         yield NO_RECORDS
         return
+    if _was_busy(case):
+        yield Text.of(_BUSY)
     yield Text.of(
         "Queries per second at a recall; in brackets how many times as fast as the best peer of the same run."
     )
@@ -116,6 +123,12 @@ def _case_blocks(case: CaseRecords) -> Iterator[Block]:
     yield _contenders(case)
     yield Text.of("What was built, on all cores:")
     yield _builds(case)
+
+
+def _was_busy(case: CaseRecords) -> bool:
+    """Whether a contender did not get the core that it asked for."""
+    shares = [case.busy(name, 1) for name in case.contenders]
+    return any(share is not None and share < _QUIET for share in shares)
 
 
 def _figures(case: CaseRecords) -> Iterator[Figure]:
