@@ -25,7 +25,8 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.search --data glove-100 cifar10-patches
 
 # Recall and speed beside other libraries: minutes for each data set, resumed where it stopped. Run it on a quiet machine.
-# DATA="glove-100 sentences mnist patches-1m patches" has all; QUICK=1 tries it out; LABELS=1 adds label retrieval.
+# DATA="glove-100 wordnet-minilm mnist cifar10-patches-1m cifar10-patches" has all; QUICK=1 tries it out; LABELS=1 adds
+# label retrieval.
 DATA ?= glove-100
 QUICK ?=
 LABELS ?=

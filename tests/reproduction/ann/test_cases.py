@@ -51,9 +51,16 @@ def test_cosines_have_unit_vectors_and_a_turn_keeps_distances(toy):
     np.testing.assert_allclose(plain.true["report"], turned.true["report"], rtol=1e-4)
 
 
+def test_patches_are_turned_however_many_are_taken():
+    for name in ("cifar10-patches", "cifar10-patches-1m"):
+        assert case_of(name).turned
+        assert case_of(name).metric == "euclidean"
+    assert case_of("wordnet-minilm").metric == case_of("glove-100").metric == "cosine"
+
+
 def test_cases_can_be_cut_and_given_another_metric():
     case = case_of("mnist", "cosine", 1000)
     assert (case.metric, case.n_base) == ("cosine", 1000)
     assert CASES["mnist"].metric == "euclidean"
-    with pytest.raises(ValueError, match="unknown data 'nope'; choose from glove-100, sentences"):
+    with pytest.raises(ValueError, match="unknown data 'nope'; choose from glove-100, wordnet-minilm"):
         case_of("nope")

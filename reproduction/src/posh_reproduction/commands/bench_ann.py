@@ -23,7 +23,8 @@ def add(parser: Parser) -> None:
         nargs="+",
         default=["glove-100"],
         metavar="NAME",
-        help="glove-100 (default), sentences, mnist, patches-1m, patches, or any name of 'posh data list'",
+        help="glove-100 (default), wordnet-minilm, mnist, cifar10-patches-1m (the first million of them), "
+        "or any name of 'posh data list'",
     )
     add(
         "--contenders",
