@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from posh.store import atomic_write
+from posh._files import atomic_write
 from posh_reproduction.ann import pictures
 from posh_reproduction.ann.choice import TARGETS, rate_at
 from posh_reproduction.ann.contenders import OURS

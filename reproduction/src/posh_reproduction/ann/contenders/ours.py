@@ -7,13 +7,12 @@ from importlib.metadata import version
 from typing import Any
 
 import posh
-from posh_reproduction.ann.contenders.base import Floats, Params, Search, list_counts, probes, reordered
+from posh_reproduction.ann.contenders.base import Floats, Params, Search, list_counts, probes
 from posh_reproduction.experiments.environment import commit
 
 __all__ = ["PoshExact", "PoshLists"]
 
-_N_BITS, _ACTIVE = 1024, 128
-_TRAINING = 5000
+_SLACKS = (0.5, 1.0, 1.5, 2.0)
 
 
 @dataclass
@@ -36,9 +35,7 @@ class _Posh:
 
     def build(self, X: Floats, metric: str, n_threads: int, **params: Any) -> _PoshIndex:
         """Learn and add."""
-        hasher = posh.FruitFly(_N_BITS, _ACTIVE, weights="orthogonal", random_state=0).fit(X[:_TRAINING])
-        refine = "vectors" if metric == "euclidean" else metric
-        return _PoshIndex(posh.Index(hasher, structure=self.structure, refine=refine, **params).add(X))
+        return _PoshIndex(posh.Index(metric=metric, structure=self.structure, **params).add(X))
 
     def version(self) -> str:
         """The version and the commit: records of other code are not taken for those of this one."""
@@ -55,8 +52,8 @@ class PoshLists(_Posh):
         return [{"n_lists": count} for count in list_counts(n)]
 
     def searches(self, build: Params, k: int) -> list[list[Params]]:
-        """Lists to visit, and candidates per result."""
-        return [[{"n_probe": p, "oversample": r} for p in probes(build["n_lists"])] for r in reordered(k)]
+        """Lists to visit, and how carefully codes skip documents."""
+        return [[{"n_probe": p, "slack": s} for p in probes(build["n_lists"])] for s in _SLACKS]
 
 
 class PoshExact(_Posh):
@@ -69,5 +66,5 @@ class PoshExact(_Posh):
         return [{}]
 
     def searches(self, build: Params, k: int) -> list[list[Params]]:
-        """Candidates per result."""
-        return [[{"oversample": r} for r in (2, 3, 5, 10, 20, 30, 50, 100)]]
+        """How carefully codes skip documents."""
+        return [[{"slack": s} for s in (0.0, *_SLACKS, 2.5, 3.0)]]
