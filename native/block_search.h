@@ -557,7 +557,7 @@ class BlockSearcher {
     const std::size_t row = (first_query + query.index) * s.k;
     for (std::size_t i = 0; i < s.k; ++i) {
       const bool found = i < query.n_kept;
-      ids[row + i] = found ? position_of_key(exact[i]) : -1;
+      ids[row + i] = found ? std::int64_t{position_of_key(exact[i])} : -1;
       scores[row + i] = found ? score_of_key(exact[i]) : lowest;
     }
   }
