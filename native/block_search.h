@@ -79,6 +79,7 @@ constexpr float lowest = -std::numeric_limits<float>::infinity();
 // The threshold for a group: documents that can reach `limit` have at least this count, up to the slack.
 inline std::int32_t threshold_of(const BlockSearch& s, float middle, const Query& query, float length) {
   const float beyond = query.limit - query.list_score, counts = s.gain * query.reach;
+  if (!(counts > 0.0f)) return 0;  // the count says nothing about the score
   const float expected = middle + beyond * counts / length - s.slack;
   const float most = static_cast<float>(s.n_plus + s.n_minus + 1);
   if (!(expected > 0.0f)) return 0;  // also NaN
