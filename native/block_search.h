@@ -94,7 +94,6 @@ class BlockSearcher {
     const float active = static_cast<float>(shape.n_active) / static_cast<float>(shape.n_bits);
     middle = active * static_cast<float>(s.n_plus) + (1.0f - active) * static_cast<float>(s.n_minus);
     exact.resize(s.n_keep);
-    row_scores.resize(s.n_keep);
     if (s.allowed) allowed_of.resize(s.lists->blocks.size());
     decoded.resize(s.n_features);
     offsets.resize(max_groups + 1);
@@ -231,6 +230,7 @@ class BlockSearcher {
   }
 
   void take_planes(std::size_t begin, std::size_t n, std::size_t n_chosen, std::size_t at) {
+    if (!n_chosen) return;
     Isa::winners(projected.data(), n, shape.n_bits, n_chosen, chosen.data());
     for (std::size_t i = 0; i < n; ++i)
       for (std::size_t j = 0; j < n_chosen; ++j) planes[(begin + i) * n_planes + at + j] = chosen[i * n_chosen + j];
@@ -626,7 +626,7 @@ class BlockSearcher {
   std::vector<std::uint32_t> rows_by_width[max_groups + 1];
   std::vector<std::vector<std::uint64_t>> allowed_of;
   std::vector<std::uint64_t> exact;
-  std::vector<float> row_scores, decoded;
+  std::vector<float> decoded;
 };
 
 template <class Isa>
