@@ -25,7 +25,8 @@ float residual_of(const Residuals& from, std::size_t doc, float* residual) {
 inline float write_halves(const float* residual, const BlockShape& shape, std::uint8_t* high, std::uint8_t* low) {
   float largest = 0;
   for (std::size_t j = 0; j < shape.n_columns; ++j) largest = std::max(largest, std::fabs(residual[j]));
-  const float scale = largest / 127.0f;
+  float scale = largest / 127.0f;
+  if (!(scale >= smallest_unit)) scale = 0.0f;
   for (std::size_t j = 0; j < shape.half_bytes(); ++j) high[j] = low[j] = 0;
   for (std::size_t j = 0; j < shape.width(); ++j) {
     int number = 128;  // zero, also for padding
@@ -62,15 +63,6 @@ void encode_docs(const BlockShape& shape, const Projection& projection, const Re
         target.planes[bits[i * shape.n_active + j] * row_bytes + to / 8] |= static_cast<std::uint8_t>(1u << to % 8);
     }
   }
-}
-
-// A vector as 8-bit numbers (n rounded up to 4, padding is 0); returns the unit: vector = unit * numbers.
-inline float quantise(const float* values, std::size_t n, std::int8_t* numbers) {
-  float largest = 0;
-  for (std::size_t j = 0; j < n; ++j) largest = std::max(largest, std::fabs(values[j]));
-  const float unit = largest > 0 ? largest / 127.0f : 1.0f;
-  for (std::size_t j = 0; j < n; ++j) numbers[j] = static_cast<std::int8_t>(std::nearbyint(values[j] / unit));
-  return unit;
 }
 
 template <class Isa>

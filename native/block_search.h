@@ -184,15 +184,11 @@ class BlockSearcher {
   void quantise_query(std::size_t i) {
     const float* values = s.queries + (first_query + i) * shape.n_columns;
     std::int8_t* to = &numbers[i * shape.width()];
-    float largest = 0, squares = 0;
-    for (std::size_t j = 0; j < shape.n_columns; ++j) {
-      largest = std::max(largest, std::fabs(values[j]));
-      squares += values[j] * values[j];
-    }
-    const float unit = largest > 0 ? largest / 127.0f : 1.0f;
+    const float unit = quantise(values, shape.n_columns, to);
+    float squares = 0;
     std::int32_t sum = 0;
     for (std::size_t j = 0; j < shape.n_columns; ++j) {
-      to[j] = static_cast<std::int8_t>(std::nearbyint(values[j] / unit));
+      squares += values[j] * values[j];
       sum += to[j];
     }
     Query& query = queries[i];

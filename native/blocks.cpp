@@ -132,7 +132,7 @@ Router::Router(const float* centroids, const float* biases, std::size_t n_lists,
     for (std::size_t j = 0; j < n_columns; ++j) largest = std::max(largest, std::fabs(own[j]));
     bias[list] = biases[list];
     step[list] = largest / 63.0f;
-    if (!(largest > 0)) continue;
+    if (!(step[list] >= smallest_unit)) continue;  // all numbers are 0
     std::uint8_t* to = numbers.data() + list / 8 * n_quads() * 32 + list % 8 * 4;
     for (std::size_t j = 0; j < n_columns; ++j)
       to[j / 4 * 32 + j % 4] = static_cast<std::uint8_t>(64 + static_cast<int>(std::nearbyint(own[j] / step[list])));

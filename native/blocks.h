@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -22,6 +23,9 @@ constexpr std::size_t group_docs = 256;         // documents that are compared a
 constexpr std::size_t max_groups = 8;           // in a block
 constexpr std::size_t max_block_docs = group_docs * max_groups;
 constexpr std::size_t group_bytes = group_docs / 8;
+
+// Below it, floats lose digits: the largest value divided by 127 and multiplied by 127 could be another value.
+constexpr float smallest_unit = std::numeric_limits<float>::min();
 
 // Sizes that all blocks of an index share.
 struct BlockShape {

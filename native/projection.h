@@ -1,8 +1,19 @@
-// Projects a vector to the n_bits numbers of which a code has the largest. See Projection in blocks.h.
+// What is made of a vector before it is searched for or stored: 8-bit numbers, and the n_bits numbers of which a code
+// has the largest. See Projection in blocks.h.
 #pragma once
 
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
+
+// A vector as 8-bit numbers; returns the unit: vector = unit * numbers.
+inline float quantise(const float* values, std::size_t n, std::int8_t* numbers) {
+  float largest = 0;
+  for (std::size_t j = 0; j < n; ++j) largest = std::max(largest, std::fabs(values[j]));
+  float unit = largest / 127.0f;
+  if (!(unit >= smallest_unit)) unit = 1.0f;  // all numbers become 0
+  for (std::size_t j = 0; j < n; ++j) numbers[j] = static_cast<std::int8_t>(std::nearbyint(values[j] / unit));
+  return unit;
+}
 
 // The Walsh-Hadamard transform in place, without scaling, from the stage on that adds numbers `half` apart. The transform
 // of n numbers, a power of two, has the stages half = 1, 2, 4, …, n / 2.
