@@ -40,9 +40,12 @@ struct Draft {
   std::size_t list;
   const Block* old;            // or null
   const std::uint32_t* docs;   // numbers of the new documents
-  std::size_t n_new, at;       // at: where its memory begins
+  std::size_t n_new, at;       // at: where its memory begins in the memory of all new blocks
   std::size_t n_old() const { return old ? old->n_docs : 0; }
   std::size_t n_docs() const { return n_old() + n_new; }
+  std::size_t bytes(const BlockShape& shape) const {  // of the block and its live words
+    return shape.bytes(n_docs()) + (32 * n_groups_of(n_docs()) + line - 1) / line * line;
+  }
 };
 
 BlockTarget target_of(const BlockShape& shape, std::uint8_t* memory, std::size_t n_docs) {
@@ -67,14 +70,19 @@ void copy_old(const BlockShape& shape, const Block& old, const BlockTarget& to) 
 }
 
 Block make_block(const Draft& draft, const BlockShape& shape, const Projection& projection, const Residuals& residuals,
-                 EncodeFn encode, const std::shared_ptr<std::uint8_t>& memory) {
+                 EncodeFn encode, const std::shared_ptr<std::uint8_t>& memory_of_new) {
   Block block;
+  // An extended block has memory of its own. In shared memory, it would keep the memory of all others that were
+  // extended with it, which are soon replaced: several times what is in use.
+  const std::shared_ptr<std::uint8_t> memory =
+      draft.old ? allocate(draft.bytes(shape))
+                : std::shared_ptr<std::uint8_t>(memory_of_new, memory_of_new.get() + draft.at);
   const std::size_t n = draft.n_docs();
   block.n_docs = static_cast<std::uint32_t>(n);
   block.n_groups = static_cast<std::uint32_t>(n_groups_of(n));
-  BlockTarget target = target_of(shape, memory.get() + draft.at, n);
+  BlockTarget target = target_of(shape, memory.get(), n);
   std::vector<double> sums(max_groups);
-  auto* live = reinterpret_cast<std::uint64_t*>(memory.get() + draft.at + shape.bytes(n));
+  auto* live = reinterpret_cast<std::uint64_t*>(memory.get() + shape.bytes(n));
   if (draft.old) {
     copy_old(shape, *draft.old, target);
     std::copy_n(draft.old->live.get(), 4 * draft.old->n_groups, live);
@@ -89,7 +97,7 @@ Block make_block(const Draft& draft, const BlockShape& shape, const Projection& 
     const double mean = sums[g] / static_cast<double>(std::min(group_docs, n - g * group_docs));
     block.lengths[g] = std::max(static_cast<float>(mean), std::numeric_limits<float>::min());
   }
-  block.memory = {memory, memory.get() + draft.at};
+  block.memory = memory;
   block.live = {memory, live};
   return block;
 }
@@ -163,7 +171,7 @@ std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const 
       at += draft.n_new;
       if (!extend) result->blocks.emplace_back();
       places.push_back(result->blocks.size() - 1);
-      bytes += shape.bytes(draft.n_docs()) + (32 * n_groups_of(draft.n_docs()) + line - 1) / line * line;
+      if (!extend) bytes += draft.bytes(shape);
       drafts.push_back(draft);
     }
     result->first.push_back(static_cast<std::uint32_t>(result->blocks.size()));
