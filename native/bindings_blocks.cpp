@@ -21,6 +21,9 @@ posh::Router router_of(Rows centroids, Floats bias) {
   return posh::Router(centroids.data(), bias.data(), centroids.shape(0), centroids.shape(1));
 }
 
+// The sum over this many columns, each an 8-bit number times one from -127 to 127, is below 2^31.
+constexpr std::size_t max_columns = 65536 + 1;
+
 posh::Projection projection_of(const Rows& signs, std::size_t n_bits, std::size_t n_columns) {
   const std::size_t n = signs.shape(0);
   require(n >= 1 && n_bits >= n && n_bits % n == 0 && signs.shape(1) == n_columns, "signs: shapes");
@@ -45,6 +48,7 @@ struct Space {
     require(n_lists >= 1 && n_lists <= 65536 && routing.shape(0) == n_lists && routing_bias.shape(0) == n_lists &&
                 list_bias.shape(0) == n_lists && n_columns == centroids.shape(1) + (distance_weight > 0),
             "space: lists");
+    require(n_columns >= 1 && n_columns <= max_columns, "space: columns");
     require(n_bits >= 32 && n_bits <= 65536 && n_bits % 32 == 0 && n_active >= 1 && n_active <= n_bits, "space: bits");
     require(weights.has_value() != signs.has_value(), "space: projection");
     projection = {n_bits, n_columns, nullptr, nullptr, 0};
@@ -99,7 +103,7 @@ class Blocks {
                         Vector<const std::uint32_t> slots, std::size_t n_threads, const std::string& kernel) const {
     const std::size_t n = vectors.shape(0), n_lists = lists_->n_lists();
     require(vectors.shape(1) == space_->centroids.shape(1) && lists.shape(0) == n && slots.shape(0) == n &&
-                (!offsets || offsets->shape(0) == n) && n < (std::size_t{1} << 31),
+                (!offsets || offsets->shape(0) == n) && n < (std::size_t{1} << 31) && n_threads >= 1,
             "documents: shapes");
     require(std::all_of(lists.data(), lists.data() + n,
                         [=](std::int32_t l) { return l >= 0 && static_cast<std::size_t>(l) < n_lists; }),
