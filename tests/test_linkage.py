@@ -18,7 +18,9 @@ NATIVE = Path(__file__).parent.parent / "native"
 FILES = sorted(NATIVE.glob("*_avx2.cpp"))
 COMPILER = shutil.which("c++")
 HEADERS = [NATIVE / "kernels.h", NATIVE / "blocks.h"]
-KERNELS = {name for header in HEADERS for name in re.findall(r"\b(\w+_avx2)\(", header.read_text())}  # declared there
+KERNELS = {
+    name for header in HEADERS for name in re.findall(r"\b(\w+_avx2)\(", header.read_text())
+}  # declared there
 AVX2 = re.compile(r"v\w+|andn|bextr|bls(i|r|msk)|bzhi|mulx|pdep|pext|popcnt|rorx|s(ar|hl|hr)x")  # and BMI
 
 pytestmark = [
@@ -51,13 +53,16 @@ def instructions(kernel: Path) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_functions_that_kernels_share_have_no_avx2_instructions(file, tmp_path):
-    """Nothing is inlined, so every function that the file defines and uses is in its symbols. Of a weak symbol (W) the
+    """Nothing is inlined, so every function that the file uses is in its symbols. Of a weak symbol (W) the
     linker keeps one copy; it may be this one."""
     kernel = tmp_path / "kernel.o"
     compiled(file, "-O3", "-fno-inline", "-c", "-o", str(kernel))
-    symbols = [line.split(maxsplit=2)[1:] for line in lines_of("nm", "--defined-only", "--extern-only", str(kernel))]
+    symbols = [
+        line.split(maxsplit=2)[1:] for line in lines_of("nm", "--defined-only", "--extern-only", str(kernel))
+    ]
     strong = {name for kind, name in symbols if kind == "T"}
-    assert strong and all(any(declared in name for declared in KERNELS) for name in strong)
+    assert strong
+    assert all(any(declared in name for declared in KERNELS) for name in strong)
     used = instructions(kernel)
     shared = {name for kind, name in symbols if kind == "W" and any(map(AVX2.fullmatch, used.get(name, ())))}
     assert not shared, "give these internal linkage: see native/avx2_begin.h"

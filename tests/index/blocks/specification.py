@@ -1,0 +1,242 @@
+"""The search in blocks in plain NumPy: what every kernel must compute, bit for bit.
+
+Read native/blocks.h first: it says what the steps are for. All floats are float32, and sums add in the order
+of the kernels. This file makes blocks; search_specification.py searches them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.int64]
+
+f32 = np.float32
+GROUP, BLOCK = 256, 2048  # documents
+SMALLEST = np.finfo(f32).tiny  # smaller units lose digits
+
+
+# Numbers ----------------------------------------------------------------------------------------------
+
+
+def sum_in_order(terms: Floats) -> Floats:
+    """Terms (n, m) added from left to right, (n,)."""
+    return np.cumsum(terms, axis=1, dtype=f32)[:, -1]
+
+
+def sum_in_lanes(terms: Floats) -> Floats:
+    """Terms (..., m) added in eight lanes, then the lanes, (...)."""
+    lanes = np.zeros((*terms.shape[:-1], 8), f32)
+    for at in range(0, terms.shape[-1], 8):
+        part = terms[..., at : at + 8]
+        lanes[..., : part.shape[-1]] += part
+    four = lanes[..., :4] + lanes[..., 4:]
+    return (four[..., 0] + four[..., 2]) + (four[..., 1] + four[..., 3])
+
+
+def quantise(values: Floats, most: int, unit_of_zeros: float) -> tuple[Numbers, Floats]:
+    """Values (n, m) as numbers from -most to most, and the unit of each row."""
+    units = np.abs(values).max(axis=1, initial=0).astype(f32) / f32(most)
+    usable = units >= SMALLEST
+    numbers = np.rint(values / np.where(usable, units, f32(1))[:, None]).astype(np.int64)
+    return numbers, np.where(usable, units, f32(unit_of_zeros))
+
+
+def winners(scores: Floats, n: int) -> Numbers:
+    """The n largest of each row by ascending number; of equal ones the lower number."""
+    return np.sort(np.argsort(-scores, axis=1, kind="stable")[:, :n], axis=1)
+
+
+# Documents --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Space:
+    """The arguments of _native.BlockSpace."""
+
+    n_bits: int
+    n_active: int
+    centroids: Floats  # (n_lists, d)
+    routing: Floats  # (n_lists, n_columns)
+    routing_bias: Floats
+    list_lengths: Floats
+    weights: Floats | None
+    signs: Floats | None
+    distance_weight: float
+    mean_offset: float
+
+    def project(self, values: Floats) -> Floats:
+        """Values (n, n_columns) as (n, n_bits)."""
+        if self.weights is not None:
+            return sum_in_lanes(self.weights[None] * values[:, None])
+        assert self.signs is not None
+        size = self.n_bits // len(self.signs)
+        return np.hstack([hadamard(folded(values * row, size)) for row in self.signs])
+
+    def route(self, vectors: Floats) -> Floats:
+        """Routing scores (n, n_lists)."""
+        lists, steps = quantise(self.routing, 63, 0)
+        numbers, units = quantise(vectors, 127, 1)
+        return (numbers @ lists.T).astype(f32) * (steps * units[:, None]) + self.routing_bias
+
+    def residuals(self, vectors: Floats, offsets: Floats | None, lists: npt.NDArray[np.int32]) -> Floats:
+        centroids = self.centroids[lists]
+        residuals = vectors - centroids
+        if not self.distance_weight:
+            return residuals
+        column = -sum_in_lanes(centroids * residuals) - f32(0.5) * sum_in_lanes(residuals * residuals)
+        if offsets is not None:
+            column = column + offsets
+        return np.column_stack([residuals, (column - f32(self.mean_offset)) / f32(self.distance_weight)])
+
+    def lengths(self, residuals: Floats) -> Floats:
+        d = self.centroids.shape[1]
+        squares = sum_in_lanes(residuals[:, :d] * residuals[:, :d])
+        for j in range(d, residuals.shape[1]):
+            squares = squares + residuals[:, j] * residuals[:, j]
+        return np.sqrt(squares)
+
+
+def folded(values: Floats, size: int) -> Floats:
+    result = np.zeros((len(values), size), f32)
+    for at in range(0, values.shape[1], size):
+        part = values[:, at : at + size]
+        result[:, : part.shape[1]] += part
+    return result
+
+
+def hadamard(values: Floats) -> Floats:
+    n, size = values.shape
+    half = 1
+    while half < size:
+        pairs = values.reshape(n, -1, 2, half)
+        a, b = pairs[:, :, 0], pairs[:, :, 1]
+        values = np.stack([a + b, a - b], axis=2).reshape(n, size)
+        half *= 2
+    return values
+
+
+@dataclass(frozen=True)
+class Block:
+    list: int
+    codes: npt.NDArray[np.bool_]  # (n_docs, n_bits)
+    numbers: Numbers  # (n_docs, n_columns), from -127 to 127
+    scale: Floats
+    slots: npt.NDArray[np.uint32]
+    live: npt.NDArray[np.bool_]
+    lengths: Floats  # (n_groups)
+
+    @property
+    def halves(self) -> tuple[Numbers, Numbers]:
+        return np.divmod(self.numbers + 128, 16)
+
+
+def empty_block(space: Space, number: int) -> Block:
+    n_columns = space.routing.shape[1]
+    return Block(
+        number,
+        np.zeros((0, space.n_bits), bool),
+        np.zeros((0, n_columns), np.int64),
+        np.zeros(0, f32),
+        np.zeros(0, np.uint32),
+        np.zeros(0, bool),
+        np.zeros(0, f32),
+    )
+
+
+def extended(space: Space, block: Block, residuals: Floats, slots: npt.NDArray[np.uint32]) -> Block:
+    """The block with further documents."""
+    codes = np.zeros((len(residuals), space.n_bits), bool)
+    np.put_along_axis(codes, winners(space.project(residuals), space.n_active), True, axis=1)
+    numbers, scale = quantise(residuals, 127, 0)
+    return Block(
+        block.list,
+        np.vstack([block.codes, codes]),
+        np.vstack([block.numbers, numbers]),
+        np.append(block.scale, scale),
+        np.append(block.slots, slots),
+        np.append(block.live, np.ones(len(slots), bool)),
+        mean_lengths(block, space.lengths(residuals)),
+    )
+
+
+def mean_lengths(block: Block, lengths: Floats) -> Floats:
+    """The mean length of each group's residuals: the former mean counts for all former documents."""
+    n_old = len(block.slots)
+    n = n_old + len(lengths)
+    means = []
+    for start in range(0, n, GROUP):
+        n_former = min(max(n_old - start, 0), GROUP)
+        former = float(block.lengths[start // GROUP]) * n_former if n_former else 0.0
+        new = lengths[max(start - n_old, 0) : max(start + GROUP - n_old, 0)].astype(np.float64)
+        total = np.cumsum(np.append(former, new))[-1]
+        means.append(max(f32(total / min(GROUP, n - start)), SMALLEST))
+    return np.array(means, f32)
+
+
+def with_documents(
+    space: Space,
+    blocks: list[Block],
+    vectors: Floats,
+    offsets: Floats | None,
+    lists: npt.NDArray[np.int32],
+    slots: npt.NDArray[np.uint32],
+) -> list[Block]:
+    """Blocks by ascending list. New documents of a list fill its last block first, short residuals first."""
+    difference = vectors - space.centroids[lists]
+    order = np.lexsort((sum_in_order(difference * difference), lists))
+    residuals = space.residuals(vectors, offsets, lists)
+    result = []
+    for number in range(len(space.centroids)):
+        own = [block for block in blocks if block.list == number]
+        new = order[lists[order] == number]
+        while len(new):
+            last = own.pop() if own and len(own[-1].slots) < BLOCK else empty_block(space, number)
+            fitting, new = np.split(new, [BLOCK - len(last.slots)])
+            own.append(extended(space, last, residuals[fitting], slots[fitting]))
+        result += own
+    return result
+
+
+def without_documents(blocks: list[Block], removed: npt.NDArray[np.bool_]) -> list[Block]:
+    return [replace(block, live=block.live & ~removed[block.slots]) for block in blocks]
+
+
+# Memory -----------------------------------------------------------------------------------------------
+
+
+def words_of(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+    """Flags (..., n) as bytes of whole groups, the lowest bit first."""
+    missing = -flags.shape[-1] % GROUP
+    padded = np.pad(flags, [(0, 0)] * (flags.ndim - 1) + [(0, missing)])
+    return np.packbits(padded, axis=-1, bitorder="little")
+
+
+def half_bytes(halves: Numbers, of_padding: int) -> npt.NDArray[np.uint8]:
+    """Column 64 g + b and column 64 g + 32 + b share a byte."""
+    n, n_columns = halves.shape
+    padded = np.pad(halves, [(0, 0), (0, -n_columns % 64)], constant_values=of_padding)
+    pairs = padded.reshape(n, -1, 2, 32)
+    return (pairs[:, :, 0] + 16 * pairs[:, :, 1]).astype(np.uint8)
+
+
+def arrays_of(blocks: list[Block]) -> tuple[npt.NDArray[np.uint8], Numbers, Floats, npt.NDArray[np.uint64]]:
+    """The same as _native.Blocks.to_arrays."""
+    memory, table, lengths, live = b"", [], np.zeros((len(blocks), BLOCK // GROUP), f32), b""
+    for i, block in enumerate(blocks):
+        high, low = block.halves
+        table.append((len(memory), block.list, len(block.slots)))
+        own = words_of(block.codes.T).tobytes() + half_bytes(high, 8).tobytes() + half_bytes(low, 0).tobytes()
+        own += block.scale.tobytes() + block.slots.tobytes()
+        memory += own + bytes(-len(own) % 64)
+        lengths[i, : len(block.lengths)] = block.lengths
+        live += words_of(block.live).tobytes()
+    return (
+        np.frombuffer(memory, np.uint8),
+        np.array(table, np.int64).reshape(-1, 3),
+        lengths,
+        np.frombuffer(live, np.uint64),
+    )
