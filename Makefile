@@ -55,6 +55,7 @@ sanitize: $(READY)
 	  -DPOSH_SANITIZE=address,undefined
 	$(BIN)/cmake --build build/sanitize
 	build/sanitize/search_driver
+	build/sanitize/blocks_driver
 
 clean:
 	rm -rf $(VENV) build demo collections
