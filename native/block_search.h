@@ -74,6 +74,8 @@ struct Survivor {
   std::int32_t high_sum;
 };
 
+constexpr std::size_t max_visits = 1024;  // queries that scan a block together: bounds their memory
+
 constexpr float lowest = -std::numeric_limits<float>::infinity();
 
 // The threshold for a group: documents that can reach `limit` have at least this count, up to the slack.
@@ -268,7 +270,9 @@ class BlockSearcher {
       const std::uint32_t stop = s.lists->first[list + 1];
       for (std::uint32_t b = s.lists->first[list]; b < stop; ++b) {
         const std::uint32_t following = b + 1 < stop ? b + 1 : next < n_lists ? s.lists->first[next] : b;
-        visit_block(b, std::min<std::size_t>(following, s.lists->blocks.size() - 1), some, n);
+        for (std::size_t at = 0; at < n; at += max_visits)
+          visit_block(b, std::min<std::size_t>(following, s.lists->blocks.size() - 1), some + at,
+                      std::min(max_visits, n - at));
       }
     }
     return true;
@@ -405,20 +409,13 @@ class BlockSearcher {
     query.list_score = current;
   }
 
-  // A query is done again if its first limit may have cost it a result, or if its lists have too few documents.
+  // A query is done again if its first limit was too high, or if its lists have too few documents.
   void repeat_if_needed(Query& query) {
-    const float first = s.has_first ? first_limit(query) : lowest;
-    const Kept* own = &kept[query.index * s.n_keep];
-    if (s.has_first && (query.n_kept < s.k || score_of_key(own[s.k - 1].key) < first)) start_again(query, s.n_probe);
+    if (s.has_first && query.n_kept < s.k) start_again(query, s.n_probe);
     for (std::size_t n = s.n_probe; query.n_kept < s.k && n < s.lists->n_lists();) {
       n = std::min(4 * n, s.lists->n_lists());
       start_again(query, n);
     }
-  }
-
-  float first_limit(const Query& query) const {
-    const float* own = &list_scores[query.index * s.n_probe];
-    return s.first_intercept + s.first_slope * *std::max_element(own, own + s.n_probe);
   }
 
   void start_again(Query& query, std::size_t n_probe) {

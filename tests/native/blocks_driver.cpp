@@ -39,7 +39,7 @@ struct Case {
   std::size_t n_docs, n_slots, n_features, n_lists, n_queries;
   posh::BlockShape shape;
   float scale, distance_weight;
-  std::vector<float> centroids, routing, bias, list_lengths, weights, signs, vectors, queries, exact_queries;
+  std::vector<float> centroids, routing, bias, list_bias, weights, signs, vectors, queries, exact_queries;
   std::vector<std::uint16_t> halves;
   std::vector<std::int32_t> lists;
   std::vector<std::uint32_t> slots;
@@ -58,7 +58,7 @@ struct Case {
     centroids = random_floats(n_lists * n_features, scale);
     routing = random_floats(n_lists * n_columns, scale);
     bias = random_floats(n_lists, scale);
-    list_lengths.assign(n_lists, 1.0f);
+    list_bias.assign(n_lists, 1.0f);
     projection = {n_bits, n_columns, nullptr, nullptr, 0};
     if (between(0, 1)) {
       weights = random_floats(n_bits * n_columns, 1.0f);
@@ -159,7 +159,7 @@ posh::BlockSearch random_search(const Case& c, const posh::Router& router, const
   posh::BlockSearch s{};
   s.router = &router;
   s.projection = &c.projection;
-  s.list_lengths = c.list_lengths.data();
+  s.list_bias = c.list_bias.data();
   s.queries = c.queries.data();
   s.n_queries = c.n_queries;
   s.k = between(0, 1) ? between(1, 10) : between(1, 400);
@@ -180,6 +180,7 @@ posh::BlockSearch random_search(const Case& c, const posh::Router& router, const
                                                   : nullptr;
   s.exact_queries = c.exact_queries.data();
   s.centroids = c.centroids.data();
+  s.n_centred = c.n_features;
   s.n_slots = c.n_slots;
   s.n_features = c.n_features;
   s.is_distance = between(0, 1);

@@ -115,7 +115,7 @@ def space_of(
         np.ascontiguousarray(centroids),
         np.ascontiguousarray(routing),
         bias,
-        lengths if metric == "cosine" else np.ones(n_lists, f32),
+        bias + f32(mean_offset),
         rng.normal(size=(n_bits, n_columns)).astype(f32) if learned else None,
         None if learned else signs,
         weight,

@@ -50,6 +50,7 @@ class Query:
     plus: Numbers
     minus: Numbers
     routing: Floats
+    list_scores: Floats
     limit: f32 = LOWEST
     entry: f32 = LOWEST
     kept: list[tuple[float, int, int, int]] = field(default_factory=list)  # (-score, slot, block, document)
@@ -72,6 +73,7 @@ def prepared(space: Space, settings: Settings, values: Floats) -> Query:
         plus,
         minus,
         space.route(values[None])[0],
+        sum_in_lanes(values[: space.centroids.shape[1]] * space.centroids) + space.list_bias,
     )
 
 
@@ -106,7 +108,7 @@ class Searcher:
         probes = winners(query.routing[None], settings.n_probe)[0]
         if settings.first:
             intercept, slope = map(f32, settings.first)
-            query.limit = query.entry = intercept + slope * query.routing[probes].max()
+            query.limit = query.entry = intercept + slope * query.list_scores[probes].max()
         if settings.by_list:
             for block, score in self.with_scores(probes):
                 self.score(block, score, self.candidates(block, score))
@@ -129,8 +131,7 @@ class Searcher:
         """The blocks of the lists in this order, and the score of each list."""
         pairs = []
         for number in lists.tolist():
-            score = self.space.list_lengths[number] * self.query.routing[number] + f32(self.space.mean_offset)
-            pairs += [(i, score) for i, block in enumerate(self.blocks) if block.list == number]
+            pairs += [(i, self.query.list_scores[number]) for i, block in enumerate(self.blocks) if block.list == number]
         return pairs
 
     def visit_best_first(self, probes: Numbers) -> None:

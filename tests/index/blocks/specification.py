@@ -62,7 +62,7 @@ class Space:
     centroids: Floats  # (n_lists, d)
     routing: Floats  # (n_lists, n_columns)
     routing_bias: Floats
-    list_lengths: Floats
+    list_bias: Floats
     weights: Floats | None
     signs: Floats | None
     distance_weight: float

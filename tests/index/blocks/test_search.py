@@ -233,7 +233,7 @@ def test_routing_of_another_shape_is_refused():
     wrong = {
         "routing_bias": case.space.routing_bias[1:],
         "routing": case.space.routing[:, 1:].copy(),
-        "list_lengths": case.space.list_lengths[1:],
+        "list_bias": case.space.list_bias[1:],
         "centroids": case.space.centroids[1:],
     }
     for name, value in wrong.items():
