@@ -40,7 +40,8 @@ struct Draft {
   std::size_t list;
   const Block* old;            // or null
   const std::uint32_t* docs;   // numbers of the new documents
-  std::size_t n_new, at;       // at: where its memory begins in the memory of all new blocks
+  std::size_t n_new, at;       // at: where its memory begins in shared memory, or `alone`
+  static constexpr std::size_t alone = ~std::size_t{0};
   std::size_t n_old() const { return old ? old->n_docs : 0; }
   std::size_t n_docs() const { return n_old() + n_new; }
   std::size_t bytes(const BlockShape& shape) const {  // of the block and its live words
@@ -70,13 +71,11 @@ void copy_old(const BlockShape& shape, const Block& old, const BlockTarget& to) 
 }
 
 Block make_block(const Draft& draft, const BlockShape& shape, const Projection& projection, const Residuals& residuals,
-                 EncodeFn encode, const std::shared_ptr<std::uint8_t>& memory_of_new) {
+                 EncodeFn encode, const std::shared_ptr<std::uint8_t>& shared) {
   Block block;
-  // An extended block has memory of its own. In shared memory, it would keep the memory of all others that were
-  // extended with it, which are soon replaced: several times what is in use.
   const std::shared_ptr<std::uint8_t> memory =
-      draft.old ? allocate(draft.bytes(shape))
-                : std::shared_ptr<std::uint8_t>(memory_of_new, memory_of_new.get() + draft.at);
+      draft.at == Draft::alone ? allocate(draft.bytes(shape))
+                               : std::shared_ptr<std::uint8_t>(shared, shared.get() + draft.at);
   const std::size_t n = draft.n_docs();
   block.n_docs = static_cast<std::uint32_t>(n);
   block.n_groups = static_cast<std::uint32_t>(n_groups_of(n));
@@ -122,6 +121,22 @@ std::vector<std::uint32_t> by_list_and_length(const Residuals& residuals) {
   return order;
 }
 
+// Gives drafts places in shared memory, and returns its size. Shared memory is faster to search: it has large pages.
+// But as long as one of its blocks is in use, it stays. So if few blocks are made, those that are extended, which are
+// likely to be replaced soon, get memory of their own.
+std::size_t place(std::vector<Draft>& drafts, const BlockLists& before) {
+  std::size_t all = 0, made = 0;
+  for (const Block& block : before.blocks) all += before.shape.bytes(block.n_docs);
+  for (const Draft& draft : drafts) made += draft.bytes(before.shape);
+  std::size_t bytes = 0;
+  for (Draft& draft : drafts) {
+    if (draft.old && 2 * made < all) continue;
+    draft.at = bytes;
+    bytes += draft.bytes(before.shape);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::size_t BlockShape::bytes(std::size_t n_docs) const {
@@ -157,7 +172,6 @@ std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const 
   result->first.assign(1, 0);
   std::vector<Draft> drafts;
   std::vector<std::size_t> places;  // of the drafts among the blocks
-  std::size_t bytes = 0;
   for (std::size_t list = 0, at = 0; list < lists.n_lists(); ++list) {
     std::size_t end = at;
     while (end < order.size() && static_cast<std::size_t>(residuals.lists[order[end]]) == list) ++end;
@@ -166,17 +180,16 @@ std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const 
     const bool has_room = lists.first[list] < lists.first[list + 1] &&
                           lists.blocks[lists.first[list + 1] - 1].n_docs < max_block_docs;
     for (bool extend = has_room; at < end; extend = false) {
-      Draft draft{list, extend ? &lists.blocks[lists.first[list + 1] - 1] : nullptr, &order[at], 0, bytes};
+      Draft draft{list, extend ? &lists.blocks[lists.first[list + 1] - 1] : nullptr, &order[at], 0, Draft::alone};
       draft.n_new = std::min(end - at, max_block_docs - draft.n_old());
       at += draft.n_new;
       if (!extend) result->blocks.emplace_back();
       places.push_back(result->blocks.size() - 1);
-      if (!extend) bytes += draft.bytes(shape);
       drafts.push_back(draft);
     }
     result->first.push_back(static_cast<std::uint32_t>(result->blocks.size()));
   }
-  const std::shared_ptr<std::uint8_t> memory = allocate(bytes);
+  const std::shared_ptr<std::uint8_t> memory = allocate(place(drafts, lists));
   Cancellation cancellation(poll);
   run_tasks(drafts.size(), n_threads, cancellation, [&](std::size_t i) {
     result->blocks[places[i]] = make_block(drafts[i], shape, projection, residuals, encode, memory);

@@ -35,7 +35,6 @@ __all__ = ["BlockIndex"]
 _FEW = 2048  # documents that are compared one by one: faster than blocks, and exact
 _GROWTH = 1.5  # of the documents, until the calibration is done again
 _OUTGROWN = 4.0  # times the documents that lists were trained for, until they are trained again
-_ROWS = 65_536  # documents that are put into blocks at once
 _MIN_SHARED = 16  # queries that share a list, on average, from which on lists are visited in order
 _SLACK = 1.25
 _BLOCK_ARRAYS: dict[str, Any] = {
@@ -59,6 +58,7 @@ class BlockIndex(CodeIndex):
     needs_training: ClassVar[bool] = True
     needs_vectors: ClassVar[bool] = True
     has_codes: ClassVar[bool] = False
+    rows_at_once: ClassVar[int] = 524_288  # an addition copies the blocks that it extends
 
     # Making ----------------------------------------------------------------------------------------
 
@@ -177,8 +177,8 @@ class BlockIndex(CodeIndex):
         space = Space.train(old.metric, old.shape, sample, n_lists, self.n_live, rng)
         empty = replace(self, space=space, blocks=_native.Blocks(space.native), calibration=None)
         blocks = empty.blocks
-        for start in range(0, len(live), _ROWS):
-            slots = live[start : start + _ROWS]
+        for start in range(0, len(live), self.rows_at_once):
+            slots = live[start : start + self.rows_at_once]
             blocks = empty._with_blocks(blocks, self.stored.some(slots), slots.astype(np.uint32))
         return replace(empty, blocks=blocks)._calibrated(sample)
 

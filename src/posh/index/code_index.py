@@ -94,6 +94,7 @@ class CodeIndex(ABC):
     needs_training: ClassVar[bool] = False  # on vectors, before documents are added
     needs_vectors: ClassVar[bool] = False  # of every document: codes are not enough
     has_codes: ClassVar[bool] = True  # of documents by slot
+    rows_at_once: ClassVar[int] = 65_536  # documents that are added at a time
 
     @classmethod
     @abstractmethod

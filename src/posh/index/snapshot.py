@@ -28,7 +28,7 @@ from posh.preprocess import Float32
 
 __all__ = ["IndexSnapshot", "SlotHits"]
 
-_ROWS = 65_536  # documents encoded, quantized and stored in one go
+_ROWS = 65_536  # documents that a hasher or a refiner is fitted on
 
 
 class SlotHits(NamedTuple):
@@ -177,8 +177,9 @@ class IndexSnapshot:
             trained = trained.train(np.empty((0, self.hasher.n_features_in_)) if X is None else X)
         documents = trained.documents
         assert documents is not None
-        for start in progress(range(0, len(ids), _ROWS), "adding", "block"):
-            rows = slice(start, start + _ROWS)
+        at_once = self._structure.rows_at_once
+        for start in progress(range(0, len(ids), at_once), "adding", "block"):
+            rows = slice(start, start + at_once)
             own = None if X is None else X[rows]
             block = trained._codes(own) if codes is None else codes[rows]
             numbers = ids[rows]

@@ -131,7 +131,11 @@ class Searcher:
         """The blocks of the lists in this order, and the score of each list."""
         pairs = []
         for number in lists.tolist():
-            pairs += [(i, self.query.list_scores[number]) for i, block in enumerate(self.blocks) if block.list == number]
+            pairs += [
+                (i, self.query.list_scores[number])
+                for i, block in enumerate(self.blocks)
+                if block.list == number
+            ]
         return pairs
 
     def visit_best_first(self, probes: Numbers) -> None:
