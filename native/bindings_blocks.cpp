@@ -70,7 +70,7 @@ struct Space {
 };
 
 struct Settings {
-  std::size_t n_probe, n_plus, n_minus, n_keep;
+  std::size_t n_probe, n_plus, n_minus, n_scanned, n_keep;
   float gain, slack, half_margin;
   std::optional<std::tuple<float, float>> first;  // intercept and slope of the first limit
   bool by_list, is_distance;
@@ -203,7 +203,8 @@ class Blocks {
     const std::size_t n_planes = settings.n_plus + settings.n_minus;
     require(queries.shape(1) == space_->shape.n_columns && settings.n_probe >= 1 &&
                 settings.n_probe <= lists_->n_lists() && settings.n_plus % 16 == 0 && settings.n_minus % 16 == 0 &&
-                n_planes >= 16 && n_planes < 512 && std::max(settings.n_plus, settings.n_minus) <= space_->shape.n_bits &&
+                n_planes >= 16 && n_planes < 512 && std::max(settings.n_plus, settings.n_minus) <= settings.n_scanned &&
+                settings.n_scanned <= space_->shape.n_bits &&
                 n_threads >= 1 && queries.shape(0) < (std::size_t{1} << 31),
             "search: settings");
     posh::BlockSearch search{};
@@ -215,6 +216,7 @@ class Blocks {
     search.n_queries = queries.shape(0);
     search.n_probe = settings.n_probe;
     search.n_plus = settings.n_plus;
+    search.n_scanned = settings.n_scanned;
     search.n_minus = settings.n_minus;
     search.n_keep = settings.n_keep;
     search.gain = settings.gain;
@@ -272,12 +274,12 @@ void bind_blocks(nb::module_& m) {
   nb::class_<Settings>(m, "BlockSettings")
       .def(
           "__init__",
-          [](Settings* self, std::size_t n_probe, std::size_t n_plus, std::size_t n_minus, std::size_t n_keep, float gain,
+          [](Settings* self, std::size_t n_probe, std::size_t n_plus, std::size_t n_minus, std::size_t n_scanned, std::size_t n_keep, float gain,
              float slack, float half_margin, std::optional<std::tuple<float, float>> first, bool by_list,
              bool is_distance) {
-            new (self) Settings{n_probe, n_plus, n_minus, n_keep, gain, slack, half_margin, first, by_list, is_distance};
+            new (self) Settings{n_probe, n_plus, n_minus, n_scanned, n_keep, gain, slack, half_margin, first, by_list, is_distance};
           },
-          nb::kw_only(), nb::arg("n_probe"), nb::arg("n_plus"), nb::arg("n_minus"), nb::arg("n_keep"), nb::arg("gain"),
+          nb::kw_only(), nb::arg("n_probe"), nb::arg("n_plus"), nb::arg("n_minus"), nb::arg("n_scanned"), nb::arg("n_keep"), nb::arg("gain"),
           nb::arg("slack"), nb::arg("half_margin"), nb::arg("first").none(), nb::arg("by_list"), nb::arg("is_distance"));
   nb::class_<Blocks>(m, "Blocks")
       .def(nb::init<std::shared_ptr<const Space>>(), nb::arg("space"))

@@ -207,7 +207,9 @@ class BlockSearcher {
   }
 
   void choose_planes(std::size_t begin, std::size_t n) {
-    const std::size_t n_bits = shape.n_bits;
+    const std::size_t n_bits = s.n_scanned;
+    for (std::size_t i = 1; i < n && n_bits < shape.n_bits; ++i)  // the rows of the scanned bits, one after the other
+      std::copy_n(&projected[i * shape.n_bits], n_bits, &projected[i * n_bits]);
     chosen.resize(n * std::max({s.n_plus, s.n_minus, std::size_t{1}}));
     take_planes(begin, n, s.n_plus, 0);
     if (s.n_minus) {
@@ -229,7 +231,7 @@ class BlockSearcher {
 
   void take_planes(std::size_t begin, std::size_t n, std::size_t n_chosen, std::size_t at) {
     if (!n_chosen) return;
-    Isa::winners(projected.data(), n, shape.n_bits, n_chosen, chosen.data());
+    Isa::winners(projected.data(), n, s.n_scanned, n_chosen, chosen.data());
     for (std::size_t i = 0; i < n; ++i)
       for (std::size_t j = 0; j < n_chosen; ++j) planes[(begin + i) * n_planes + at + j] = chosen[i * n_chosen + j];
   }
@@ -306,6 +308,7 @@ class BlockSearcher {
     // Each query prefetches a part of the next block: planes, and the high halves if enough queries share them.
     const Block& next = s.lists->blocks[next_number];
     const std::size_t wanted = n >= 16 ? next.low(shape) - next.planes() : next.high(shape) - next.planes();
+    __builtin_prefetch(next.live.get());
     const std::size_t share = (n >= 4 ? wanted / 64 / n + 1 : 0) * 64;
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t at = i * share; at < std::min(wanted, (i + 1) * share); at += 64)
@@ -336,9 +339,12 @@ class BlockSearcher {
   // Blocks of the best lists, best list first.
   void order_probes(const Query& query, std::size_t n_probe) {
     order.clear();
-    if (n_probe == s.n_probe) {
-      for (std::size_t j = 0; j < n_probe; ++j)
-        order.push_back(score_key(routing_scores[query.index * n_probe + j], probes[query.index * n_probe + j]));
+    block_order.clear();
+    const bool is_chosen = n_probe == s.n_probe;  // by choose_probes
+    const std::size_t first = query.index * s.n_probe;
+    if (is_chosen) {
+      for (std::size_t j = 0; j < n_probe; ++j)  // by ascending list, so that of equal scores the lower list is first
+        order.push_back(score_key(routing_scores[first + j], static_cast<std::uint32_t>(j)));
     } else {
       routed.resize(8 * s.router->n_groups());
       Isa::route(*s.router, {query.numbers, shape.width(), &query.unit, 1}, routed.data());
@@ -347,10 +353,9 @@ class BlockSearcher {
     }
     std::sort(order.begin(), order.end(), std::greater<>());
     order.resize(n_probe);
-    block_order.clear();
     for (const std::uint64_t key : order) {
-      const std::uint32_t list = position_of_key(key);
-      const float score = score_of_list(query, list);
+      const std::uint32_t at = position_of_key(key), list = is_chosen ? probes[first + at] : at;
+      const float score = is_chosen ? list_scores[first + at] : score_of_list(query, list);
       for (std::uint32_t b = s.lists->first[list]; b < s.lists->first[list + 1]; ++b) block_order.push_back({b, score});
     }
   }
@@ -367,6 +372,7 @@ class BlockSearcher {
       const bool is_last = at + 1 == block_order.size();
       const Block& next = s.lists->blocks[is_last ? number : block_order[at + 1].query];
       const std::uint32_t* next_rows = rows_of_width(query, next.n_groups);
+      __builtin_prefetch(next.live.get());
       query.list_score = block_order[at].list_score;
       masks.resize(max_groups * 4);
       scan(block, query, rows, is_last ? nullptr : &next, next_rows, masks.data());

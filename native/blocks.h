@@ -150,6 +150,7 @@ struct BlockSearch {
   std::size_t n_queries, k;
   std::size_t n_probe;         // lists to visit
   std::size_t n_plus, n_minus; // planes of the query's largest and smallest projections; multiples of 16
+  std::size_t n_scanned;       // these planes are among the first n_scanned bits: fewer planes stay in the cache
   float gain, slack;           // expected count = middle + gain * …; see threshold_of
   float half_margin;           // deviations by which a score from high halves may be too low
   float first_intercept, first_slope;  // the k-th best score is expected at intercept + slope * best list's score

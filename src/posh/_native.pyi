@@ -102,6 +102,7 @@ class BlockSettings:
         n_probe: int,
         n_plus: int,
         n_minus: int,
+        n_scanned: int,
         n_keep: int,
         gain: float,
         slack: float,

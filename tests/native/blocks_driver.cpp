@@ -167,6 +167,7 @@ posh::BlockSearch random_search(const Case& c, const posh::Router& router, const
   const std::size_t most = std::min<std::size_t>(c.shape.n_bits / 16, 15);
   s.n_plus = 16 * between(0, most);
   s.n_minus = 16 * between(s.n_plus == 0, most);
+  s.n_scanned = between(std::max({s.n_plus, s.n_minus}), c.shape.n_bits);
   s.gain = one_of({0.0f, 1.0f, 3.0f, -1.0f});
   s.slack = one_of({0.0f, 3.0f, 1e9f});
   s.half_margin = one_of({0.0f, 1.5f, 4.0f});

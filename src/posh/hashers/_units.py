@@ -27,9 +27,12 @@ def unit_rows(A: Float32, length: Float32 | None = None) -> Float32:
 
 def directions(X: npt.NDArray[Any]) -> Float32:
     """Return the rows with unit length, whatever their length was; zero rows stay zero."""
-    with np.errstate(over="ignore"):
-        rows = np.asarray(X, np.float32)
-        squares = np.einsum("ij,ij->i", rows, rows)
+    if X.dtype == np.float32:
+        rows = X
+    else:
+        with np.errstate(over="ignore"):
+            rows = np.asarray(X, np.float32)
+    squares = np.einsum("ij,ij->i", rows, rows)
     if len(rows) and squares.min() > 1e-30 and squares.max() < 1e30:  # so in nearly all cases
         return np.asarray(rows / np.sqrt(squares)[:, None])
     length = np.sqrt(squares)[:, None]

@@ -16,6 +16,7 @@ from posh import _native, kernels
 from posh._threads import cores
 from posh.hashers.base import Hasher, SparseHasher
 from posh.hashers.hadamard import Hadamard
+from posh.index.block_vectors import decoded_vectors
 from posh.index.brute_force import nearest
 from posh.index.calibration import Asked, Calibration, calibrate
 from posh.index.code_index import AnyCodes, CodeIndex, Queries, SlotScores, by_slot
@@ -190,13 +191,19 @@ class BlockIndex(CodeIndex):
 
     def compacted(self) -> Self:
         """The same documents in new slots, without those of removed ones."""
-        vectors = self.stored.some(np.flatnonzero(self.live.rows))
+        vectors = self._vectors(np.flatnonzero(self.live.rows))
         slots = np.arange(len(vectors), dtype=np.uint32)
         return replace(
             super().compacted(),
             blocks=self._with_blocks(_native.Blocks(self.space.native), vectors, slots),
             stored=Stored.empty(self.stored.store, vectors.shape[1]).with_rows(vectors),
         )
+
+    def _vectors(self, slots: Slots) -> Float32:
+        """Vectors by slot; if none are stored, as far as 8 bits tell them."""
+        if self.stored.has_vectors:
+            return self.stored.some(slots)
+        return decoded_vectors(self.space, self.blocks, len(self))[slots]
 
     def detached(self) -> Self:
         """The same documents, to which one may add what this index never sees."""

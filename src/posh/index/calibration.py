@@ -40,14 +40,13 @@ class Asked(NamedTuple):
 class Calibration:
     """Measured with ``n_docs`` documents.
 
-    A document with a product of ``s`` has ``gain`` · s more bits in common with the query than others, with
-    this ``deviation``. ``limits`` (n, 4) are k, intercept, slope, deviation: the k-th best score, from the
-    score of the best list.
+    ``counts`` (2, 2) are gain and deviation, for searches by query and by list: a document with a product of
+    s has gain · s more bits in common with the query than others, with this deviation. ``limits`` (n, 4) are
+    k, intercept, slope, deviation: the k-th best score, from the score of the best list.
     """
 
     n_docs: int
-    gain: float
-    deviation: float
+    counts: npt.NDArray[np.float64]
     limits: npt.NDArray[np.float64]
 
     def settings(self, space: Space, asked: Asked) -> _native.BlockSettings:
@@ -76,26 +75,29 @@ class Calibration:
     def to_arrays(self) -> Arrays:
         """For files."""
         return {
-            "calibration": np.array([self.n_docs, self.gain, self.deviation]),
+            "calibration": np.array([self.n_docs, *self.counts.ravel()]),
             "calibration_limits": self.limits,
         }
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Calibration:
         """From the arrays of :meth:`to_arrays`."""
-        n_docs, gain, deviation = expect(arrays, "calibration", np.float64, (3,)).tolist()
-        return cls(int(n_docs), gain, deviation, expect(arrays, "calibration_limits", np.float64, (None, 4)))
+        numbers = expect(arrays, "calibration", np.float64, (5,))
+        limits = expect(arrays, "calibration_limits", np.float64, (None, 4))
+        return cls(int(numbers[0]), numbers[1:].reshape(2, 2), limits)
 
 
 def _settings(space: Space, calibration: Calibration, asked: Asked) -> _native.BlockSettings:
     """The settings of the kernels."""
+    gain, deviation = calibration.counts[int(asked.by_list)].tolist()
     return _native.BlockSettings(
         n_probe=min(asked.n_probe, space.n_lists),
         n_plus=N_PLUS,
         n_minus=_n_minus(space),
+        n_scanned=_n_scanned(space, asked.by_list),
         n_keep=asked.n_keep,
-        gain=calibration.gain,
-        slack=asked.slack * calibration.deviation,
+        gain=gain,
+        slack=asked.slack * deviation,
         half_margin=HALF_MARGIN * asked.slack,
         first=calibration.first_limit(asked.k),
         by_list=asked.by_list,
@@ -114,8 +116,8 @@ def calibrate(
     """Measure with some of these documents, stored vectors (m, d), as queries among ``n_docs`` documents."""
     chosen = np.linspace(0, len(documents) - 1, min(_QUERIES, len(documents))).astype(np.int64)
     queries = space.metric.like_queries(documents[chosen])
-    gain, deviation = _counts(space, blocks, queries)
-    known = Calibration(n_docs, gain, deviation, np.empty((0, 4)))
+    counts = np.array([_counts(space, blocks, queries, by_list) for by_list in (False, True)])
+    known = Calibration(n_docs, counts, np.empty((0, 4)))
     ks = [k for k in _KS if k < n_docs]
     k = ks[-1] + 1  # a query finds itself, too
     asked = Asked(k, n_probe, 3.0, k, by_list=True)
@@ -127,9 +129,15 @@ def _n_minus(space: Space) -> int:
     return N_MINUS if space.n_lists > 1 else 0  # without lists, few documents pass: fewer planes suffice
 
 
-def _counts(space: Space, blocks: _native.Blocks, queries: Float32) -> tuple[float, float]:
+def _n_scanned(space: Space, by_list: bool) -> int:
+    """Single queries take their planes from the first half: more of it is in the cache."""
+    n_bits = space.shape.n_bits
+    return n_bits if by_list or space.n_lists == 1 else max(N_PLUS, N_MINUS, n_bits // 2)
+
+
+def _counts(space: Space, blocks: _native.Blocks, queries: Float32, by_list: bool) -> tuple[float, float]:
     """How many bits more a document shares for each unit of its product, and the deviation from that."""
-    known = Calibration(0, 1.0, 0.0, np.empty((0, 4)))
+    known = Calibration(0, np.zeros((2, 2)), np.empty((0, 4)))
     expected = np.empty((len(queries), _GROUPS), np.float32)
     counts = np.empty_like(expected)
     asked = Asked(1, 1, 0.0, 1, by_list=True)

@@ -129,6 +129,7 @@ def random_settings(rng: np.random.Generator, case: Case, k: int) -> Settings:
     plane_counts = range(0, min(space.n_bits, 240) + 1, 16)
     n_plus = int(rng.choice(plane_counts))
     n_minus = int(rng.choice(plane_counts[n_plus == 0 :]))
+    n_scanned = int(rng.integers(max(n_plus, n_minus), space.n_bits + 1))
     first = None
     if rng.random() < 0.4 and len(case.vectors):
         products = case.queries.astype(np.float64) @ case.vectors.astype(np.float64).T
@@ -139,6 +140,7 @@ def random_settings(rng: np.random.Generator, case: Case, k: int) -> Settings:
         n_probe=int(rng.integers(1, len(space.centroids) + 1)),
         n_plus=n_plus,
         n_minus=n_minus,
+        n_scanned=space.n_bits if rng.random() < 0.5 else n_scanned,
         n_keep=k + int(rng.choice([0, 4, 50])),
         gain=float(f32(rng.choice([0.0, 0.3, 1.0, 3.0, -1.0]))),
         slack=float(f32(rng.choice([0.0, 1.5, 5.0, 1e9]))),

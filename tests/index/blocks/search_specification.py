@@ -31,6 +31,7 @@ class Settings:
     n_probe: int
     n_plus: int
     n_minus: int
+    n_scanned: int
     n_keep: int
     gain: float
     slack: float
@@ -61,7 +62,7 @@ def prepared(space: Space, settings: Settings, values: Floats) -> Query:
     squares = sum_in_order(values[None] * values[None])[0]
     total = int(numbers.sum())
     margin = f32(settings.half_margin) * f32(4.6188) * np.sqrt(squares) / units[0]
-    projected = space.project(values[None])
+    projected = space.project(values[None])[:, : settings.n_scanned]
     plus, minus = winners(projected, settings.n_plus)[0], winners(-projected, settings.n_minus)[0]
     reach = sum_in_order(np.concatenate([[0], projected[0, plus], -projected[0, minus]])[None].astype(f32))[0]
     return Query(

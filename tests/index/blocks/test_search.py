@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::RuntimeWarning"
 )  # overflow and 0 / 0 are part of the specification
 
-GENEROUS = Settings(1, 16, 16, 10, 1.0, 1e9, 1e9, None, True, False)  # filters nothing
+GENEROUS = Settings(1, 16, 16, 16, 10, 1.0, 1e9, 1e9, None, True, False)  # filters nothing
 
 
 def equal_results(
@@ -99,7 +99,13 @@ def test_lists_of_several_blocks(seed, metric):
     few = np.arange(5000) % 1000 == 7
     for by_list in True, False:
         chosen = replace(
-            random_settings(rng, case, 10), by_list=by_list, n_plus=32, n_minus=32, gain=1.0, slack=1.5
+            random_settings(rng, case, 10),
+            by_list=by_list,
+            n_plus=32,
+            n_minus=32,
+            n_scanned=case.space.n_bits,
+            gain=1.0,
+            slack=1.5,
         )
         equal_results(case, blocks, chosen, 10, case.vectors)
         equal_results(case, blocks, chosen, 10, case.vectors, few)

@@ -1,0 +1,36 @@
+"""Vectors from the 8-bit numbers of blocks, if nothing else is stored; ``native/blocks.h`` has the layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import _native
+from posh.index.space import Space
+from posh.preprocess import Float32
+
+__all__ = ["decoded_vectors"]
+
+_GROUP_DOCS, _GROUP_BYTES, _COLUMNS = 256, 32, 64
+
+
+def decoded_vectors(space: Space, blocks: _native.Blocks, n_slots: int) -> Float32:
+    """The vectors of all documents by slot, (n_slots, d), as far as 8 bits tell them."""
+    memory, table, _, _ = blocks.to_arrays()
+    d = space.centroids.shape[1]
+    half_bytes = -(-(d + space.metric.is_distance) // _COLUMNS) * _COLUMNS // 2
+    vectors = np.zeros((n_slots, d), np.float32)
+    for offset, number, n in table.tolist():
+        at = offset + space.shape.n_bits * _GROUP_BYTES * -(-n // _GROUP_DOCS)
+        high, low = memory[at : at + 2 * n * half_bytes].reshape(2, n, half_bytes)
+        scale, slots = memory[at + 2 * n * half_bytes :][: 8 * n].view(np.uint32).reshape(2, n)
+        numbers = 16.0 * _columns(high)[:, :d] + _columns(low)[:, :d] - np.float32(128)
+        vectors[slots] = space.centroids[number] + scale.view(np.float32)[:, None] * numbers
+    return vectors
+
+
+def _columns(halves: npt.NDArray[np.uint8]) -> Float32:
+    """Four-bit numbers (n, columns) from their bytes: the lower bits of 32 bytes, then the upper ones."""
+    groups = halves.reshape(len(halves), -1, _COLUMNS // 2)
+    parts = np.stack([groups & 15, groups >> 4], axis=2)
+    return parts.reshape(len(halves), -1).astype(np.float32)
