@@ -251,3 +251,29 @@ def test_8_bits_are_enough_to_compact(metric):
     before = one.search(Q, 5, n_probe=32, slack=100.0)
     after = one.compact().search(Q, 5, n_probe=32, slack=100.0)
     np.testing.assert_allclose(after.scores, before.scores, rtol=0.02)  # they are rounded again
+
+
+@pytest.mark.parametrize("n", [1, 2, 30, 2048])
+@pytest.mark.parametrize("metric", METRICS)
+def test_few_documents_without_vectors(metric, n, tmp_path):
+    one = index(metric, store="int8").add(X[:n])
+    hits = one.search(Q, 5, n_probe=32, slack=100.0)
+    assert ((hits.ids >= 0).sum(axis=1) == min(5, n)).all()
+    one.save(tmp_path / "index")
+    again = posh.Index.load(tmp_path / "index").search(Q, 5, n_probe=32, slack=100.0)
+    np.testing.assert_array_equal(again.ids, hits.ids)
+
+
+def test_few_live_documents_of_many_are_saved(tmp_path):
+    one = index("cosine").add(X[:1500])
+    one.remove(np.arange(1400)).add(X[:1500])
+    one.save(tmp_path / "index")
+    again = posh.Index.load(tmp_path / "index")
+    np.testing.assert_array_equal(again.search(Q, 5).ids, one.search(Q, 5).ids)
+
+
+def test_counts_are_calibrated_for_the_planes_that_are_scanned():
+    """Single queries scan half of the bits: a document's count tells less, so its deviation is another."""
+    one = posh.Index(metric="cosine", structure="ivf").add(X)
+    by_query, by_list = one.snapshot().documents.structure.calibration.counts
+    assert by_query[1] != by_list[1]

@@ -122,7 +122,7 @@ class BlockIndex(CodeIndex):
                 "expected an index that stores vectors for exact=True, got store='int8': "
                 "build it with store='float32'"
             )
-        return self.stored.has_vectors and (bool(params.exact) or n_allowed <= max(_FEW, params.k))
+        return self.stored.has_vectors and (params.exact or n_allowed <= max(_FEW, params.k))
 
     def _in_blocks(
         self, queries: Float32, params: SearchParams, allowed: Mask | None, n_allowed: int
@@ -133,7 +133,7 @@ class BlockIndex(CodeIndex):
             n_probe = math.ceil(n_probe * self.n_live / n_allowed)
         n_probe = min(n_probe, self.space.n_lists)
         by_list = len(queries) * n_probe >= _MIN_SHARED * self.space.n_lists
-        n_keep = max(params.k, math.ceil(params.k * (params.oversample or 1.4)))
+        n_keep = params.oversampled(self.n_live).k
         asked = Asked(params.k, n_probe, _SLACK if params.slack is None else params.slack, n_keep, by_list)
         return self.stored.search(
             self.blocks,
@@ -217,19 +217,25 @@ class BlockIndex(CodeIndex):
         return blocks.with_documents(vectors, None, lists, slots, cores(), kernels.active())
 
     def _calibrated(self, added: Float32) -> Self:
+        """With a new calibration if there is none, or if it is of far fewer documents."""
         known = 0 if self.calibration is None else self.calibration.n_docs
-        if self.n_live <= _FEW or self.n_live < _GROWTH * known:
+        if not self._needs_calibration(self.n_live) or self.n_live < _GROWTH * known:
             return self
         n_probe = min(self.options.n_probe, self.space.n_lists)
         found = calibrate(self.space, self.blocks, self.stored, added, self.n_live, n_probe)
         return replace(self, calibration=found)
 
+    def _needs_calibration(self, n_live: int) -> bool:
+        """Whether a search may visit blocks: without vectors, every search does."""
+        return n_live > (_FEW if self.stored.has_vectors else 0)
+
     # Memory and files ------------------------------------------------------------------------------
 
     @classmethod
-    def kind(cls, scoring: str | None) -> str:
-        """Not used: the metric is the kind of its scores."""
-        raise NotImplementedError
+    def kind(cls, options: IndexOptions, scoring: str | None) -> str:
+        """The metric."""
+        assert options.metric is not None
+        return options.metric
 
     @property
     def nbytes(self) -> int:
@@ -262,7 +268,7 @@ class BlockIndex(CodeIndex):
         blocks = _native.Blocks.from_arrays(empty.space.native, *parts)
         stored = empty.stored.restored(arrays, n)
         calibration = Calibration.from_arrays(arrays) if "calibration" in arrays else None
-        if calibration is None and n > _FEW:
+        if calibration is None and empty._needs_calibration(n - len(arrays["removed"])):
             raise ValueError("the calibration is missing")
         rows, live, n_live = by_slot(codes)
         return replace(

@@ -17,9 +17,9 @@ from posh.preprocess import Float32
 
 __all__ = ["Asked", "Calibration", "calibrate"]
 
-N_PLUS, N_MINUS = 32, 32  # planes of the largest and of the smallest projections of a query
-HALF_MARGIN = 1.2  # times the slack: deviations by which a score from four bits may be too low
-FIRST_MARGIN = 2.0  # deviations by which the first limit is below the expected k-th best score
+_N_PLUS, _N_MINUS = 32, 32  # planes of the largest and of the smallest projections of a query
+_HALF_MARGIN = 1.2  # times the slack: deviations by which a score from four bits may be too low
+_FIRST_MARGIN = 2.0  # deviations by which the first limit is below the expected k-th best score
 _QUERIES = 500
 _REMEMBERED = 1000
 _GROUPS = 20  # of 256 documents, with each query
@@ -69,7 +69,7 @@ class Calibration:
         """Intercept and slope of a score that the k-th best most likely exceeds, if it is known."""
         for number, intercept, slope, deviation in self.limits.tolist():
             if number >= k:
-                return intercept - FIRST_MARGIN * deviation, slope
+                return intercept - _FIRST_MARGIN * deviation, slope
         return None
 
     def to_arrays(self) -> Arrays:
@@ -92,13 +92,13 @@ def _settings(space: Space, calibration: Calibration, asked: Asked) -> _native.B
     gain, deviation = calibration.counts[int(asked.by_list)].tolist()
     return _native.BlockSettings(
         n_probe=min(asked.n_probe, space.n_lists),
-        n_plus=N_PLUS,
+        n_plus=_N_PLUS,
         n_minus=_n_minus(space),
         n_scanned=_n_scanned(space, asked.by_list),
         n_keep=asked.n_keep,
         gain=gain,
         slack=asked.slack * deviation,
-        half_margin=HALF_MARGIN * asked.slack,
+        half_margin=_HALF_MARGIN * asked.slack,
         first=calibration.first_limit(asked.k),
         by_list=asked.by_list,
         is_distance=space.metric.is_distance,
@@ -119,6 +119,8 @@ def calibrate(
     counts = np.array([_counts(space, blocks, queries, by_list) for by_list in (False, True)])
     known = Calibration(n_docs, counts, np.empty((0, 4)))
     ks = [k for k in _KS if k < n_docs]
+    if not ks:
+        return known
     k = ks[-1] + 1  # a query finds itself, too
     asked = Asked(k, n_probe, 3.0, k, by_list=True)
     found = stored.search(blocks, known.settings(space, asked), space.with_column(queries), queries, k)
@@ -126,13 +128,13 @@ def calibrate(
 
 
 def _n_minus(space: Space) -> int:
-    return N_MINUS if space.n_lists > 1 else 0  # without lists, few documents pass: fewer planes suffice
+    return _N_MINUS if space.n_lists > 1 else 0  # without lists, few documents pass: fewer planes suffice
 
 
 def _n_scanned(space: Space, by_list: bool) -> int:
     """Single queries take their planes from the first half: more of it is in the cache."""
     n_bits = space.shape.n_bits
-    return n_bits if by_list or space.n_lists == 1 else max(N_PLUS, N_MINUS, n_bits // 2)
+    return n_bits if by_list or space.n_lists == 1 else max(_N_PLUS, _N_MINUS, n_bits // 2)
 
 
 def _counts(space: Space, blocks: _native.Blocks, queries: Float32, by_list: bool) -> tuple[float, float]:
@@ -140,7 +142,7 @@ def _counts(space: Space, blocks: _native.Blocks, queries: Float32, by_list: boo
     known = Calibration(0, np.zeros((2, 2)), np.empty((0, 4)))
     expected = np.empty((len(queries), _GROUPS), np.float32)
     counts = np.empty_like(expected)
-    asked = Asked(1, 1, 0.0, 1, by_list=True)
+    asked = Asked(1, 1, 0.0, 1, by_list)
     blocks.sample_counts(
         known.settings(space, asked), space.with_column(queries), 1, expected, counts, kernels.active()
     )

@@ -125,7 +125,7 @@ class CodeIndex(ABC):
 
     @classmethod
     @abstractmethod
-    def kind(cls, scoring: str | None) -> str:
+    def kind(cls, options: IndexOptions, scoring: str | None) -> str:
         """What the scores of :meth:`candidates` are, as in :class:`~posh.index.hits.Hits`."""
 
     @abstractmethod

@@ -232,7 +232,7 @@ class ListIndex(CodeIndex):
         return _SAMPLE_PER_LIST * (options.n_lists or n // 1000)
 
     @classmethod
-    def kind(cls, scoring: str | None) -> str:
+    def kind(cls, options: IndexOptions, scoring: str | None) -> str:
         """As the scoring says."""
         return scoring or "overlap"
 

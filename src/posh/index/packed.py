@@ -43,7 +43,7 @@ class PackedIndex(CodeIndex):
         return cls(hasher.n_bits, *by_slot(codes))
 
     @classmethod
-    def kind(cls, scoring: str | None) -> str:
+    def kind(cls, options: IndexOptions, scoring: str | None) -> str:
         """Equal bits."""
         return "equal-bits"
 

@@ -51,7 +51,7 @@ class SegmentIndex(CodeIndex):
         return cls(hasher.n_bits, *by_slot(codes), segments)
 
     @classmethod
-    def kind(cls, scoring: str | None) -> str:
+    def kind(cls, options: IndexOptions, scoring: str | None) -> str:
         """As the scoring says."""
         return scoring or "overlap"
 

@@ -234,9 +234,7 @@ class IndexSnapshot:
 
     def _kind(self, params: SearchParams) -> str:
         refiner = self.options.refiner_class
-        if self.options.metric is not None:
-            return self.options.metric
-        return self._structure.kind(params.scoring) if refiner is None else refiner.kind
+        return self._structure.kind(self.options, params.scoring) if refiner is None else refiner.kind
 
     @property
     def _has_fitted_hasher(self) -> bool:
