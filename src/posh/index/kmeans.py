@@ -18,12 +18,10 @@ from posh import _native, kernels
 from posh._progress import progress
 from posh.preprocess import Float32, Float64
 
-__all__ = ["assign", "train_lists"]
+__all__ = ["assign", "sums_by_list", "train_lists"]
 
 _ROWS = 8192  # vectors at a time, which bounds the temporary memory
-_TINY = (
-    1e-30  # relative to the longest centroid: smaller numbers are zero, and never leave the range of float32
-)
+_TINY = 1e-30  # times the longest centroid: smaller numbers become 0, and float32 can hold the others
 
 
 def train_lists(
@@ -56,7 +54,7 @@ def train_lists(
     centroids = sample[np.resize(rng.permutation(len(sample)), n_lists)]
     for _ in progress(range(epochs), "lists"):
         lists = assign(sample, centroids, metric, n_threads)
-        sums, counts = _sums(sample, lists, n_lists)
+        sums, counts = sums_by_list(sample, lists, n_lists)
         centroids = _centres(sums, counts, metric)
         empty = np.flatnonzero(~centroids.any(axis=1)) if metric == "cosine" else np.flatnonzero(counts == 0)
         centroids[empty] = sample[_of_largest_lists(lists, counts, len(empty), rng)]
@@ -107,7 +105,9 @@ def _without_tiny(centroids: npt.NDArray[Any]) -> Float32:
     return np.ascontiguousarray(np.where(np.abs(centroids) < _TINY, 0.0, centroids), np.float32)
 
 
-def _sums(X: Float32, lists: npt.NDArray[np.int32], n_lists: int) -> tuple[Float64, npt.NDArray[np.int64]]:
+def sums_by_list(
+    X: Float32, lists: npt.NDArray[np.int32], n_lists: int
+) -> tuple[Float64, npt.NDArray[np.int64]]:
     """The sum of the vectors of each list, (n_lists, d), and their numbers, (n_lists,)."""
     sums = np.zeros((n_lists, X.shape[1]))
     for rows in _parts(len(X), max(2 * _ROWS, 8 * n_lists)):

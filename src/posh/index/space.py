@@ -14,7 +14,7 @@ from posh import _native
 from posh._threads import cores
 from posh.hashers._units import unit_rows
 from posh.hashers.hadamard import random_signs
-from posh.index.kmeans import assign, train_lists
+from posh.index.kmeans import assign, sums_by_list, train_lists
 from posh.index.metric import Metric
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
@@ -155,13 +155,9 @@ class Space:
 
 def _means(vectors: Float32, lists: Lists, otherwise: Float32) -> Float32:
     """The mean of each list's vectors, and a row of ``otherwise`` for a list without any."""
-    counts = np.bincount(lists, minlength=len(otherwise))
-    order = np.argsort(lists, kind="stable")
-    busy = counts > 0
-    means = otherwise.copy()
-    sums = np.add.reduceat(vectors[order], (np.cumsum(counts) - counts)[busy], axis=0)
-    means[busy] = sums / counts[busy, None]
-    return means
+    sums, counts = sums_by_list(vectors, lists, len(otherwise))
+    means = sums / np.maximum(counts, 1)[:, None]
+    return np.where(counts[:, None] > 0, means, otherwise).astype(np.float32)
 
 
 def _distance_column(sample: Float32, lists: Lists, centroids: Float32) -> tuple[float, float]:
