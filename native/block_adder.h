@@ -1,7 +1,9 @@
-// Counts the planes of a query for 256 documents at once: bit i of the counts of all documents is one vector.
+// Counts the planes of a query for one or two groups of 256 documents at once: bit i of the counts of all documents is
+// one vector.
 //
 // Minus planes are complemented. The counts start at 2^m - threshold, so that bit m is set if they reach the threshold.
-// `Bits` is a vector of 256 bits with load, all, store, &, |, ^.
+// `Bits` is a vector of n_groups * 256 bits with load, all, bit_of, store, and with &, |, ^ or its own add and
+// add_complements.
 #pragma once
 
 namespace posh {
@@ -59,15 +61,17 @@ inline __attribute__((always_inline)) void add_sixteens(Bits* counts, const std:
   }
 }
 
-// One group; n_plus + n_minus < 2^M.
+// The groups of one vector; n_plus + n_minus < 2^M.
 template <class Bits, int M, bool Prefetch>
-inline __attribute__((always_inline)) Bits reaching(const Scan& scan, std::size_t group) {
+inline __attribute__((always_inline)) Bits reaching(const Scan& scan, std::size_t group, std::size_t line) {
+  std::uint32_t starts[Bits::n_groups];
+  for (std::size_t i = 0; i < Bits::n_groups; ++i)
+    starts[i] = (1u << M) - static_cast<std::uint32_t>(scan.thresholds[group + i]);
   Bits counts[M + 1];
-  const std::uint32_t start = (1u << M) - static_cast<std::uint32_t>(scan.thresholds[group]);
 #pragma GCC unroll 16
-  for (int bit = 0; bit <= M; ++bit) counts[bit] = Bits::all(start >> bit & 1);
+  for (int bit = 0; bit <= M; ++bit) counts[bit] = Bits::bit_of(starts, bit);
   const std::uint8_t* planes = scan.planes + group * group_bytes;
-  const std::uint8_t* next = Prefetch ? scan.next_planes + group * 2 * group_bytes : nullptr;
+  const std::uint8_t* next = Prefetch ? scan.next_planes + line * 64 : nullptr;
   const std::uint32_t* next_rows = Prefetch ? scan.next_rows : scan.rows;
   add_sixteens<Bits, M, false, Prefetch>(counts, planes, scan.rows, scan.n_plus, next, next_rows);
   add_sixteens<Bits, M, true, Prefetch>(counts, planes, scan.rows + scan.n_plus, scan.n_minus, next,
@@ -75,26 +79,37 @@ inline __attribute__((always_inline)) Bits reaching(const Scan& scan, std::size_
   return counts[M];
 }
 
+// The groups from `group` on, as many vectors as fit. Each vector prefetches one cache line of the next block's rows.
 template <class Bits, int M>
-void count_planes_below(const Scan& scan, std::uint64_t* masks) {
+inline __attribute__((always_inline)) void count_groups(const Scan& scan, std::size_t& group, std::size_t& line,
+                                                        std::uint64_t* masks) {
   const std::int32_t most = static_cast<std::int32_t>(scan.n_plus + scan.n_minus);
-  for (std::size_t group = 0; group < scan.n_groups; ++group, masks += 4) {
-    if (scan.thresholds[group] > most)
-      Bits::all(false).store(masks);
-    else if (group < scan.n_next_lines)
-      reaching<Bits, M, true>(scan, group).store(masks);
+  for (; group + Bits::n_groups <= scan.n_groups; group += Bits::n_groups, ++line) {
+    const std::int32_t* thresholds = scan.thresholds + group;
+    if (*std::min_element(thresholds, thresholds + Bits::n_groups) > most)
+      Bits::all(false).store(masks + 4 * group);
+    else if (line < scan.n_next_lines)
+      reaching<Bits, M, true>(scan, group, line).store(masks + 4 * group);
     else
-      reaching<Bits, M, false>(scan, group).store(masks);
+      reaching<Bits, M, false>(scan, group, line).store(masks + 4 * group);
   }
 }
 
-template <class Bits>
+// `Rest` is a vector of one group, for the groups that are left over.
+template <class Bits, class Rest, int M>
+void count_planes_below(const Scan& scan, std::uint64_t* masks) {
+  std::size_t group = 0, line = 0;
+  count_groups<Bits, M>(scan, group, line, masks);
+  if constexpr (Bits::n_groups > 1) count_groups<Rest, M>(scan, group, line, masks);
+}
+
+template <class Bits, class Rest = Bits>
 void count_planes(const Scan& scan, std::uint64_t* masks) {
   const std::size_t n = scan.n_plus + scan.n_minus;
-  if (n < 64) return count_planes_below<Bits, 6>(scan, masks);
-  if (n < 128) return count_planes_below<Bits, 7>(scan, masks);
-  if (n < 256) return count_planes_below<Bits, 8>(scan, masks);
-  return count_planes_below<Bits, 9>(scan, masks);
+  if (n < 64) return count_planes_below<Bits, Rest, 6>(scan, masks);
+  if (n < 128) return count_planes_below<Bits, Rest, 7>(scan, masks);
+  if (n < 256) return count_planes_below<Bits, Rest, 8>(scan, masks);
+  return count_planes_below<Bits, Rest, 9>(scan, masks);
 }
 
 }  // namespace

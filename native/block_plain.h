@@ -79,6 +79,10 @@ struct Plain {
     return eight_sums(n, [=](std::size_t i) { return a[i] * b[i]; });
   }
 
+  static void products(const float* const (&rows)[4], const float* b, std::size_t n, float* sums) {
+    for (std::size_t i = 0; i < 4; ++i) sums[i] = product(rows[i], b, n);
+  }
+
   static float distance(const float* a, const float* b, std::size_t n) {
     return eight_sums(n, [=](std::size_t i) { return (a[i] - b[i]) * (a[i] - b[i]); });
   }

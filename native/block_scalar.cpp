@@ -27,6 +27,7 @@ struct Scalar : Plain {
 
 // 256 documents as four words.
 struct FourWords {
+  static constexpr std::size_t n_groups = 1;
   std::uint64_t words[4];
   static FourWords load(const std::uint8_t* bytes) {
     FourWords v;
@@ -37,6 +38,7 @@ struct FourWords {
     const std::uint64_t word = bit ? ~std::uint64_t{0} : 0;
     return {{word, word, word, word}};
   }
+  static FourWords bit_of(const std::uint32_t* starts, int bit) { return all(*starts >> bit & 1); }
   void store(std::uint64_t* to) const { std::memcpy(to, words, sizeof words); }
   template <class Operation>
   static FourWords each(const FourWords& a, const FourWords& b, Operation operation) {

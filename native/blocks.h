@@ -213,6 +213,7 @@ std::shared_ptr<const BlockLists> lists_of_arrays(const BlockShape& shape, std::
 bool search_blocks_scalar(const BlockSearch&, std::int64_t*, float*);
 bool search_blocks_portable(const BlockSearch&, std::int64_t*, float*);
 bool search_blocks_avx2(const BlockSearch&, std::int64_t*, float*);
+bool search_blocks_avx512(const BlockSearch&, std::int64_t*, float*);
 void sample_counts_scalar(const BlockSearch&, std::size_t, std::uint64_t, float*, float*);
 void sample_counts_avx2(const BlockSearch&, std::size_t, std::uint64_t, float*, float*);
 void encode_docs_scalar(const BlockShape&, const Projection&, const Residuals&, const std::uint32_t*, std::size_t,

@@ -8,8 +8,14 @@ bool always() { return true; }
 
 #if defined(__x86_64__)
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi") &&
-         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+}
+
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&
+         __builtin_cpu_supports("avx512vbmi2");
 }
 #endif
 
@@ -21,6 +27,8 @@ constexpr Kernels table[] = {
 #if defined(__x86_64__)
     {"avx2", has_avx2, winners_avx2, overlap_topk_avx2, overlap_lists_avx2, table_topk_portable, hamming_topk_avx2,
      search_blocks_avx2, sample_counts_avx2, encode_docs_avx2, nearest_lists_avx2, project_rows_avx2},
+    {"avx512", has_avx512, winners_avx2, overlap_topk_avx2, overlap_lists_avx2, table_topk_portable, hamming_topk_avx2,
+     search_blocks_avx512, sample_counts_avx2, encode_docs_avx2, nearest_lists_avx2, project_rows_avx2},
 #endif
 };
 

@@ -59,7 +59,7 @@ class Query:
 
 def prepared(space: Space, settings: Settings, values: Floats) -> Query:
     numbers, units = quantise(values[None], 127, 1)
-    squares = sum_in_order(values[None] * values[None])[0]
+    squares = sum_in_lanes(values[None] * values[None])[0]
     total = int(numbers.sum())
     margin = f32(settings.half_margin) * f32(4.6188) * np.sqrt(squares) / units[0]
     projected = space.project(values[None])[:, : settings.n_scanned]

@@ -1,0 +1,258 @@
+// The primitives of the search in blocks with AVX2: see block_search.h. Include it between avx2_begin.h and avx2_end.h, or
+// between the headers of an instruction set that has AVX2.
+#pragma once
+
+namespace posh {
+namespace {  // internal linkage: see avx2_begin.h
+
+struct Bits256 {
+  static constexpr std::size_t n_groups = 1;
+  __m256i bits;
+  static Bits256 load(const std::uint8_t* bytes) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes))};
+  }
+  static Bits256 all(bool bit) { return {_mm256_set1_epi32(-static_cast<int>(bit))}; }
+  static Bits256 bit_of(const std::uint32_t* starts, int bit) { return all(*starts >> bit & 1); }
+  void store(std::uint64_t* to) const { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bits); }
+  Bits256 operator&(Bits256 other) const { return {_mm256_and_si256(bits, other.bits)}; }
+  Bits256 operator|(Bits256 other) const { return {_mm256_or_si256(bits, other.bits)}; }
+  Bits256 operator^(Bits256 other) const { return {_mm256_xor_si256(bits, other.bits)}; }
+};
+
+__m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+
+// Sums of pairs of halves times numbers, of 64 columns.
+inline __attribute__((always_inline)) __m256i half_products(__m256i halves, const std::int8_t* numbers) {
+  const __m256i four = _mm256_set1_epi8(15);
+  return _mm256_add_epi16(
+      _mm256_maddubs_epi16(_mm256_and_si256(halves, four), load(numbers)),
+      _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(halves, 4), four), load(numbers + 32)));
+}
+
+// Eight sums that add up to the sum over all columns. 16-bit sums of 256 columns cannot overflow: 8 * 15 * 127 < 2^15.
+inline __attribute__((always_inline)) __m256i half_sums(const std::uint8_t* halves, const std::int8_t* numbers,
+                                                        std::size_t width) {
+  const __m256i one = _mm256_set1_epi16(1);
+  __m256i total = _mm256_setzero_si256();
+  for (std::size_t at = 0; at < width; at += 256) {
+    __m256i sums = half_products(load(halves + at / 2), numbers + at);
+    const std::size_t end = std::min(width, at + 256);
+    for (std::size_t j = at + 64; j < end; j += 64)
+      sums = _mm256_add_epi16(sums, half_products(load(halves + j / 2), numbers + j));
+    total = _mm256_add_epi32(total, _mm256_madd_epi16(sums, one));
+  }
+  return total;
+}
+
+inline __attribute__((always_inline)) __m128i four_totals(__m256i a, __m256i b, __m256i c, __m256i d) {
+  const __m256i sums = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+  return _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+}
+
+float float_total(__m256 lanes) {  // in the order of eight_sums
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps(lanes, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+// Adds products of unsigned and signed 8-bit numbers to eight sums, four products to each. The unsigned ones are below 128.
+struct Dot256 {
+  static inline __attribute__((always_inline)) __m256i add(__m256i sums, __m256i numbers, __m256i others) {
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_maddubs_epi16(numbers, others), _mm256_set1_epi16(1)));
+  }
+};
+
+struct Avx2 {
+  static constexpr WinnersFn winners = winners_avx2;
+
+  static void route(const Router& router, const Routed& queries, float* scores) {
+    route_by<Dot256>(router, queries, scores);
+  }
+
+  static std::size_t largest(const float* scores, std::size_t n) {
+    __m256 best = _mm256_set1_ps(lowest);
+    std::size_t i = 0;
+    for (; i + 8 <= n; i += 8) best = _mm256_max_ps(best, _mm256_loadu_ps(scores + i));
+    alignas(32) float lanes[8];
+    _mm256_store_ps(lanes, best);
+    float highest = *std::max_element(lanes, lanes + 8);
+    for (; i < n; ++i) highest = std::max(highest, scores[i]);
+    for (i = 0; i + 8 <= n; i += 8) {
+      const int equal = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(scores + i), _mm256_set1_ps(highest), _CMP_EQ_OQ));
+      if (equal) return i + static_cast<std::size_t>(__builtin_ctz(static_cast<unsigned>(equal)));
+    }
+    while (i + 1 < n && scores[i] != highest) ++i;
+    return i;
+  }
+
+  static void masks(const Scan& scan, std::uint64_t* masks) { count_planes<Bits256>(scan, masks); }
+
+  // Most words have at most four bits: these are written without a branch, which could not be predicted.
+  static std::uint32_t* expand(const std::uint64_t* mask, std::uint32_t first, std::uint32_t* to) {
+    for (std::uint32_t w = 0; w < 4; ++w) {
+      std::uint64_t bits = mask[w];
+      const std::uint32_t start = first + 64 * w;
+      const int n = __builtin_popcountll(bits);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i, bits = _blsr_u64(bits)) to[i] = start + static_cast<std::uint32_t>(_tzcnt_u64(bits));
+      for (std::uint32_t* further = to + 4; __builtin_expect(bits != 0, 0); bits = _blsr_u64(bits))
+        *further++ = start + static_cast<std::uint32_t>(_tzcnt_u64(bits));
+      to += n;
+    }
+    return to;
+  }
+
+  static std::int32_t half_sum(const std::uint8_t* halves, const std::int8_t* numbers, std::size_t width) {
+    return total_of(half_sums(halves, numbers, width));
+  }
+
+  static inline __attribute__((always_inline)) std::int32_t total_of(__m256i sums) {
+    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 1)));
+  }
+
+  static inline __attribute__((always_inline)) unsigned above(const std::uint8_t* const (&h)[4], const Query* const (&q)[4],
+                                                              const float (&scales)[4], std::size_t width,
+                                                              std::int32_t (&sums)[4]) {
+    return above_sums(four_totals(half_sums(h[0], q[0]->numbers, width), half_sums(h[1], q[1]->numbers, width),
+                                  half_sums(h[2], q[2]->numbers, width), half_sums(h[3], q[3]->numbers, width)),
+                      q, scales, sums);
+  }
+
+  // Which of four documents may be good enough, from the sums over their high halves.
+  static inline __attribute__((always_inline)) unsigned above_sums(__m128i totals, const Query* const (&q)[4],
+                                                                   const float (&scales)[4], std::int32_t (&sums)[4]) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(sums), totals);
+    const auto field = [&](float Query::*f) { return _mm_setr_ps(q[0]->*f, q[1]->*f, q[2]->*f, q[3]->*f); };
+    const __m128 products = _mm_add_ps(_mm_cvtepi32_ps(_mm_slli_epi32(totals, 4)), field(&Query::half_offset));
+    const __m128 units = _mm_mul_ps(_mm_setr_ps(scales[0], scales[1], scales[2], scales[3]), field(&Query::unit));
+    const __m128 scores = _mm_add_ps(_mm_mul_ps(products, units), field(&Query::list_score));
+    return static_cast<unsigned>(_mm_movemask_ps(_mm_cmpge_ps(scores, field(&Query::entry))));
+  }
+
+  // The first three stages of eight numbers in a register: each number plus or minus its partner. a - b is -b + a.
+  static void hadamard(float* values, std::size_t n) {
+    if (n < 8) return hadamard_from(1, values, n);
+    const __m256 minus1 = _mm256_setr_ps(0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f);
+    const __m256 minus2 = _mm256_setr_ps(0.0f, 0.0f, -0.0f, -0.0f, 0.0f, 0.0f, -0.0f, -0.0f);
+    const __m256 minus4 = _mm256_setr_ps(0.0f, 0.0f, 0.0f, 0.0f, -0.0f, -0.0f, -0.0f, -0.0f);
+    for (std::size_t i = 0; i < n; i += 8) {
+      __m256 v = _mm256_loadu_ps(values + i);
+      v = _mm256_add_ps(_mm256_permute_ps(v, 0xB1), _mm256_xor_ps(v, minus1));
+      v = _mm256_add_ps(_mm256_permute_ps(v, 0x4E), _mm256_xor_ps(v, minus2));
+      v = _mm256_add_ps(_mm256_permute2f128_ps(v, v, 1), _mm256_xor_ps(v, minus4));
+      _mm256_storeu_ps(values + i, v);
+    }
+    hadamard_from(8, values, n);
+  }
+
+  static float product(const float* a, const float* b, std::size_t n) {
+    __m256 sums = _mm256_setzero_ps();
+    std::size_t i = 0;
+    for (; i + 8 <= n; i += 8) sums = _mm256_add_ps(sums, _mm256_mul_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i)));
+    if (i < n) sums = _mm256_add_ps(sums, _mm256_mul_ps(rest(a + i, n - i), rest(b + i, n - i)));
+    return float_total(sums);
+  }
+
+  static void products(const float* const (&rows)[4], const float* b, std::size_t n, float* totals) {
+    __m256 sums[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+    std::size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+      const __m256 own = _mm256_loadu_ps(b + i);
+#pragma GCC unroll 4
+      for (int r = 0; r < 4; ++r) sums[r] = _mm256_add_ps(sums[r], _mm256_mul_ps(_mm256_loadu_ps(rows[r] + i), own));
+    }
+    if (i < n)
+      for (int r = 0; r < 4; ++r)
+        sums[r] = _mm256_add_ps(sums[r], _mm256_mul_ps(rest(rows[r] + i, n - i), rest(b + i, n - i)));
+    for (int r = 0; r < 4; ++r) totals[r] = float_total(sums[r]);
+  }
+
+  static float distance(const float* a, const float* b, std::size_t n) {
+    __m256 sums = _mm256_setzero_ps();
+    std::size_t i = 0;
+    const auto add = [&](__m256 x, __m256 y) {
+      const __m256 difference = _mm256_sub_ps(x, y);
+      sums = _mm256_add_ps(sums, _mm256_mul_ps(difference, difference));
+    };
+    for (; i + 8 <= n; i += 8) add(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i));
+    if (i < n) add(rest(a + i, n - i), rest(b + i, n - i));
+    return float_total(sums);
+  }
+
+  static void widen(const std::uint16_t* halves, std::size_t n, float* to) {
+    std::size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+      _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(halves + i))));
+    for (; i < n; ++i) to[i] = _cvtsh_ss(halves[i]);
+  }
+
+ protected:
+  // Four queries at once: each number of a centroid is loaded once for all of them.
+  template <class Dot>
+  static void route_by(const Router& router, const Routed& queries, float* scores) {
+    std::size_t i = 0;
+    for (; i + 4 <= queries.n; i += 4) route_queries<Dot, 4, 2>(router, queries, i, scores);
+    for (; i < queries.n; ++i) route_queries<Dot, 1, 4>(router, queries, i, scores);
+  }
+
+  // n_queries queries, n_at_once groups at a time.
+  template <class Dot, std::size_t n_queries, std::size_t n_at_once>
+  static void route_queries(const Router& router, const Routed& queries, std::size_t first, float* scores) {
+    __m256i offsets[n_queries];
+    for (std::size_t q = 0; q < n_queries; ++q) {
+      const std::int8_t* numbers = queries.numbers + (first + q) * queries.stride;
+      std::int32_t sum = 0;
+      for (std::size_t j = 0; j < router.n_columns; ++j) sum += numbers[j];
+      offsets[q] = _mm256_set1_epi32(-64 * sum);
+    }
+    std::size_t group = 0;
+    for (; group + n_at_once <= router.n_groups(); group += n_at_once)
+      route_groups<Dot, n_queries, n_at_once>(router, queries, first, offsets, group, scores);
+    for (; group < router.n_groups(); ++group)
+      route_groups<Dot, n_queries, 1>(router, queries, first, offsets, group, scores);
+  }
+
+  template <class Dot, std::size_t n_queries, std::size_t n_groups>
+  static inline __attribute__((always_inline)) void route_groups(const Router& router, const Routed& queries,
+                                                                 std::size_t first, const __m256i* offsets,
+                                                                 std::size_t group, float* scores) {
+    const std::size_t n_quads = router.n_quads();
+    const std::uint8_t* from = router.numbers.data() + group * n_quads * 32;
+    const std::int8_t* numbers = queries.numbers + first * queries.stride;
+    __m256i sums[n_queries][n_groups];
+    for (std::size_t q = 0; q < n_queries; ++q)
+      for (std::size_t g = 0; g < n_groups; ++g) sums[q][g] = offsets[q];
+    for (std::size_t j = 0; j < n_quads; ++j) {
+      __m256i centroids[n_groups];
+#pragma GCC unroll 4
+      for (std::size_t g = 0; g < n_groups; ++g) centroids[g] = load(from + (g * n_quads + j) * 32);
+#pragma GCC unroll 4
+      for (std::size_t q = 0; q < n_queries; ++q) {
+        std::int32_t four;
+        std::memcpy(&four, numbers + q * queries.stride + 4 * j, sizeof four);
+        const __m256i query = _mm256_set1_epi32(four);
+#pragma GCC unroll 4
+        for (std::size_t g = 0; g < n_groups; ++g) sums[q][g] = Dot::add(sums[q][g], centroids[g], query);
+      }
+    }
+    for (std::size_t q = 0; q < n_queries; ++q)
+      for (std::size_t g = 0; g < n_groups; ++g) {
+        const std::size_t list = 8 * (group + g);
+        const __m256 units = _mm256_set1_ps(queries.units[first + q]);
+        const __m256 steps = _mm256_mul_ps(_mm256_loadu_ps(&router.step[list]), units);
+        const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[q][g]), steps);
+        _mm256_storeu_ps(scores + (first + q) * 8 * router.n_groups() + list,
+                         _mm256_add_ps(scaled, _mm256_loadu_ps(&router.bias[list])));
+      }
+  }
+
+  static __m256 rest(const float* from, std::size_t n) {  // n < 8 numbers, then zeros
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), lanes));
+  }
+};
+
+}  // namespace
+}  // namespace posh

@@ -1,0 +1,241 @@
+// Blocks are scanned, and what passes is scored: first by the high halves of its numbers, then by all of them, in the end
+// by its vector. Include it like block_search.h.
+#pragma once
+
+namespace posh {
+namespace {  // internal linkage: see avx2_begin.h
+
+template <class Isa>
+class BlockScoring {
+ public:
+  BlockScoring(const BlockSearch& search, Workspace& workspace)
+      : s(search), shape(search.lists->shape), w(workspace), n_planes(search.n_plus + search.n_minus) {
+    const float active = static_cast<float>(shape.n_active) / static_cast<float>(shape.n_bits);
+    middle = active * static_cast<float>(s.n_plus) + (1.0f - active) * static_cast<float>(s.n_minus);
+    w.allowed.clear();
+    if (s.allowed) w.allowed.resize(s.lists->blocks.size());
+  }
+
+  // Expected count of a document that is unrelated to the query.
+  float expected_count() const { return middle; }
+
+  // Writes 4 words for each group: which documents have the count that a document needs for query.limit.
+  // Prefetches the rows of the block `next`, if there is one.
+  void scan(const Block& block, const Query& query, const std::uint32_t* rows, const Block* next,
+            const std::uint32_t* next_rows, std::uint64_t* to) const {
+    std::int32_t thresholds[max_groups];
+    for (std::size_t g = 0; g < block.n_groups; ++g) thresholds[g] = threshold_of(query, block.lengths[g]);
+    Isa::masks({block.planes(), rows, s.n_plus, s.n_minus, thresholds, block.n_groups, next ? next->planes() : nullptr,
+                next_rows, next ? (next->n_groups + 1u) / 2 : 0},
+               to);
+  }
+
+  // The offsets of a query's rows in a block of n_groups groups.
+  const std::uint32_t* rows_for(const Query& query, std::size_t n_groups, std::vector<std::uint32_t>& to) const {
+    std::uint32_t* rows = reserve(to, n_planes);
+    const std::uint32_t* from = &w.planes[query.index * n_planes];
+    const std::uint32_t bytes = static_cast<std::uint32_t>(n_groups * group_bytes);
+    for (std::size_t j = 0; j < n_planes; ++j) rows[j] = from[j] * bytes;
+    return rows;
+  }
+
+  // The documents of a block that may be found, 4 words for each group.
+  const std::uint64_t* live_words(std::uint32_t number) {
+    const Block& block = s.lists->blocks[number];
+    if (!s.allowed) return block.live.get();
+    std::vector<std::uint64_t>& words = w.allowed[number];
+    if (words.empty()) {
+      words.assign(block.live.get(), block.live.get() + 4 * block.n_groups);
+      const std::uint32_t* slots = block.slots(shape);
+      for (std::size_t doc = 0; doc < block.n_docs; ++doc) {
+        if (slots[doc] >= s.n_slots) throw std::out_of_range("blocks: slots");
+        if (!s.allowed[slots[doc]]) words[doc / 64] &= ~(std::uint64_t{1} << doc % 64);
+      }
+    }
+    return words.data();
+  }
+
+  // Writes start + i for each document i of a block that its mask and `live` have; returns the end.
+  static std::uint32_t* expand(std::uint64_t* mask, const std::uint64_t* live, std::size_t n_groups, std::uint32_t start,
+                               std::uint32_t* to) {
+    for (std::size_t g = 0; g < n_groups; ++g) {
+      for (std::size_t word = 4 * g; word < 4 * g + 4; ++word) mask[word] &= live[word];
+      to = Isa::expand(mask + 4 * g, start + static_cast<std::uint32_t>(g * group_docs), to);
+    }
+    return to;
+  }
+
+  // Scores pairs (query << doc_bits | document) of one block. The best are kept. `pairs` has room for n + spare.
+  template <class QueryOf>
+  void score(std::uint32_t number, std::uint32_t* pairs, std::size_t n, QueryOf query_of) {
+    if (!n) return;
+    reserve(w.survivors, n);
+    sift(s.lists->blocks[number], pairs, n, query_of);
+    settle(number, query_of);
+  }
+
+  // The 8-bit product of a document.
+  float product(const Query& query, const Block& block, std::size_t doc) const {
+    const std::size_t at = doc * shape.half_bytes();
+    const std::int32_t sum = 16 * Isa::half_sum(block.high(shape) + at, query.numbers, shape.width()) +
+                             Isa::half_sum(block.low(shape) + at, query.numbers, shape.width());
+    return static_cast<float>(sum - query.sum) * (block.scale(shape)[doc] * query.unit);
+  }
+
+ private:
+  // The threshold for a group: documents that can reach the limit have at least this count, up to the slack.
+  std::int32_t threshold_of(const Query& query, float length) const {
+    const float beyond = query.limit - query.list_score, counts = s.gain * query.reach;
+    if (!(counts > 0.0f)) return 0;  // the count says nothing about the score
+    const float expected = middle + beyond * counts / length - s.slack;
+    const float most = static_cast<float>(n_planes + 1);
+    if (!(expected > 0.0f)) return 0;  // also NaN
+    return static_cast<std::int32_t>(std::ceil(std::min(expected, most)));
+  }
+
+  // The pairs whose high halves may be good enough become survivors.
+  template <class QueryOf>
+  void sift(const Block& block, std::uint32_t* pairs, std::size_t n, QueryOf query_of) {
+    switch (shape.width()) {  // the compiler unrolls the loops over few columns
+      case 64: return sift_columns<64>(block, pairs, n, query_of);
+      case 128: return sift_columns<128>(block, pairs, n, query_of);
+      case 192: return sift_columns<192>(block, pairs, n, query_of);
+      case 256: return sift_columns<256>(block, pairs, n, query_of);
+      default: return sift_columns<0>(block, pairs, n, query_of);
+    }
+  }
+
+  template <std::size_t Width, class QueryOf>
+  __attribute__((noinline)) void sift_columns(const Block& block, std::uint32_t* p, std::size_t n, QueryOf query_of) {
+    const std::uint8_t *high = block.high(shape), *low = block.low(shape);
+    const float* scale = block.scale(shape);
+    const std::size_t width = Width ? Width : shape.width(), bytes = width / 2;
+    constexpr std::uint32_t doc_mask = max_block_docs - 1;
+    constexpr std::size_t ahead = 12;  // pairs whose memory is on its way
+    static_assert(ahead + 4 <= spare);
+    for (std::size_t i = 0; i < ahead + 4; ++i) p[n + i] = p[n - 1];
+    Survivor* to = w.survivors.data();
+    for (std::size_t i = 0; i < n; i += 4) {
+      for (std::size_t j = i + ahead; j < i + ahead + 4; ++j) __builtin_prefetch(high + (p[j] & doc_mask) * bytes);
+      const std::uint32_t d0 = p[i] & doc_mask, d1 = p[i + 1] & doc_mask, d2 = p[i + 2] & doc_mask, d3 = p[i + 3] & doc_mask;
+      const Query *q0 = query_of(p[i] >> doc_bits), *q1 = query_of(p[i + 1] >> doc_bits),
+                  *q2 = query_of(p[i + 2] >> doc_bits), *q3 = query_of(p[i + 3] >> doc_bits);
+      std::int32_t sums[4];
+      unsigned good = Isa::above({high + d0 * bytes, high + d1 * bytes, high + d2 * bytes, high + d3 * bytes},
+                                 {q0, q1, q2, q3}, {scale[d0], scale[d1], scale[d2], scale[d3]}, width, sums);
+      if (n - i < 4) good &= (1u << (n - i)) - 1;
+      for (; good; good &= good - 1) {
+        const unsigned j = static_cast<unsigned>(__builtin_ctz(good));
+        *to++ = {p[i + j], sums[j]};
+        __builtin_prefetch(low + (p[i + j] & doc_mask) * bytes);
+      }
+    }
+    w.n_survivors = static_cast<std::size_t>(to - w.survivors.data());
+  }
+
+  // The 8-bit scores of the survivors. The best are kept.
+  template <class QueryOf>
+  void settle(std::uint32_t number, QueryOf query_of) {
+    const Block& block = s.lists->blocks[number];
+    const std::uint8_t* low = block.low(shape);
+    const float* scale = block.scale(shape);
+    for (std::size_t i = 0; i < w.n_survivors; ++i) {
+      const std::uint32_t doc = w.survivors[i].pair & (max_block_docs - 1);
+      Query& query = *query_of(w.survivors[i].pair >> doc_bits);
+      const std::int32_t sum =
+          16 * w.survivors[i].high_sum + Isa::half_sum(low + doc * shape.half_bytes(), query.numbers, shape.width());
+      const float score = static_cast<float>(sum - query.sum) * (scale[doc] * query.unit) + query.list_score;
+      if (score >= query.entry) keep(query, score, number, doc);
+    }
+  }
+
+  void keep(Query& query, float score, std::uint32_t number, std::uint32_t doc) {
+    const std::uint32_t slot = s.lists->blocks[number].slots(shape)[doc];
+    if (slot >= s.n_slots) throw std::out_of_range("blocks: slots");
+    const std::uint64_t key = score_key(score, slot);
+    Kept* own = &w.kept[query.index * s.n_keep];
+    if (query.n_kept == s.n_keep && key <= own[s.n_keep - 1].key) return;
+    std::size_t at = query.n_kept < s.n_keep ? query.n_kept++ : s.n_keep - 1;
+    for (; at > 0 && own[at - 1].key < key; --at) own[at] = own[at - 1];
+    own[at] = {key, number, doc};
+    if (query.n_kept == s.n_keep) query.entry = std::max(query.entry, score_of_key(own[s.n_keep - 1].key));
+    if (query.n_kept >= s.k) query.limit = std::max(query.limit, score_of_key(own[s.k - 1].key));
+  }
+
+  const BlockSearch& s;
+  const BlockShape& shape;
+  Workspace& w;
+  const std::size_t n_planes;
+  float middle;
+};
+
+// The last step: the documents that a query keeps are compared by their vectors.
+template <class Isa>
+class ExactScoring {
+ public:
+  ExactScoring(const BlockSearch& search, Workspace& workspace) : s(search), w(workspace) {
+    reserve(w.exact, s.n_keep);
+    reserve(w.decoded, s.n_features);
+  }
+
+  //   IN  vector  (n_features), the query
+  //   OUT ids, scores  (k)
+  void finish(const Query& query, const float* vector, std::int64_t* ids, float* scores) {
+    const Kept* own = &w.kept[query.index * s.n_keep];
+    prefetch_vectors(own, query.n_kept);
+    for (std::size_t i = 0; i < query.n_kept; ++i) {
+      const std::uint32_t slot = position_of_key(own[i].key);
+      const float* stored = stored_vector(own[i], slot);
+      const float score = s.is_distance ? -Isa::distance(stored, vector, s.n_features)
+                                        : Isa::product(stored, vector, s.n_features);
+      w.exact[i] = score_key(score, slot);
+    }
+    std::sort(w.exact.begin(), w.exact.begin() + query.n_kept, std::greater<>());
+    for (std::size_t i = 0; i < s.k; ++i) {
+      const bool found = i < query.n_kept;
+      ids[i] = found ? std::int64_t{position_of_key(w.exact[i])} : -1;
+      scores[i] = found ? score_of_key(w.exact[i]) : lowest;
+    }
+  }
+
+ private:
+  void prefetch_vectors(const Kept* own, std::size_t n) const {
+    if (s.stored == Stored::residuals) return;
+    const std::size_t bytes = s.n_features * (s.stored == Stored::float32 ? 4 : 2);
+    for (std::size_t i = 0; i < n; ++i) {
+      const char* vector = static_cast<const char*>(s.vectors) + position_of_key(own[i].key) * bytes;
+      for (std::size_t at = 0; at < std::min<std::size_t>(bytes, 1024); at += 64) __builtin_prefetch(vector + at);
+    }
+  }
+
+  const float* stored_vector(const Kept& document, std::uint32_t slot) {
+    switch (s.stored) {
+      case Stored::float32:
+        return static_cast<const float*>(s.vectors) + slot * s.n_features;
+      case Stored::float16:
+        Isa::widen(static_cast<const std::uint16_t*>(s.vectors) + slot * s.n_features, s.n_features, w.decoded.data());
+        return w.decoded.data();
+      case Stored::residuals:
+        break;
+    }
+    const BlockShape& shape = s.lists->shape;
+    const Block& block = s.lists->blocks[document.block];
+    const std::size_t list = std::upper_bound(s.lists->first.begin(), s.lists->first.end(), document.block) -
+                             s.lists->first.begin() - 1;
+    const std::uint8_t *high = block.high(shape) + document.doc * shape.half_bytes(),
+                       *low = block.low(shape) + document.doc * shape.half_bytes();
+    const float scale = block.scale(shape)[document.doc];
+    for (std::size_t j = 0; j < s.n_features; ++j) {
+      const std::size_t byte = j / 64 * 32 + j % 32, shift = j % 64 / 32 * 4;
+      const int number = 16 * (high[byte] >> shift & 15) + (low[byte] >> shift & 15) - 128;
+      w.decoded[j] = s.centroids[list * s.n_centred + j] + scale * static_cast<float>(number);
+    }
+    return w.decoded.data();
+  }
+
+  const BlockSearch& s;
+  Workspace& w;
+};
+
+}  // namespace
+}  // namespace posh

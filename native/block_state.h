@@ -1,0 +1,124 @@
+// What a search in blocks works with: queries, what they have found, and memory that later searches use again. Include
+// it like block_search.h.
+#pragma once
+
+namespace posh {
+namespace {  // internal linkage: see avx2_begin.h
+
+constexpr std::uint32_t doc_bits = 11;  // of a position in a block
+static_assert(max_block_docs == 1u << doc_bits);
+
+constexpr std::size_t spare = 32;  // elements that Isa::expand may write past its end, and the sieve may read
+
+constexpr float lowest = -std::numeric_limits<float>::infinity();
+
+// One block, as one query scans it.
+struct Scan {
+  const std::uint8_t* planes;
+  const std::uint32_t* rows;       // offsets of the rows of the planes: n_plus, then n_minus
+  std::size_t n_plus, n_minus;
+  const std::int32_t* thresholds;  // for each group; a document passes if plus bits + clear minus bits reach it
+  std::size_t n_groups;
+  const std::uint8_t* next_planes; // the scan of group g prefetches line g of these rows, for g < n_next_lines
+  const std::uint32_t* next_rows;
+  std::size_t n_next_lines;
+};
+
+// Queries to be routed: query i is units[i] * numbers[i * stride + …], with zeros up to a multiple of 4 columns.
+struct Routed {
+  const std::int8_t* numbers;
+  std::size_t stride;
+  const float* units;
+  std::size_t n;
+};
+
+struct alignas(64) Query {
+  const std::int8_t* numbers;  // the query is unit * numbers
+  float unit;
+  float half_offset;           // 16 * (sum over high halves) + half_offset: estimated product plus a margin
+  std::int32_t sum;            // of the numbers, times 128
+  float reach;                 // counts for a residual of length 1 and product 1, up to the gain
+  float limit, entry;          // the k-th best score, the n_keep-th best: lower ones are of no use
+  float list_score;            // of the list that is being visited
+  std::uint32_t n_kept, index;
+};
+
+// A document that is kept for the last step. A higher key is better.
+struct Kept {
+  std::uint64_t key;
+  std::uint32_t block, doc;
+};
+
+struct Visit {
+  std::uint32_t query;
+  float list_score;
+};
+
+// A block that a single query visits.
+struct Stop {
+  std::uint32_t block;
+  float list_score;
+};
+
+struct Survivor {
+  std::uint32_t pair;
+  std::int32_t high_sum;
+};
+
+// Grows an array to n elements. What is there already stays, so that memory is not cleared again and again.
+template <class T>
+T* reserve(std::vector<T>& array, std::size_t n) {
+  if (array.size() < n) array.resize(n);
+  return array.data();
+}
+
+// The memory of one search on one thread. New memory costs more than a small search itself, since the system clears it.
+// So each thread keeps its workspace, unless it has become large.
+struct Workspace {
+  // Of the queries, by their position in the batch.
+  std::vector<Query> queries;
+  std::vector<std::int8_t> numbers;
+  std::vector<std::uint32_t> planes;  // (n, n_planes) bit numbers
+  std::vector<Kept> kept;             // (n, n_keep), best first
+  std::vector<std::uint16_t> probes;  // (n, n_probe), ascending
+  std::vector<float> routing_scores, list_scores;  // (n, n_probe)
+
+  // Of a tile of queries.
+  std::vector<float> projected, routed, units;
+  std::vector<std::uint16_t> chosen;
+
+  // Of a block.
+  std::vector<std::uint64_t> masks;
+  std::vector<std::uint32_t> pairs, waiting_docs, rows;
+  std::vector<Survivor> survivors;
+  std::size_t n_survivors = 0;
+
+  // Of a schedule.
+  std::vector<Visit> visits;
+  std::vector<std::size_t> visit_starts;
+  std::vector<Stop> stops;
+  std::vector<std::uint64_t> order;
+  std::vector<std::uint32_t> rows_by_width[max_groups + 1];
+  const std::uint32_t* known_rows[max_groups + 1];
+  std::vector<std::vector<std::uint64_t>> allowed;  // by block, if there is a filter
+
+  // Of the last step.
+  std::vector<std::uint64_t> exact;
+  std::vector<float> decoded;
+
+  std::size_t bytes() const {
+    return bytes_of(queries) + bytes_of(numbers) + bytes_of(planes) + bytes_of(kept) + bytes_of(probes) +
+           bytes_of(routing_scores) + bytes_of(list_scores) + bytes_of(projected) + bytes_of(routed) + bytes_of(masks) +
+           bytes_of(pairs) + bytes_of(waiting_docs) + bytes_of(survivors) + bytes_of(visits) + bytes_of(stops) +
+           bytes_of(order);
+  }
+
+ private:
+  template <class T>
+  static std::size_t bytes_of(const std::vector<T>& array) {
+    return array.capacity() * sizeof(T);
+  }
+};
+
+}  // namespace
+}  // namespace posh
