@@ -19,12 +19,14 @@ template <class T>
 using Matrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 using Words = Vector<const std::uint64_t>;
+using Reals = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;  // of float or double
 
 // The implementation of this name; throws if this CPU cannot run it.
 const posh::Kernels& kernel_named(const std::string& name);
 
 // Add the functions of their file to the module.
 void bind_blocks(nb::module_& m);
+void bind_metric(nb::module_& m);
 void bind_search(nb::module_& m);
 void bind_tables(nb::module_& m);
 
@@ -33,6 +35,14 @@ bool signalled();
 
 // Throws std::invalid_argument(tag) if the condition is false.
 void require(bool condition, const char* tag);
+
+// Calls work with the data of an array of float or double, as what it is.
+template <class Work>
+auto with_reals(const Reals& array, Work work) {
+  require(array.dtype() == nb::dtype<float>() || array.dtype() == nb::dtype<double>(), "reals: dtype");
+  if (array.dtype() == nb::dtype<float>()) return work(static_cast<const float*>(array.data()));
+  return work(static_cast<const double*>(array.data()));
+}
 
 // The words of a bitmap of n_docs bits, or null if there is none.
 const std::uint64_t* bitmap(const std::optional<Words>& words, std::size_t n_docs);

@@ -9,72 +9,11 @@
 #include <stdexcept>
 
 #include "bindings.h"
+#include "bindings_blocks.h"
 #include "blocks.h"
+#include "metric.h"
 
 namespace {
-
-using Floats = Vector<const float>;
-using Rows = Matrix<const float>;
-
-posh::Router router_of(Rows centroids, Floats bias) {
-  require(centroids.shape(0) >= 1 && bias.shape(0) == centroids.shape(0), "router: shapes");
-  return posh::Router(centroids.data(), bias.data(), centroids.shape(0), centroids.shape(1));
-}
-
-// The sum over this many columns, each an 8-bit number times one from -127 to 127, is below 2^31.
-constexpr std::size_t max_columns = 65536 + 1;
-
-posh::Projection projection_of(const Rows& signs, std::size_t n_bits, std::size_t n_columns) {
-  const std::size_t n = signs.shape(0);
-  require(n >= 1 && n_bits >= n && n_bits % n == 0 && signs.shape(1) == n_columns, "signs: shapes");
-  const std::size_t size = n_bits / n;
-  require((size & (size - 1)) == 0, "signs: size");
-  return {n_bits, n_columns, nullptr, signs.data(), size};
-}
-
-// What all blocks of an index share: centroids, projection, and how scores are made of them. Keeps its arrays alive.
-struct Space {
-  Space(std::size_t n_bits, std::size_t n_active, Rows centroids, Rows routing, Floats routing_bias, Floats list_bias,
-        std::optional<Rows> weights, std::optional<Rows> signs, float distance_weight, float mean_offset)
-      : shape{n_bits, n_active, routing.shape(1)},
-        router(router_of(routing, routing_bias)),
-        centroids(centroids),
-        list_bias(list_bias),
-        weights(weights),
-        signs(signs),
-        distance_weight(distance_weight),
-        mean_offset(mean_offset) {
-    const std::size_t n_lists = centroids.shape(0), n_columns = routing.shape(1);
-    require(n_lists >= 1 && n_lists <= 65536 && routing.shape(0) == n_lists && routing_bias.shape(0) == n_lists &&
-                list_bias.shape(0) == n_lists && n_columns == centroids.shape(1) + (distance_weight > 0),
-            "space: lists");
-    require(n_columns >= 1 && n_columns <= max_columns, "space: columns");
-    require(n_bits >= 32 && n_bits <= 65536 && n_bits % 32 == 0 && n_active >= 1 && n_active <= n_bits, "space: bits");
-    require(weights.has_value() != signs.has_value(), "space: projection");
-    projection = {n_bits, n_columns, nullptr, nullptr, 0};
-    if (weights) {
-      require(weights->shape(0) == n_bits && weights->shape(1) == n_columns, "space: weights");
-      projection.weights = weights->data();
-    } else {
-      projection = projection_of(*signs, n_bits, n_columns);
-    }
-  }
-
-  posh::BlockShape shape;
-  posh::Router router;
-  posh::Projection projection;
-  Rows centroids;
-  Floats list_bias;
-  std::optional<Rows> weights, signs;
-  float distance_weight, mean_offset;
-};
-
-struct Settings {
-  std::size_t n_probe, n_plus, n_minus, n_scanned, n_keep;
-  float gain, slack, half_margin;
-  std::optional<std::tuple<float, float>> first;  // intercept and slope of the first limit
-  bool by_list, is_distance;
-};
 
 template <class T>
 nb::ndarray<nb::numpy, T> new_array(std::initializer_list<std::size_t> shape) {
@@ -159,27 +98,48 @@ class Blocks {
     return Blocks(std::move(space), std::move(lists));
   }
 
-  void search(const Settings& settings, Rows queries, Rows exact_queries, std::optional<Rows> vectors,
-              std::optional<Matrix<const std::uint16_t>> halves, std::size_t n_slots,
+  // Queries that are prepared already: see Metric.
+  void search(const Settings& settings, Rows queries, Rows exact_queries, const Vectors& vectors,
               std::optional<Vector<const std::uint8_t>> allowed, Matrix<std::int64_t> ids, Matrix<float> scores,
               std::size_t n_threads, const std::string& kernel) const {
-    posh::BlockSearch search = prepared(settings, queries, n_threads);
-    const std::size_t n = queries.shape(0), d = exact_queries.shape(1);
-    require(exact_queries.shape(0) == n && ids.shape(0) == n && scores.shape(0) == n && ids.shape(1) == scores.shape(1) &&
-                ids.shape(1) >= 1 && ids.shape(1) <= settings.n_keep && (!vectors || !halves),
+    const std::size_t n = queries.shape(0);
+    require(queries.shape(1) == space_->shape.n_columns && exact_queries.shape(0) == n && ids.shape(0) == n,
             "search: shapes");
-    require((!vectors || (vectors->shape(0) >= n_slots && vectors->shape(1) == d)) &&
-                (!halves || (halves->shape(0) >= n_slots && halves->shape(1) == d)) &&
-                (vectors || halves || d == space_->centroids.shape(1)) && (!allowed || allowed->shape(0) >= n_slots),
-            "search: vectors");
-    search.k = ids.shape(1);
-    search.stored = vectors ? posh::Stored::float32 : halves ? posh::Stored::float16 : posh::Stored::residuals;
-    search.vectors = vectors ? static_cast<const void*>(vectors->data()) : halves ? halves->data() : nullptr;
+    posh::BlockSearch search = prepared(settings, queries.data(), n, n_threads);
     search.exact_queries = exact_queries.data();
-    search.n_slots = n_slots;
-    search.n_features = d;
-    search.allowed = allowed ? allowed->data() : nullptr;
+    complete(search, vectors, exact_queries.shape(1), allowed, ids, scores);
     run([&, function = kernel_named(kernel).search_blocks] { return function(search, ids.data(), scores.data()); });
+  }
+
+  // The same for the vectors that a user brings. Returns false if a number does not fit into float.
+  bool nearest(const Settings& settings, const posh::Metric& metric, Reals queries, const Vectors& vectors,
+               std::optional<Vector<const std::uint8_t>> allowed, Matrix<std::int64_t> ids, Matrix<float> scores,
+               std::size_t n_threads, const std::string& kernel) const {
+    const std::size_t n = queries.shape(0), d = queries.shape(1), n_columns = space_->shape.n_columns;
+    require(d == metric.mean.size() && d == space_->centroids.shape(1) && ids.shape(0) == n, "nearest: shapes");
+    std::vector<float> exact(n * d), with_column;
+    std::vector<double> factors(n);
+    posh::BlockSearch search = prepared(settings, exact.data(), n, n_threads);
+    search.exact_queries = exact.data();
+    complete(search, vectors, d, allowed, ids, scores);
+    bool fits = true;
+    run([&, function = kernel_named(kernel).search_blocks] {
+      fits = with_reals(queries,
+                        [&](const auto* data) { return posh::prepare_queries(metric, data, n, exact.data(), factors.data()); });
+      if (!fits) return true;
+      if (n_columns > d) {  // the column of distances
+        with_column.resize(n * n_columns);
+        for (std::size_t i = 0; i < n; ++i) {
+          std::copy_n(&exact[i * d], d, &with_column[i * n_columns]);
+          with_column[i * n_columns + d] = space_->distance_weight;
+        }
+        search.queries = with_column.data();
+      }
+      if (!function(search, ids.data(), scores.data())) return false;
+      posh::give_back(factors.data(), n, search.k, scores.data());
+      return true;
+    });
+    return fits;
   }
 
   void sample_counts(const Settings& settings, Rows queries, std::uint64_t seed, Matrix<float> expected,
@@ -187,7 +147,8 @@ class Blocks {
     const std::size_t n = queries.shape(0), n_groups = expected.shape(1);
     require(expected.shape(0) == n && counts.shape(0) == n && counts.shape(1) == n_groups && !lists_->blocks.empty(),
             "sample_counts: shapes");
-    posh::BlockSearch search = prepared(settings, queries, 1);
+    require(queries.shape(1) == space_->shape.n_columns, "sample_counts: shapes");
+    posh::BlockSearch search = prepared(settings, queries.data(), n, 1);
     search.k = 1;
     run([&, function = kernel_named(kernel).sample_counts] {
       function(search, n_groups, seed, expected.data(), counts.data());
@@ -199,21 +160,39 @@ class Blocks {
   Blocks(std::shared_ptr<const Space> space, std::shared_ptr<const posh::BlockLists> lists)
       : space_(std::move(space)), lists_(std::move(lists)) {}
 
-  posh::BlockSearch prepared(const Settings& settings, Rows queries, std::size_t n_threads) const {
+  // Checks what the user cannot see and sets k, the stored vectors and the filter.
+  void complete(posh::BlockSearch& search, const Vectors& vectors, std::size_t d,
+                const std::optional<Vector<const std::uint8_t>>& allowed, const Matrix<std::int64_t>& ids,
+                const Matrix<float>& scores) const {
+    require(scores.shape(0) == ids.shape(0) && scores.shape(1) == ids.shape(1) && ids.shape(1) >= 1 &&
+                ids.shape(1) <= search.n_keep,
+            "search: results");
+    require((vectors.kind == posh::Stored::residuals ? d == space_->centroids.shape(1) : vectors.n_features == d) &&
+                (!allowed || allowed->shape(0) >= vectors.n_slots),
+            "search: vectors");
+    search.k = ids.shape(1);
+    search.stored = vectors.kind;
+    search.vectors = vectors.data;
+    search.n_slots = vectors.n_slots;
+    search.n_features = d;
+    search.allowed = allowed ? allowed->data() : nullptr;
+  }
+
+  posh::BlockSearch prepared(const Settings& settings, const float* queries, std::size_t n_queries,
+                             std::size_t n_threads) const {
     const std::size_t n_planes = settings.n_plus + settings.n_minus;
-    require(queries.shape(1) == space_->shape.n_columns && settings.n_probe >= 1 &&
-                settings.n_probe <= lists_->n_lists() && settings.n_plus % 16 == 0 && settings.n_minus % 16 == 0 &&
+    require(settings.n_probe >= 1 && settings.n_probe <= lists_->n_lists() && settings.n_plus % 16 == 0 && settings.n_minus % 16 == 0 &&
                 n_planes >= 16 && n_planes < 512 && std::max(settings.n_plus, settings.n_minus) <= settings.n_scanned &&
                 settings.n_scanned <= space_->shape.n_bits &&
-                n_threads >= 1 && queries.shape(0) < (std::size_t{1} << 31),
+                n_threads >= 1 && n_queries < (std::size_t{1} << 31),
             "search: settings");
     posh::BlockSearch search{};
     search.lists = lists_.get();
     search.router = &space_->router;
     search.projection = &space_->projection;
     search.list_bias = space_->list_bias.data();
-    search.queries = queries.data();
-    search.n_queries = queries.shape(0);
+    search.queries = queries;
+    search.n_queries = n_queries;
     search.n_probe = settings.n_probe;
     search.n_plus = settings.n_plus;
     search.n_scanned = settings.n_scanned;
@@ -281,6 +260,9 @@ void bind_blocks(nb::module_& m) {
           },
           nb::kw_only(), nb::arg("n_probe"), nb::arg("n_plus"), nb::arg("n_minus"), nb::arg("n_scanned"), nb::arg("n_keep"), nb::arg("gain"),
           nb::arg("slack"), nb::arg("half_margin"), nb::arg("first").none(), nb::arg("by_list"), nb::arg("is_distance"));
+  nb::class_<Vectors>(m, "BlockVectors")
+      .def(nb::init<std::optional<Rows>, std::optional<Matrix<const std::uint16_t>>, std::size_t>(), in("floats").none(),
+           in("halves").none(), nb::arg("n_slots"));
   nb::class_<Blocks>(m, "Blocks")
       .def(nb::init<std::shared_ptr<const Space>>(), nb::arg("space"))
       .def("with_documents", &Blocks::with_documents, in("vectors"), in("offsets").none(), in("lists"), in("slots"),
@@ -290,9 +272,10 @@ void bind_blocks(nb::module_& m) {
       .def_static("from_arrays", &Blocks::from_arrays, nb::arg("space"), in("memory"), in("table"), in("lengths"),
                   in("live"))
       .def_prop_ro("nbytes", &Blocks::nbytes)
-      .def("search", &Blocks::search, nb::arg("settings"), in("queries"), in("exact_queries"), in("vectors").none(),
-           in("halves").none(), nb::arg("n_slots"), in("allowed").none(), in("ids"), in("scores"), nb::arg("n_threads"),
-           nb::arg("kernel"))
+      .def("search", &Blocks::search, nb::arg("settings"), in("queries"), in("exact_queries"), nb::arg("vectors"),
+           in("allowed").none(), in("ids"), in("scores"), nb::arg("n_threads"), nb::arg("kernel"))
+      .def("nearest", &Blocks::nearest, nb::arg("settings"), nb::arg("metric"), in("queries"), nb::arg("vectors"),
+           in("allowed").none(), in("ids"), in("scores"), nb::arg("n_threads"), nb::arg("kernel"))
       .def("sample_counts", &Blocks::sample_counts, nb::arg("settings"), in("queries"), nb::arg("seed"), in("expected"),
            in("counts"), nb::arg("kernel"));
 }

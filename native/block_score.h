@@ -182,7 +182,7 @@ class ExactScoring {
   //   OUT ids, scores  (k)
   void finish(const Query& query, const float* vector, std::int64_t* ids, float* scores) {
     const Kept* own = &w.kept[query.index * s.n_keep];
-    prefetch_vectors(own, query.n_kept);
+    if (!s.by_list) prefetch(query);
     for (std::size_t i = 0; i < query.n_kept; ++i) {
       const std::uint32_t slot = position_of_key(own[i].key);
       const float* stored = stored_vector(own[i], slot);
@@ -198,16 +198,18 @@ class ExactScoring {
     }
   }
 
- private:
-  void prefetch_vectors(const Kept* own, std::size_t n) const {
+  // Asks for the vectors that a query needs, which are far apart in memory.
+  void prefetch(const Query& query) const {
     if (s.stored == Stored::residuals) return;
+    const Kept* own = &w.kept[query.index * s.n_keep];
     const std::size_t bytes = s.n_features * (s.stored == Stored::float32 ? 4 : 2);
-    for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t i = 0; i < query.n_kept; ++i) {
       const char* vector = static_cast<const char*>(s.vectors) + position_of_key(own[i].key) * bytes;
       for (std::size_t at = 0; at < std::min<std::size_t>(bytes, 1024); at += 64) __builtin_prefetch(vector + at);
     }
   }
 
+ private:
   const float* stored_vector(const Kept& document, std::uint32_t slot) {
     switch (s.stored) {
       case Stored::float32:

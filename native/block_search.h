@@ -58,6 +58,7 @@ class BlockSearcher {
       Query& query = w.queries[i];
       if (!s.by_list) visit_probes(query, s.n_probe);
       repeat_if_needed(query);
+      if (s.by_list && i + 1 < n) last_step.prefetch(w.queries[i + 1]);
       const std::size_t row = begin + i;
       last_step.finish(query, s.exact_queries + row * s.n_features, ids + row * s.k, scores + row * s.k);
     }

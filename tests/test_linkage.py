@@ -1,7 +1,7 @@
-"""AVX2 code stays inside the AVX2 kernels: older CPUs must never run it.
+"""AVX2 and AVX-512 code stays inside its kernels: older CPUs must never run it.
 
-The linker keeps one copy of each inline function and each template instance. If an AVX2 file defines such a
-function inside the AVX2 region, the linker may give the AVX2 copy to the kernels for older CPUs.
+The linker keeps one copy of each inline function and each template instance. If a file defines such a
+function inside its AVX2 or AVX-512 region, the linker may give that copy to the kernels for older CPUs.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 
 NATIVE = Path(__file__).parent.parent / "native"
-FILES = sorted(NATIVE.glob("*_avx2.cpp"))
+FILES = sorted([*NATIVE.glob("*_avx2.cpp"), *NATIVE.glob("*_avx512.cpp")])
 COMPILER = shutil.which("c++")
 HEADERS = [NATIVE / "kernels.h", NATIVE / "blocks.h"]
 KERNELS = {
-    name for header in HEADERS for name in re.findall(r"\b(\w+_avx2)\(", header.read_text())
+    name for header in HEADERS for name in re.findall(r"\b(\w+_avx(?:2|512))\(", header.read_text())
 }  # declared there
 AVX2 = re.compile(r"v\w+|andn|bextr|bls(i|r|msk)|bzhi|mulx|pdep|pext|popcnt|rorx|s(ar|hl|hr)x")  # and BMI
 
 pytestmark = [
     pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler, found no c++"),
-    pytest.mark.skipif(platform.machine() != "x86_64", reason="AVX2 kernels exist on x86-64 only"),
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="these kernels exist on x86-64 only"),
 ]
 
 
@@ -70,11 +70,12 @@ def test_functions_that_kernels_share_have_no_avx2_instructions(file, tmp_path):
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_standard_headers_come_before_the_avx2_region(file):
+def test_standard_headers_come_before_the_region(file):
     """The compiler lists each header that it reads: after avx2_begin.h, only ours may be new."""
+    isa = file.stem.rpartition("_")[2]
     listing = compiled(file, "-E", "-H", "-o", "/dev/null").stderr.splitlines()
     headers = [Path(line.lstrip(". ")) for line in listing if line.startswith(".")]
     names = [header.name for header in headers]
-    begin, end = names.index("avx2_begin.h"), names.index("avx2_end.h")
+    begin, end = names.index(f"{isa}_begin.h"), names.index(f"{isa}_end.h")
     late = [header for header in headers[begin:end] if header.parent != NATIVE]
-    assert set(late) <= set(headers[:begin]), "include them before avx2_begin.h"
+    assert set(late) <= set(headers[:begin]), f"include them before {isa}_begin.h"

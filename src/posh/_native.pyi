@@ -71,7 +71,15 @@ def hamming_topk(
 ) -> None: ...
 
 _Rows = npt.NDArray[np.float32]
+_Reals: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 _BlockArrays: TypeAlias = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], _Rows, _Words]
+
+class Metric:
+    def __init__(self, name: str, mean: npt.NDArray[np.float64], unit: float) -> None: ...
+    def documents(self, vectors: _Reals, out: _Rows) -> bool: ...
+    def queries(self, vectors: _Reals, out: _Rows, factors: npt.NDArray[np.float64]) -> bool: ...
+    @staticmethod
+    def give_back(factors: npt.NDArray[np.float64], scores: _Rows) -> None: ...
 
 class Router:
     def __init__(self, centroids: _Rows, bias: _Rows) -> None: ...
@@ -112,6 +120,9 @@ class BlockSettings:
         is_distance: bool,
     ) -> None: ...
 
+class BlockVectors:
+    def __init__(self, floats: _Rows | None, halves: npt.NDArray[np.uint16] | None, n_slots: int) -> None: ...
+
 class Blocks:
     def __init__(self, space: BlockSpace) -> None: ...
     def with_documents(
@@ -140,15 +151,25 @@ class Blocks:
         settings: BlockSettings,
         queries: _Rows,
         exact_queries: _Rows,
-        vectors: _Rows | None,
-        halves: npt.NDArray[np.uint16] | None,
-        n_slots: int,
+        vectors: BlockVectors,
         allowed: npt.NDArray[np.uint8] | None,
         ids: _Ids,
         scores: _Rows,
         n_threads: int,
         kernel: str,
     ) -> None: ...
+    def nearest(
+        self,
+        settings: BlockSettings,
+        metric: Metric,
+        queries: _Reals,
+        vectors: BlockVectors,
+        allowed: npt.NDArray[np.uint8] | None,
+        ids: _Ids,
+        scores: _Rows,
+        n_threads: int,
+        kernel: str,
+    ) -> bool: ...
     def sample_counts(
         self,
         settings: BlockSettings,

@@ -20,7 +20,7 @@ from posh.index.block_vectors import decoded_vectors
 from posh.index.brute_force import nearest
 from posh.index.calibration import Asked, Calibration, calibrate
 from posh.index.code_index import AnyCodes, CodeIndex, Queries, SlotScores, by_slot
-from posh.index.metric import Metric
+from posh.index.metric import Metric, reals
 from posh.index.sliced import Mask, Slots
 from posh.index.space import CodeShape, Space, default_lists
 from posh.index.stored import Stored
@@ -28,6 +28,7 @@ from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
 if TYPE_CHECKING:
+    from posh._native import BlockSettings
     from posh.index.options import IndexOptions
     from posh.index.params import SearchParams
 
@@ -104,17 +105,10 @@ class BlockIndex(CodeIndex):
 
     def candidates(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
         """The nearest documents, with the scores of the metric."""
-        prepared = self.space.metric.queries(queries.vectors)
         n_allowed = self.n_live if allowed is None else int(np.count_nonzero(allowed & self.live.rows))
         if self._compares_all(params, n_allowed):
-            wanted = np.flatnonzero(self.live.rows if allowed is None else allowed & self.live.rows)
-            is_distance = self.space.metric.is_distance
-            slots, scores = nearest(
-                self.stored.rows.rows, wanted, prepared.vectors, params.k, is_distance=is_distance
-            )
-        else:
-            slots, scores = self._in_blocks(prepared.vectors, params, allowed, n_allowed)
-        return SlotScores(slots, self.space.metric.scores(prepared, scores))
+            return self._by_comparing_all(queries, params, allowed)
+        return self._in_blocks(queries, params, allowed, n_allowed)
 
     def _compares_all(self, params: SearchParams, n_allowed: int) -> bool:
         if params.exact and not self.stored.has_vectors:
@@ -124,26 +118,44 @@ class BlockIndex(CodeIndex):
             )
         return self.stored.has_vectors and (params.exact or n_allowed <= max(_FEW, params.k))
 
+    def _by_comparing_all(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
+        metric = self.space.metric
+        prepared = metric.queries(queries.vectors)
+        wanted = np.flatnonzero(self.live.rows if allowed is None else allowed & self.live.rows)
+        rows = self.stored.rows.rows
+        found = nearest(rows, wanted, prepared.vectors, params.k, is_distance=metric.is_distance)
+        return SlotScores(found.slots, metric.scores(prepared, found.scores))
+
     def _in_blocks(
-        self, queries: Float32, params: SearchParams, allowed: Mask | None, n_allowed: int
+        self, queries: Queries, params: SearchParams, allowed: Mask | None, n_allowed: int
     ) -> SlotScores:
-        assert self.calibration is not None
-        n_probe = params.n_probe or self.space.n_lists
-        if allowed is not None:  # as many documents to choose from as without a filter
-            n_probe = math.ceil(n_probe * self.n_live / n_allowed)
-        n_probe = min(n_probe, self.space.n_lists)
-        by_list = len(queries) * n_probe >= _MIN_SHARED * self.space.n_lists
-        n_keep = params.oversampled(self.n_live).k
-        asked = Asked(params.k, n_probe, _SLACK if params.slack is None else params.slack, n_keep, by_list)
-        return self.stored.search(
-            self.blocks,
-            self.calibration.settings(self.space, asked),
-            self.space.with_column(queries),
-            queries,
-            params.k,
-            allowed,
+        metric, vectors, k = self.space.metric, queries.vectors, params.k
+        found = SlotScores(np.empty((len(vectors), k), np.int64), np.empty((len(vectors), k), np.float32))
+        fits = self.blocks.nearest(
+            self._settings(len(vectors), params, n_allowed if allowed is not None else None),
+            metric.native,
+            reals(vectors),
+            self.stored.native,
+            None if allowed is None else allowed.view(np.uint8),
+            *found,
             params.threads,
+            kernels.active(),
         )
+        if not fits:
+            raise metric.too_large(vectors)
+        return found
+
+    def _settings(self, n_queries: int, params: SearchParams, n_allowed: int | None) -> BlockSettings:
+        assert self.calibration is not None
+        n_lists = self.space.n_lists
+        n_probe = params.n_probe or n_lists
+        if n_allowed is not None:  # as many documents to choose from as without a filter
+            n_probe = math.ceil(n_probe * self.n_live / n_allowed)
+        n_probe = min(n_probe, n_lists)
+        by_list = n_queries * n_probe >= _MIN_SHARED * n_lists
+        n_keep = params.n_candidates(self.n_live)
+        slack = _SLACK if params.slack is None else params.slack
+        return self.calibration.settings(self.space, Asked(params.k, n_probe, slack, n_keep, by_list))
 
     # Changing --------------------------------------------------------------------------------------
 

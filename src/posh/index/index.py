@@ -20,7 +20,7 @@ from posh.index.hits import Hits
 from posh.index.ids import IdTable
 from posh.index.memory import estimated
 from posh.index.options import IndexOptions, default_hasher, default_oversample
-from posh.index.params import SearchParams
+from posh.index.params import search_params
 from posh.index.snapshot import IndexSnapshot
 
 __all__ = ["Index"]
@@ -167,7 +167,7 @@ class Index:
         With a metric, ``slack`` says how carefully codes skip documents, in standard deviations of their
         counts (default 1.25): more is slower and finds more. ``exact=True`` compares all vectors.
         """
-        params = SearchParams(k, scoring, oversample, n_probe, n_threads, slack, exact)
+        params = search_params(k, scoring, oversample, n_probe, n_threads, slack, exact)
         return self._snapshot.search(X, params, filter)
 
     @property

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from posh import _native
 from posh.hashers._units import directions
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
-__all__ = ["METRICS", "Metric", "MetricQueries"]
+__all__ = ["METRICS", "Metric", "MetricQueries", "reals"]
 
 METRICS = {
     "cosine": "the cosine of the angle; 0 for a zero vector",
     "euclidean": "minus the squared distance",
     "dot": "the inner product",
 }
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 class MetricQueries(NamedTuple):
     """Queries as they are compared with stored vectors, and the factors of their scores in the metric."""
 
     vectors: Float32
-    factors: npt.NDArray[np.float64] | float
+    factors: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,25 +67,24 @@ class Metric:
 
     def stored(self, X: npt.NDArray[Any]) -> Float32:
         """Vectors (n, d) as they are kept."""
-        if self.name == "cosine":
-            return directions(X)
-        with np.errstate(over="ignore"):
-            kept = ((X - self.mean) / self.unit).astype(np.float32)
-        if not np.isfinite(kept).all():
-            raise ValueError(
-                f"expected vectors that fit into float32 in the scale of the first ones ({self.unit:.2g}), "
-                f"got {np.abs(X).max():.3g}: rescale them, or build the index anew"
-            )
+        kept = np.empty(X.shape, np.float32)
+        if not self.native.documents(reals(X), kept):
+            raise self.too_large(X)
         return kept
 
     def queries(self, Q: npt.NDArray[Any]) -> MetricQueries:
         """Queries (m, d) for comparison with stored vectors."""
-        if self.name == "cosine":
-            return MetricQueries(directions(Q), 1.0)
-        if self.name == "euclidean":
-            return MetricQueries(self.stored(Q), self.unit**2)
-        factors = self.unit * np.linalg.norm(np.asarray(Q, np.float64), axis=1, keepdims=True)
-        return MetricQueries(directions(Q), factors)  # a query's length does not change its order
+        prepared = MetricQueries(np.empty(Q.shape, np.float32), np.empty(len(Q)))
+        if not self.native.queries(reals(Q), *prepared):
+            raise self.too_large(Q)
+        return prepared
+
+    def too_large(self, X: npt.NDArray[Any]) -> ValueError:
+        """What is wrong with vectors that do not fit."""
+        return ValueError(
+            f"expected vectors that fit into float32 in the scale of the first ones ({self.unit:.2g}), "
+            f"got {np.abs(X).max():.3g}: rescale them, or build the index anew"
+        )
 
     def like_queries(self, stored: Float32) -> Float32:
         """Stored vectors as if they were queries."""
@@ -92,11 +92,17 @@ class Metric:
 
     def scores(self, queries: MetricQueries, scores: Float32) -> Float32:
         """The metric's scores (m, k), the nearest that float32 has, from those of prepared vectors."""
-        if isinstance(queries.factors, float) and queries.factors == 1.0:
-            return scores
-        with np.errstate(invalid="ignore"):
-            scaled = scores.astype(np.float64) * queries.factors
-        return np.where(np.isneginf(scores), -np.inf, np.clip(scaled, -_LARGEST, _LARGEST)).astype(np.float32)
+        self.native.give_back(queries.factors, scores)
+        return scores
+
+    @cached_property
+    def native(self) -> _native.Metric:
+        """The same for the kernels."""
+        return _native.Metric(self.name, self.mean, self.unit)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds: without the kernels' object."""
+        return {name: value for name, value in vars(self).items() if name != "native"}
 
     def to_arrays(self) -> Arrays:
         """Mean and unit, for files."""
@@ -110,3 +116,10 @@ class Metric:
         if not 0.0 < unit < np.inf:
             raise ValueError(f"expected a positive unit, found {unit}")
         return cls(name, mean, unit)
+
+
+def reals(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Vectors as the kernels take them: float32 or float64, without gaps in memory."""
+    if X.dtype != np.float32 and X.dtype != np.float64:
+        X = X.astype(np.float32 if X.dtype == np.float16 else np.float64)
+    return np.ascontiguousarray(X)

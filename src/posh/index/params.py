@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from posh import _validate
 from posh._threads import cores
 from posh.hashers.base import Hasher, SparseHasher
 
-__all__ = ["SCORINGS", "Scoring", "SearchParams", "needs_sparse_codes", "require_scoring"]
+__all__ = ["SCORINGS", "Scoring", "SearchParams", "needs_sparse_codes", "require_scoring", "search_params"]
 
 
 class Scoring(NamedTuple):
@@ -79,9 +80,13 @@ class SearchParams:
                 f"{name}={getattr(self, name)!r} needs an index with a metric: Index(..., metric=)"
             )
 
+    def n_candidates(self, n_documents: int) -> int:
+        """The number of candidates for k results, at most one for each document."""
+        return math.ceil(min(self.k * (self.oversample or 1.0), n_documents))
+
     def oversampled(self, n_documents: int) -> SearchParams:
-        """The same with k as the number of candidates for k results, at most one for each document."""
-        return self.with_k(math.ceil(min(self.k * (self.oversample or 1.0), n_documents)))
+        """The same with k as the number of candidates."""
+        return self.with_k(self.n_candidates(n_documents))
 
     def with_k(self, k: int) -> SearchParams:
         """The same with another k."""
@@ -101,6 +106,17 @@ class SearchParams:
         other = object.__new__(SearchParams)
         vars(other).update(vars(self), **fields)
         return other
+
+
+def search_params(*values: Any) -> SearchParams:
+    """``SearchParams(*values)``; made and checked once for values that come again and again."""
+    try:
+        return _remembered(*values)
+    except TypeError:  # a value that cannot be remembered is a wrong one
+        return SearchParams(*values)
+
+
+_remembered = lru_cache(maxsize=1024, typed=True)(SearchParams)
 
 
 def require_scoring(scoring: str | None, hasher: Hasher[Any]) -> None:

@@ -234,7 +234,10 @@ class IndexSnapshot:
 
     def _kind(self, params: SearchParams) -> str:
         refiner = self.options.refiner_class
-        return self._structure.kind(self.options, params.scoring) if refiner is None else refiner.kind
+        if refiner is not None:
+            return refiner.kind
+        structure = self._structure if self.documents is None else self.documents.structure
+        return structure.kind(self.options, params.scoring)
 
     @property
     def _has_fitted_hasher(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from posh import _native, kernels
 from posh.index.append_only import AppendOnlyArray
 from posh.index.code_index import SlotScores
-from posh.index.sliced import Mask, Slots
+from posh.index.sliced import Slots
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
@@ -89,22 +90,21 @@ class Stored:
         queries: Float32,
         exact_queries: Float32,
         k: int,
-        allowed: Mask | None = None,
-        n_threads: int = 1,
     ) -> SlotScores:
-        """The k best documents of blocks, with scores from these vectors."""
+        """The k best documents of blocks for prepared queries, with scores from these vectors."""
         found = SlotScores(np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32))
-        rows: npt.NDArray[Any] = self.rows.rows
-        blocks.search(
-            settings,
-            queries,
-            exact_queries,
-            rows if self.store == "float32" else None,
-            rows.view(np.uint16) if self.store == "float16" else None,
-            self.n_slots,
-            None if allowed is None else allowed.view(np.uint8),
-            *found,
-            n_threads,
-            kernels.active(),
-        )
+        kernel = kernels.active()
+        blocks.search(settings, queries, exact_queries, self.native, None, *found, 1, kernel)
         return found
+
+    @cached_property
+    def native(self) -> _native.BlockVectors:
+        """The same for the kernels."""
+        rows: npt.NDArray[Any] = self.rows.rows
+        floats = rows if self.store == "float32" else None
+        halves = rows.view(np.uint16) if self.store == "float16" else None
+        return _native.BlockVectors(floats, halves, self.n_slots)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds: without the kernels' object."""
+        return {name: value for name, value in vars(self).items() if name != "native"}

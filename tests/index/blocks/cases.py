@@ -173,9 +173,7 @@ def native_search(
         native_settings(settings),
         case.long_queries,
         case.queries,
-        vectors if vectors is not None and vectors.dtype == f32 else None,
-        vectors.view(np.uint16) if vectors is not None and vectors.dtype == np.float16 else None,
-        len(case.vectors) if n_slots is None else n_slots,
+        native_vectors(vectors, len(case.vectors) if n_slots is None else n_slots),
         None if allowed is None else allowed.view(np.uint8),
         ids,
         scores,
@@ -183,6 +181,12 @@ def native_search(
         kernel,
     )
     return ids, scores
+
+
+def native_vectors(vectors: npt.NDArray[np.generic] | None, n_slots: int) -> _native.BlockVectors:
+    floats = vectors if vectors is not None and vectors.dtype == f32 else None
+    halves = vectors.view(np.uint16) if vectors is not None and vectors.dtype == np.float16 else None
+    return _native.BlockVectors(floats, halves, n_slots)
 
 
 def stored(case: Case, kind: str) -> npt.NDArray[np.generic] | None:

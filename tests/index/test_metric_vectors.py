@@ -1,0 +1,91 @@
+"""How vectors are prepared for a metric: the kernels against NumPy, whatever the scale and the dtype."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posh.index.metric import METRICS, Metric, reals
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def plain_directions(X):
+    scaled = X / np.maximum(np.abs(X).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return np.divide(scaled, lengths, out=np.zeros_like(scaled), where=lengths > 0)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    name=st.sampled_from(sorted(METRICS)),
+    exponent=st.integers(-30, 30),
+    dtype=st.sampled_from([np.float64, np.float32, np.float16, np.int32]),
+)
+def test_vectors_equal_those_of_numpy(seed, name, exponent, dtype):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((rng.integers(1, 6), rng.integers(1, 40))) * 10.0**exponent
+    X[rng.random(len(X)) < 0.2] = 0
+    with np.errstate(over="ignore"):
+        X = (
+            np.nan_to_num(np.clip(X, -1e4, 1e4).astype(dtype))
+            if dtype in (np.float16, np.int32)
+            else X.astype(dtype)
+        )
+    metric = Metric.of(name, X)
+    wide = X.astype(np.float64)
+    differences = (wide - metric.mean) / metric.unit
+    documents = plain_directions(wide) if name == "cosine" else differences
+    queries = differences if name == "euclidean" else plain_directions(wide)
+    np.testing.assert_allclose(metric.stored(X), documents, rtol=3e-7, atol=1e-38)
+    prepared = metric.queries(X)
+    np.testing.assert_allclose(prepared.vectors, queries, rtol=3e-7, atol=1e-38)
+    lengths = np.linalg.norm(wide, axis=1)
+    factors = {
+        "cosine": np.ones(len(X)),
+        "euclidean": np.full(len(X), metric.unit**2),
+        "dot": metric.unit * lengths,
+    }
+    np.testing.assert_allclose(prepared.factors, factors[name], rtol=1e-12)
+
+
+def test_doubles_whose_squares_do_not_fit_keep_their_direction():
+    X = np.array([[3e200, 4e200], [3e-200, -4e-200], [0.0, 0.0]])
+    prepared = Metric.of("dot", np.ones((1, 2))).queries(X)
+    np.testing.assert_allclose(prepared.vectors, [[0.6, 0.8], [0.6, -0.8], [0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(prepared.factors, [5e200, 5e-200, 0])
+
+
+def test_scores_become_those_of_the_metric_and_stay_finite():
+    metric = Metric.of("dot", np.array([[1e30, 0.0]]))
+    prepared = metric.queries(np.array([[1e30, 0.0], [1.0, 0.0]]))
+    scores = metric.scores(prepared, np.array([[1.0, -1.0, -np.inf], [0.5, 0.0, -np.inf]], np.float32))
+    np.testing.assert_array_equal(scores[0], np.float32([LARGEST, -LARGEST, -np.inf]))
+    np.testing.assert_allclose(scores[1, :2], [0.5 * metric.unit, 0.0], rtol=1e-6)
+    assert scores[1, 2] == -np.inf
+
+
+@pytest.mark.parametrize("name", ["euclidean", "dot"])
+def test_numbers_that_do_not_fit_are_named(name):
+    metric = Metric.of(name, np.ones((3, 2)) * [[1.0], [2.0], [3.0]])
+    with pytest.raises(ValueError, match=r"expected vectors that fit into float32 .* got 1e\+200"):
+        metric.stored(np.array([[1e200, 0.0]]))
+
+
+def test_arrays_with_gaps_are_copied_and_others_are_not():
+    X = np.ones((4, 6), np.float32)
+    assert reals(X) is X
+    np.testing.assert_array_equal(reals(X[:, ::2]), X[:, ::2])
+    assert reals(X.astype(np.float16)).dtype == np.float32
+    assert reals(X.astype(np.int64)).dtype == np.float64
+
+
+def test_a_pickle_makes_the_same_vectors():
+    X = np.random.default_rng(0).standard_normal((5, 3))
+    metric = Metric.of("euclidean", X)
+    metric.stored(X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(metric)).stored(X), metric.stored(X))
