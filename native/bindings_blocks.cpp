@@ -38,18 +38,18 @@ class Blocks {
     lists_ = empty;
   }
 
-  Blocks with_documents(Rows vectors, std::optional<Floats> offsets, Vector<const std::int32_t> lists,
+  Blocks with_documents(Rows vectors, Vector<const std::int32_t> lists,
                         Vector<const std::uint32_t> slots, std::size_t n_threads, const std::string& kernel) const {
     const std::size_t n = vectors.shape(0), n_lists = lists_->n_lists();
     require(vectors.shape(1) == space_->centroids.shape(1) && lists.shape(0) == n && slots.shape(0) == n &&
-                (!offsets || offsets->shape(0) == n) && n < (std::size_t{1} << 31) && n_threads >= 1,
+                n < (std::size_t{1} << 31) && n_threads >= 1,
             "documents: shapes");
     require(std::all_of(lists.data(), lists.data() + n,
                         [=](std::int32_t l) { return l >= 0 && static_cast<std::size_t>(l) < n_lists; }),
             "documents: lists");
-    const posh::Residuals residuals{vectors.data(), offsets ? offsets->data() : nullptr, lists.data(), slots.data(), n,
-                                    vectors.shape(1), space_->centroids.data(), n_lists, space_->distance_weight,
-                                    space_->mean_offset};
+    const posh::Residuals residuals{vectors.data(), lists.data(), slots.data(), n, vectors.shape(1),
+                                    space_->centroids.data(), n_lists, space_->distance_weight, space_->mean_offset,
+                                    space_->reduction()};
     std::shared_ptr<const posh::BlockLists> result;
     run([&, encode = kernel_named(kernel).encode_docs] {
       result = posh::with_documents(*lists_, space_->projection, residuals, encode, n_threads, signalled);
@@ -99,15 +99,12 @@ class Blocks {
   }
 
   // Queries that are prepared already: see Metric.
-  void search(const Settings& settings, Rows queries, Rows exact_queries, const Vectors& vectors,
+  void search(const Settings& settings, Rows queries, const Vectors& vectors,
               std::optional<Vector<const std::uint8_t>> allowed, Matrix<std::int64_t> ids, Matrix<float> scores,
               std::size_t n_threads, const std::string& kernel) const {
-    const std::size_t n = queries.shape(0);
-    require(queries.shape(1) == space_->shape.n_columns && exact_queries.shape(0) == n && ids.shape(0) == n,
-            "search: shapes");
-    posh::BlockSearch search = prepared(settings, queries.data(), n, n_threads);
-    search.exact_queries = exact_queries.data();
-    complete(search, vectors, exact_queries.shape(1), allowed, ids, scores);
+    require(queries.shape(1) == space_->centroids.shape(1) && ids.shape(0) == queries.shape(0), "search: shapes");
+    posh::BlockSearch search = prepared(settings, queries.data(), queries.shape(0), n_threads);
+    complete(search, vectors, allowed, ids, scores);
     run([&, function = kernel_named(kernel).search_blocks] { return function(search, ids.data(), scores.data()); });
   }
 
@@ -115,28 +112,19 @@ class Blocks {
   bool nearest(const Settings& settings, const posh::Metric& metric, Reals queries, const Vectors& vectors,
                std::optional<Vector<const std::uint8_t>> allowed, Matrix<std::int64_t> ids, Matrix<float> scores,
                std::size_t n_threads, const std::string& kernel) const {
-    const std::size_t n = queries.shape(0), d = queries.shape(1), n_columns = space_->shape.n_columns;
+    const std::size_t n = queries.shape(0), d = queries.shape(1);
     require(d == metric.mean.size() && d == space_->centroids.shape(1) && ids.shape(0) == n, "nearest: shapes");
-    std::vector<float> exact(n * d), with_column;
+    std::vector<float> comparable(n * d);
     std::vector<double> factors(n);
-    posh::BlockSearch search = prepared(settings, exact.data(), n, n_threads);
-    search.exact_queries = exact.data();
-    complete(search, vectors, d, allowed, ids, scores);
+    posh::BlockSearch search = prepared(settings, comparable.data(), n, n_threads);
+    complete(search, vectors, allowed, ids, scores);
     bool fits = true;
     run([&, function = kernel_named(kernel).search_blocks] {
-      fits = with_reals(queries,
-                        [&](const auto* data) { return posh::prepare_queries(metric, data, n, exact.data(), factors.data()); });
-      if (!fits) return true;
-      if (n_columns > d) {  // the column of distances
-        with_column.resize(n * n_columns);
-        for (std::size_t i = 0; i < n; ++i) {
-          std::copy_n(&exact[i * d], d, &with_column[i * n_columns]);
-          with_column[i * n_columns + d] = space_->distance_weight;
-        }
-        search.queries = with_column.data();
-      }
-      if (!function(search, ids.data(), scores.data())) return false;
-      posh::give_back(factors.data(), n, search.k, scores.data());
+      fits = with_reals(queries, [&](const auto* data) {
+        return posh::prepare_queries(metric, data, n, comparable.data(), factors.data());
+      });
+      if (fits && !function(search, ids.data(), scores.data())) return false;
+      if (fits) posh::give_back(factors.data(), n, search.k, scores.data());
       return true;
     });
     return fits;
@@ -147,7 +135,7 @@ class Blocks {
     const std::size_t n = queries.shape(0), n_groups = expected.shape(1);
     require(expected.shape(0) == n && counts.shape(0) == n && counts.shape(1) == n_groups && !lists_->blocks.empty(),
             "sample_counts: shapes");
-    require(queries.shape(1) == space_->shape.n_columns, "sample_counts: shapes");
+    require(queries.shape(1) == space_->centroids.shape(1), "sample_counts: shapes");
     posh::BlockSearch search = prepared(settings, queries.data(), n, 1);
     search.k = 1;
     run([&, function = kernel_named(kernel).sample_counts] {
@@ -161,20 +149,20 @@ class Blocks {
       : space_(std::move(space)), lists_(std::move(lists)) {}
 
   // Checks what the user cannot see and sets k, the stored vectors and the filter.
-  void complete(posh::BlockSearch& search, const Vectors& vectors, std::size_t d,
+  void complete(posh::BlockSearch& search, const Vectors& vectors,
                 const std::optional<Vector<const std::uint8_t>>& allowed, const Matrix<std::int64_t>& ids,
                 const Matrix<float>& scores) const {
     require(scores.shape(0) == ids.shape(0) && scores.shape(1) == ids.shape(1) && ids.shape(1) >= 1 &&
                 ids.shape(1) <= search.n_keep,
             "search: results");
-    require((vectors.kind == posh::Stored::residuals ? d == space_->centroids.shape(1) : vectors.n_features == d) &&
+    const bool only_residuals = vectors.kind == posh::Stored::residuals;
+    require((only_residuals ? !space_->reduction() : vectors.n_features == search.n_features) &&
                 (!allowed || allowed->shape(0) >= vectors.n_slots),
             "search: vectors");
     search.k = ids.shape(1);
     search.stored = vectors.kind;
     search.vectors = vectors.data;
     search.n_slots = vectors.n_slots;
-    search.n_features = d;
     search.allowed = allowed ? allowed->data() : nullptr;
   }
 
@@ -206,7 +194,9 @@ class Blocks {
     search.by_list = settings.by_list;
     search.is_distance = settings.is_distance;
     search.centroids = space_->centroids.data();
-    search.n_centred = space_->centroids.shape(1);
+    search.n_features = space_->centroids.shape(1);
+    search.reduction = space_->reduction();
+    search.distance_weight = space_->distance_weight;
     search.n_threads = n_threads;
     search.poll = signalled;
     return search;
@@ -245,11 +235,11 @@ void bind_blocks(nb::module_& m) {
       .def("nearest", nearest_lists, in("vectors"), in("lists"), nb::arg("n_threads"), nb::arg("kernel"));
   m.def("hadamard_project", hadamard_project, in("vectors"), in("signs"), in("out"), nb::arg("kernel"));
   nb::class_<Space>(m, "BlockSpace")
-      .def(nb::init<std::size_t, std::size_t, Rows, Rows, Floats, Floats, std::optional<Rows>, std::optional<Rows>, float,
-                    float>(),
+      .def(nb::init<std::size_t, std::size_t, Rows, Rows, Floats, Floats, std::optional<Rows>, std::optional<Rows>,
+                    std::optional<Rows>, float, float>(),
            nb::kw_only(), nb::arg("n_bits"), nb::arg("n_active"), in("centroids"), in("routing"), in("routing_bias"),
-           in("list_bias"), in("weights").none(), in("signs").none(), nb::arg("distance_weight"),
-           nb::arg("mean_offset"));
+           in("list_bias"), in("weights").none(), in("signs").none(), in("reduction").none(),
+           nb::arg("distance_weight"), nb::arg("mean_offset"));
   nb::class_<Settings>(m, "BlockSettings")
       .def(
           "__init__",
@@ -265,14 +255,14 @@ void bind_blocks(nb::module_& m) {
            in("halves").none(), nb::arg("n_slots"));
   nb::class_<Blocks>(m, "Blocks")
       .def(nb::init<std::shared_ptr<const Space>>(), nb::arg("space"))
-      .def("with_documents", &Blocks::with_documents, in("vectors"), in("offsets").none(), in("lists"), in("slots"),
+      .def("with_documents", &Blocks::with_documents, in("vectors"), in("lists"), in("slots"),
            nb::arg("n_threads"), nb::arg("kernel"))
       .def("without", &Blocks::without, in("removed"))
       .def("to_arrays", &Blocks::to_arrays)
       .def_static("from_arrays", &Blocks::from_arrays, nb::arg("space"), in("memory"), in("table"), in("lengths"),
                   in("live"))
       .def_prop_ro("nbytes", &Blocks::nbytes)
-      .def("search", &Blocks::search, nb::arg("settings"), in("queries"), in("exact_queries"), nb::arg("vectors"),
+      .def("search", &Blocks::search, nb::arg("settings"), in("queries"), nb::arg("vectors"),
            in("allowed").none(), in("ids"), in("scores"), nb::arg("n_threads"), nb::arg("kernel"))
       .def("nearest", &Blocks::nearest, nb::arg("settings"), nb::arg("metric"), in("queries"), nb::arg("vectors"),
            in("allowed").none(), in("ids"), in("scores"), nb::arg("n_threads"), nb::arg("kernel"))

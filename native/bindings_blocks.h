@@ -18,7 +18,7 @@ posh::Router router_of(Rows centroids, Floats bias) {
 }
 
 // The sum over this many columns, each an 8-bit number times one from -127 to 127, is below 2^31.
-constexpr std::size_t max_columns = 65536 + 1;
+constexpr std::size_t max_columns = 65536;
 
 posh::Projection projection_of(const Rows& signs, std::size_t n_bits, std::size_t n_columns) {
   const std::size_t n = signs.shape(0);
@@ -31,28 +31,35 @@ posh::Projection projection_of(const Rows& signs, std::size_t n_bits, std::size_
 // What all blocks of an index share: centroids, projection, and how scores are made of them. Keeps its arrays alive.
 struct Space {
   Space(std::size_t n_bits, std::size_t n_active, Rows centroids, Rows routing, Floats routing_bias, Floats list_bias,
-        std::optional<Rows> weights, std::optional<Rows> signs, float distance_weight, float mean_offset)
+        std::optional<Rows> weights, std::optional<Rows> signs, std::optional<Rows> reduction, float distance_weight,
+        float mean_offset)
       : shape{n_bits, n_active, routing.shape(1)},
         router(router_of(routing, routing_bias)),
         centroids(centroids),
         list_bias(list_bias),
         weights(weights),
         signs(signs),
+        reduction_rows(reduction),
         distance_weight(distance_weight),
         mean_offset(mean_offset) {
-    const std::size_t n_lists = centroids.shape(0), n_columns = routing.shape(1);
+    const std::size_t n_lists = centroids.shape(0), d = centroids.shape(1), n_columns = routing.shape(1);
     require(n_lists >= 1 && n_lists <= 65536 && routing.shape(0) == n_lists && routing_bias.shape(0) == n_lists &&
-                list_bias.shape(0) == n_lists && n_columns == centroids.shape(1) + (distance_weight > 0),
+                list_bias.shape(0) == n_lists,
             "space: lists");
-    require(n_columns >= 1 && n_columns <= max_columns, "space: columns");
+    require(n_columns >= 1 && n_columns <= max_columns && (reduction || n_columns == d), "space: columns");
+    if (reduction) {
+      require(reduction->shape(0) == n_columns && reduction->shape(1) == d, "space: reduction");
+      reduction_of = {reduction->data(), n_columns, d};
+    }
     require(n_bits >= 32 && n_bits <= 65536 && n_bits % 32 == 0 && n_active >= 1 && n_active <= n_bits, "space: bits");
     require(weights.has_value() != signs.has_value(), "space: projection");
-    projection = {n_bits, n_columns, nullptr, nullptr, 0};
+    const std::size_t n_coded = n_columns + (distance_weight > 0);
+    projection = {n_bits, n_coded, nullptr, nullptr, 0};
     if (weights) {
-      require(weights->shape(0) == n_bits && weights->shape(1) == n_columns, "space: weights");
+      require(weights->shape(0) == n_bits && weights->shape(1) == n_coded, "space: weights");
       projection.weights = weights->data();
     } else {
-      projection = projection_of(*signs, n_bits, n_columns);
+      projection = projection_of(*signs, n_bits, n_coded);
     }
   }
 
@@ -61,7 +68,10 @@ struct Space {
   posh::Projection projection;
   Rows centroids;
   Floats list_bias;
-  std::optional<Rows> weights, signs;
+  const posh::Reduction* reduction() const { return reduction_rows ? &reduction_of : nullptr; }
+
+  std::optional<Rows> weights, signs, reduction_rows;
+  posh::Reduction reduction_of{};
   float distance_weight, mean_offset;
 };
 

@@ -90,11 +90,11 @@ struct Avx512 : Avx2 {
   }
 
   static inline __attribute__((always_inline)) unsigned above(const std::uint8_t* const (&h)[4], const Query* const (&q)[4],
-                                                              const float (&scales)[4], std::size_t width,
+                                                              const Fit (&fits)[4], std::size_t width,
                                                               std::int32_t (&totals)[4]) {
     return above_sums(four_totals(sums(h[0], q[0]->numbers, width), sums(h[1], q[1]->numbers, width),
                                   sums(h[2], q[2]->numbers, width), sums(h[3], q[3]->numbers, width)),
-                      q, scales, totals);
+                      q, fits, totals);
   }
 
  private:

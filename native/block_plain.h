@@ -62,13 +62,14 @@ struct Plain {
   }
 
   static unsigned above(const std::uint8_t* const (&halves)[4], const Query* const (&queries)[4],
-                        const float (&scales)[4], std::size_t width, std::int32_t (&sums)[4]) {
+                        const Fit (&fits)[4], std::size_t width, std::int32_t (&sums)[4]) {
     unsigned good = 0;
     for (unsigned i = 0; i < 4; ++i) {
       const Query& query = *queries[i];
       sums[i] = half_sum(halves[i], query.numbers, width);
       const float product = static_cast<float>(16 * sums[i]) + query.half_offset;
-      if (product * (scales[i] * query.unit) + query.list_score >= query.entry) good |= 1u << i;
+      const float score = product * (fits[i].scale * query.unit) + (fits[i].offset + query.list_score);
+      if (score >= query.entry) good |= 1u << i;
     }
     return good;
   }

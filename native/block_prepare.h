@@ -26,20 +26,25 @@ class BlockPreparation {
 
   // More precise than a routing score: it is a part of the scores of all documents of the list.
   float score_of_list(std::size_t query, std::size_t list) const {
-    return Isa::product(centroid(list), vector_of(query), s.n_centred) + s.list_bias[list];
+    return Isa::product(centroid(list), vector_of(query), s.n_features) + s.list_bias[list];
   }
 
  private:
-  const float* vector_of(std::size_t query) const { return s.queries + (first_query + query) * shape.n_columns; }
-  const float* centroid(std::size_t list) const { return s.centroids + list * s.n_centred; }
+  const float* vector_of(std::size_t query) const { return s.queries + (first_query + query) * s.n_features; }
+  const float* centroid(std::size_t list) const { return s.centroids + list * s.n_features; }
 
   void prepare_tile(std::size_t begin, std::size_t end) {
     const std::size_t n = end - begin, n_scores = 8 * s.router->n_groups();
     float *projected = reserve(w.projected, n * shape.n_bits), *routed = reserve(w.routed, n * n_scores),
-          *units = reserve(w.units, n);
+          *units = reserve(w.units, n), *coded = reserve(w.coded, shape.n_columns + 1);
     for (std::size_t i = begin; i < end; ++i) {
-      quantise_query(i);
-      project<Isa>(*s.projection, vector_of(i), projected + (i - begin) * shape.n_bits);
+      if (s.reduction)
+        reduce<Isa>(*s.reduction, vector_of(i), coded);
+      else
+        std::copy_n(vector_of(i), shape.n_columns, coded);
+      coded[shape.n_columns] = s.distance_weight;
+      quantise_query(i, coded);
+      project<Isa>(*s.projection, coded, projected + (i - begin) * shape.n_bits);
       units[i - begin] = w.queries[i].unit;
     }
     Isa::route(*s.router, {&w.numbers[begin * shape.width()], shape.width(), units, n}, routed);
@@ -47,8 +52,7 @@ class BlockPreparation {
     for (std::size_t i = begin; i < end; ++i) choose_probes(i, routed + (i - begin) * n_scores);
   }
 
-  void quantise_query(std::size_t i) {
-    const float* values = vector_of(i);
+  void quantise_query(std::size_t i, const float* values) {
     std::int8_t* to = &w.numbers[i * shape.width()];
     const float unit = quantise(values, shape.n_columns, to);
     std::fill(to + shape.n_columns, to + shape.width(), std::int8_t{0});
@@ -63,7 +67,7 @@ class BlockPreparation {
     constexpr float deviation = 4.6188f;  // of a low half from 7.5, which is what it counts as
     const float margin = s.half_margin * deviation * std::sqrt(squares) / unit;
     query.half_offset = 7.5f * static_cast<float>(sum) - static_cast<float>(query.sum) + margin;
-    query.reach = squares;  // divided by choose_planes
+    query.reach = squares + s.distance_weight * s.distance_weight;  // choose_planes divides by it
     query.limit = query.entry = lowest;
     query.index = static_cast<std::uint32_t>(i);
   }
@@ -111,7 +115,7 @@ class BlockPreparation {
     std::size_t j = 0;
     for (; j + 4 <= n; j += 4) {  // four independent sums take little longer than one
       Isa::products({centroid(to[j]), centroid(to[j + 1]), centroid(to[j + 2]), centroid(to[j + 3])}, vector_of(i),
-                    s.n_centred, scores + j);
+                    s.n_features, scores + j);
       for (std::size_t l = j; l < j + 4; ++l) scores[l] += s.list_bias[to[l]];
     }
     for (; j < n; ++j) scores[j] = score_of_list(i, to[j]);

@@ -74,12 +74,13 @@ class BlockScoring {
     settle(number, query_of);
   }
 
-  // The 8-bit product of a document.
+  // The 8-bit score of a document, without that of its list.
   float product(const Query& query, const Block& block, std::size_t doc) const {
     const std::size_t at = doc * shape.half_bytes();
     const std::int32_t sum = 16 * Isa::half_sum(block.high(shape) + at, query.numbers, shape.width()) +
                              Isa::half_sum(block.low(shape) + at, query.numbers, shape.width());
-    return static_cast<float>(sum - query.sum) * (block.scale(shape)[doc] * query.unit);
+    const Fit fit = block.fits(shape)[doc];
+    return static_cast<float>(sum - query.sum) * (fit.scale * query.unit) + fit.offset;
   }
 
  private:
@@ -108,7 +109,7 @@ class BlockScoring {
   template <std::size_t Width, class QueryOf>
   __attribute__((noinline)) void sift_columns(const Block& block, std::uint32_t* p, std::size_t n, QueryOf query_of) {
     const std::uint8_t *high = block.high(shape), *low = block.low(shape);
-    const float* scale = block.scale(shape);
+    const Fit* fits = block.fits(shape);
     const std::size_t width = Width ? Width : shape.width(), bytes = width / 2;
     constexpr std::uint32_t doc_mask = max_block_docs - 1;
     constexpr std::size_t ahead = 12;  // pairs whose memory is on its way
@@ -122,7 +123,7 @@ class BlockScoring {
                   *q2 = query_of(p[i + 2] >> doc_bits), *q3 = query_of(p[i + 3] >> doc_bits);
       std::int32_t sums[4];
       unsigned good = Isa::above({high + d0 * bytes, high + d1 * bytes, high + d2 * bytes, high + d3 * bytes},
-                                 {q0, q1, q2, q3}, {scale[d0], scale[d1], scale[d2], scale[d3]}, width, sums);
+                                 {q0, q1, q2, q3}, {fits[d0], fits[d1], fits[d2], fits[d3]}, width, sums);
       if (n - i < 4) good &= (1u << (n - i)) - 1;
       for (; good; good &= good - 1) {
         const unsigned j = static_cast<unsigned>(__builtin_ctz(good));
@@ -138,13 +139,14 @@ class BlockScoring {
   void settle(std::uint32_t number, QueryOf query_of) {
     const Block& block = s.lists->blocks[number];
     const std::uint8_t* low = block.low(shape);
-    const float* scale = block.scale(shape);
+    const Fit* fits = block.fits(shape);
     for (std::size_t i = 0; i < w.n_survivors; ++i) {
       const std::uint32_t doc = w.survivors[i].pair & (max_block_docs - 1);
       Query& query = *query_of(w.survivors[i].pair >> doc_bits);
       const std::int32_t sum =
           16 * w.survivors[i].high_sum + Isa::half_sum(low + doc * shape.half_bytes(), query.numbers, shape.width());
-      const float score = static_cast<float>(sum - query.sum) * (scale[doc] * query.unit) + query.list_score;
+      const float score = static_cast<float>(sum - query.sum) * (fits[doc].scale * query.unit) +
+                          (fits[doc].offset + query.list_score);
       if (score >= query.entry) keep(query, score, number, doc);
     }
   }
@@ -226,11 +228,11 @@ class ExactScoring {
                              s.lists->first.begin() - 1;
     const std::uint8_t *high = block.high(shape) + document.doc * shape.half_bytes(),
                        *low = block.low(shape) + document.doc * shape.half_bytes();
-    const float scale = block.scale(shape)[document.doc];
+    const float scale = block.fits(shape)[document.doc].scale;
     for (std::size_t j = 0; j < s.n_features; ++j) {
       const std::size_t byte = j / 64 * 32 + j % 32, shift = j % 64 / 32 * 4;
       const int number = 16 * (high[byte] >> shift & 15) + (low[byte] >> shift & 15) - 128;
-      w.decoded[j] = s.centroids[list * s.n_centred + j] + scale * static_cast<float>(number);
+      w.decoded[j] = s.centroids[list * s.n_features + j] + scale * static_cast<float>(number);
     }
     return w.decoded.data();
   }

@@ -13,7 +13,7 @@
 //     writes first + i for each set bit i of 256; returns the end. May write `spare` elements past it.
 //   std::int32_t half_sum(const std::uint8_t* halves, const std::int8_t* numbers, std::size_t width)
 //     the sum of half * number over all columns
-//   unsigned above(const std::uint8_t* const (&halves)[4], const Query* const (&queries)[4], const float (&scales)[4], …)
+//   unsigned above(const std::uint8_t* const (&halves)[4], const Query* const (&queries)[4], const Fit (&fits)[4], …)
 //     the same for four documents, and which of them may be good enough
 //   float product(const float* a, const float* b, std::size_t n), float distance(…)
 //     the sum of a * b, of (a - b)²; the order of additions is that of eight_sums
@@ -60,7 +60,7 @@ class BlockSearcher {
       repeat_if_needed(query);
       if (s.by_list && i + 1 < n) last_step.prefetch(w.queries[i + 1]);
       const std::size_t row = begin + i;
-      last_step.finish(query, s.exact_queries + row * s.n_features, ids + row * s.k, scores + row * s.k);
+      last_step.finish(query, s.queries + row * s.n_features, ids + row * s.k, scores + row * s.k);
     }
     return true;
   }
@@ -209,10 +209,10 @@ class BlockSearcher {
       std::uint32_t* docs = reserve(w.pairs, block.n_docs + spare);
       const std::uint32_t* end = scoring.expand(mask, scoring.live_words(number), block.n_groups, 0, docs);
       const std::uint8_t* high = block.high(shape);
-      const float* scale = block.scale(shape);
+      const Fit* fits = block.fits(shape);
       for (const std::uint32_t* doc = docs; doc < end; ++doc) {
         __builtin_prefetch(high + *doc * shape.half_bytes());
-        __builtin_prefetch(scale + *doc);
+        __builtin_prefetch(fits + *doc);
       }
       score_waiting(query, waiting);
       waiting = {number, static_cast<std::size_t>(end - docs), list_score};

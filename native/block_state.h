@@ -84,7 +84,7 @@ struct Workspace {
   std::vector<float> routing_scores, list_scores;  // (n, n_probe)
 
   // Of a tile of queries.
-  std::vector<float> projected, routed, units;
+  std::vector<float> coded, projected, routed, units;
   std::vector<std::uint16_t> chosen;
 
   // Of a block.

@@ -55,8 +55,8 @@ BlockTarget target_of(const BlockShape& shape, std::uint8_t* memory, std::size_t
   to.planes = memory;
   to.high = to.planes + shape.n_bits * group_bytes * to.n_groups;
   to.low = to.high + n_docs * shape.half_bytes();
-  to.scale = reinterpret_cast<float*>(to.low + n_docs * shape.half_bytes());
-  to.slots = reinterpret_cast<std::uint32_t*>(to.scale + n_docs);
+  to.fits = reinterpret_cast<Fit*>(to.low + n_docs * shape.half_bytes());
+  to.slots = reinterpret_cast<std::uint32_t*>(to.fits + n_docs);
   return to;
 }
 
@@ -66,7 +66,7 @@ void copy_old(const BlockShape& shape, const Block& old, const BlockTarget& to) 
                 old.n_groups * group_bytes);
   std::memcpy(to.high, old.high(shape), old.n_docs * shape.half_bytes());
   std::memcpy(to.low, old.low(shape), old.n_docs * shape.half_bytes());
-  std::memcpy(to.scale, old.scale(shape), old.n_docs * sizeof(float));
+  std::memcpy(to.fits, old.fits(shape), old.n_docs * sizeof(Fit));
   std::memcpy(to.slots, old.slots(shape), old.n_docs * sizeof(std::uint32_t));
 }
 
@@ -140,7 +140,7 @@ std::size_t place(std::vector<Draft>& drafts, const BlockLists& before) {
 }  // namespace
 
 std::size_t BlockShape::bytes(std::size_t n_docs) const {
-  const std::size_t all = n_bits * group_bytes * n_groups_of(n_docs) + n_docs * (2 * half_bytes() + 8);
+  const std::size_t all = n_bits * group_bytes * n_groups_of(n_docs) + n_docs * (2 * half_bytes() + sizeof(Fit) + sizeof(std::uint32_t));
   return (all + line - 1) / line * line;
 }
 

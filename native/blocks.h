@@ -6,7 +6,8 @@
 //   3. The high halves of its 8-bit residual, then the low halves, give the score almost exactly.
 //   4. The stored vector gives the exact score.
 // The score of a document x in the list with the centroid c is query · x = query · c + query · (x - c). Codes and 8-bit
-// numbers are those of the residual x - c. A squared distance is such a product too: see `Residuals`.
+// numbers are those of the residual x - c. A squared distance is such a product plus a number: see `Residuals`. Of wide
+// vectors, codes and 8-bit numbers are those of the residual's principal components: see `Reduction`.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ constexpr float smallest_unit = std::numeric_limits<float>::min();
 struct BlockShape {
   std::size_t n_bits;     // of a code; a multiple of 32
   std::size_t n_active;   // set bits of a document's code
-  std::size_t n_columns;  // of a residual
+  std::size_t n_columns;  // 8-bit numbers of a residual
   std::size_t width() const { return (n_columns + 63) / 64 * 64; }  // columns with padding
   std::size_t half_bytes() const { return width() / 2; }            // of one half of a residual
   std::size_t bytes(std::size_t n_docs) const;                      // of a block
@@ -41,10 +42,14 @@ struct BlockShape {
 //   planes  (n_bits, 32 * n_groups) bytes   bit i % 8 of byte i / 8 in row b: whether document i has bit b
 //   high    (n_docs, width / 2) bytes       the high four bits of each residual number plus 128
 //   low     (n_docs, width / 2) bytes       the low four bits
-//   scale   (n_docs) float                  residual = scale * (16 * high + low - 128)
+//   fits    (n_docs) Fit                    residual = scale * (16 * high + low - 128)
 //   slots   (n_docs) uint32
 // Byte b of the 32 bytes that hold the columns 64 g to 64 g + 63: column 64 g + b in the lower four bits, column
 // 64 g + 32 + b in the upper four.
+struct Fit {
+  float scale, offset;  // the score of a document is that of its list + query · residual + offset
+};
+
 struct Block {
   std::shared_ptr<const std::uint8_t> memory;
   std::shared_ptr<const std::uint64_t> live;  // 4 * n_groups words, 0 = removed or no document
@@ -54,11 +59,11 @@ struct Block {
   const std::uint8_t* planes() const { return memory.get(); }
   const std::uint8_t* high(const BlockShape& shape) const { return planes() + shape.n_bits * group_bytes * n_groups; }
   const std::uint8_t* low(const BlockShape& shape) const { return high(shape) + n_docs * shape.half_bytes(); }
-  const float* scale(const BlockShape& shape) const {
-    return reinterpret_cast<const float*>(low(shape) + n_docs * shape.half_bytes());
+  const Fit* fits(const BlockShape& shape) const {
+    return reinterpret_cast<const Fit*>(low(shape) + n_docs * shape.half_bytes());
   }
   const std::uint32_t* slots(const BlockShape& shape) const {
-    return reinterpret_cast<const std::uint32_t*>(scale(shape) + n_docs);
+    return reinterpret_cast<const std::uint32_t*>(fits(shape) + n_docs);
   }
 };
 
@@ -88,27 +93,32 @@ struct Router {
   std::size_t n_quads() const { return (n_columns + 3) / 4; }
 };
 
+// What is left of vectors with many columns: their products with n_columns orthonormal rows (n_columns, n_features).
+struct Reduction {
+  const float* rows;
+  std::size_t n_columns, n_features;
+};
+
 // Documents to be added: vectors (n_docs, n_features), their lists and slots.
 //
-// With distance_weight w > 0 there is one column more, ((1) - mean_offset) / w with
-//   (1) = -c · r - |r|² / 2 + offsets[i]
-// A query then has w in this column, so that query · residual + mean_offset = query · r + (1), and the score
-//   query · c - |c|² / 2 + query · residual + mean_offset = (|query|² - |query - x|²) / 2  if offsets are 0.
+// With distance_weight w > 0 the score is a distance: (|query|² - |query - x|²) / 2 = query · c - |c|² / 2 + query · r + (1)
+// with the residual r and (1) = -c · r - |r|² / 2. The offset of a document is (1) - mean_offset. Codes have to take it
+// into account, so they are made of the residual and one column more, offset / w. A query has w in this column.
 struct Residuals {
   const float* vectors;
-  const float* offsets;      // (n_docs), or null for zeros
   const std::int32_t* lists;
   const std::uint32_t* slots;
   std::size_t n_docs, n_features;
   const float* centroids;    // (n_lists, n_features)
   std::size_t n_lists;
   float distance_weight, mean_offset;
+  const Reduction* reduction;  // or null
 };
 
 // Where documents are written: a block's memory, of which the documents from first_doc on are empty.
 struct BlockTarget {
   std::uint8_t *planes, *high, *low;
-  float* scale;
+  Fit* fits;
   std::uint32_t* slots;
   std::size_t n_groups, first_doc;
   double* length_sums;  // (n_groups), of the residuals
@@ -139,14 +149,16 @@ struct BlockLists {
 };
 
 // What a document is compared with in the last step.
-enum class Stored { float32, float16, residuals };
+enum class Stored { float32, float16, residuals };  // residuals: only without a reduction
 
 struct BlockSearch {
   const BlockLists* lists;
   const Router* router;
   const Projection* projection;
   const float* list_bias;      // (n_lists): the score of a list is query · centroid + list_bias
-  const float* queries;        // (n_queries, n_columns), with the column for distances if there is one
+  const Reduction* reduction;  // or null
+  float distance_weight;       // above 0: queries have this column more when codes are compared
+  const float* queries;        // (n_queries, n_features)
   std::size_t n_queries, k;
   std::size_t n_probe;         // lists to visit
   std::size_t n_plus, n_minus; // planes of the query's largest and smallest projections; multiples of 16
@@ -158,9 +170,7 @@ struct BlockSearch {
   std::size_t n_keep;          // documents for the last step, at least k
   Stored stored;
   const void* vectors;         // (n_slots, n_features) float or half; null for Stored::residuals
-  const float* exact_queries;  // (n_queries, n_features)
-  const float* centroids;      // (n_lists, n_centred)
-  std::size_t n_centred;       // columns of centroids: n_columns without the column for distances
+  const float* centroids;      // (n_lists, n_features)
   std::size_t n_slots, n_features;
   bool is_distance;            // the last step gives minus the squared distance, otherwise the product
   const std::uint8_t* allowed; // (n_slots) 0 or 1, or null: all

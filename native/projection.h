@@ -29,14 +29,24 @@ inline void hadamard_from(std::size_t half, float* values, std::size_t n) {
     }
 }
 
+// The products of a vector (n) with each row (n_rows, n).
+template <class Isa>
+void multiply(const float* rows, std::size_t n_rows, const float* values, std::size_t n, float* to) {
+  std::size_t row = 0;
+  for (; row + 4 <= n_rows; row += 4, rows += 4 * n)  // four independent sums take little longer than one
+    Isa::products({rows, rows + n, rows + 2 * n, rows + 3 * n}, values, n, to + row);
+  for (; row < n_rows; ++row, rows += n) to[row] = Isa::product(rows, values, n);
+}
+
+template <class Isa>
+void reduce(const Reduction& reduction, const float* values, float* to) {
+  multiply<Isa>(reduction.rows, reduction.n_columns, values, reduction.n_features, to);
+}
+
 template <class Isa>
 void project(const Projection& projection, const float* values, float* to) {
   const std::size_t n = projection.n_columns;
-  if (projection.weights) {
-    for (std::size_t bit = 0; bit < projection.n_bits; ++bit)
-      to[bit] = Isa::product(projection.weights + bit * n, values, n);
-    return;
-  }
+  if (projection.weights) return multiply<Isa>(projection.weights, projection.n_bits, values, n, to);
   const std::size_t size = projection.size;
   for (std::size_t m = 0; m < projection.n_bits / size; ++m, to += size) {
     const float* signs = projection.signs + m * n;

@@ -99,6 +99,7 @@ class BlockSpace:
         list_bias: _Rows,
         weights: _Rows | None,
         signs: _Rows | None,
+        reduction: _Rows | None,
         distance_weight: float,
         mean_offset: float,
     ) -> None: ...
@@ -128,7 +129,6 @@ class Blocks:
     def with_documents(
         self,
         vectors: _Rows,
-        offsets: _Rows | None,
         lists: npt.NDArray[np.int32],
         slots: npt.NDArray[np.uint32],
         n_threads: int,
@@ -150,7 +150,6 @@ class Blocks:
         self,
         settings: BlockSettings,
         queries: _Rows,
-        exact_queries: _Rows,
         vectors: BlockVectors,
         allowed: npt.NDArray[np.uint8] | None,
         ids: _Ids,

@@ -39,11 +39,12 @@ struct Case {
   std::size_t n_docs, n_slots, n_features, n_lists, n_queries;
   posh::BlockShape shape;
   float scale, distance_weight;
-  std::vector<float> centroids, routing, bias, list_bias, weights, signs, vectors, queries, exact_queries;
+  std::vector<float> centroids, routing, bias, list_bias, weights, signs, reduction, vectors, queries;
   std::vector<std::uint16_t> halves;
   std::vector<std::int32_t> lists;
   std::vector<std::uint32_t> slots;
   posh::Projection projection;
+  posh::Reduction reduced;
 
   Case() {
     n_docs = between(0, 9) ? between(0, 400) : between(2000, 5000);
@@ -52,20 +53,23 @@ struct Case {
     n_queries = n_docs < 1000 && !between(0, 5) ? between(30, 70) : between(0, 5);
     scale = one_of({1.0f, 1.0f, 1e-3f, 1e16f, 1e-20f, 1e-44f});
     distance_weight = between(0, 1) ? scale : 0.0f;
-    const std::size_t n_columns = n_features + (distance_weight > 0);
+    const std::size_t n_columns = between(0, 1) ? n_features : between(1, 70);
+    const std::size_t n_coded = n_columns + (distance_weight > 0);
+    if (n_columns != n_features) reduction = random_floats(n_columns * n_features, 1.0f);
+    reduced = {reduction.data(), n_columns, n_features};
     const std::size_t n_bits = 32 * between(1, 10);
     shape = {n_bits, between(1, n_bits), n_columns};
     centroids = random_floats(n_lists * n_features, scale);
     routing = random_floats(n_lists * n_columns, scale);
     bias = random_floats(n_lists, scale);
     list_bias.assign(n_lists, 1.0f);
-    projection = {n_bits, n_columns, nullptr, nullptr, 0};
+    projection = {n_bits, n_coded, nullptr, nullptr, 0};
     if (between(0, 1)) {
-      weights = random_floats(n_bits * n_columns, 1.0f);
+      weights = random_floats(n_bits * n_coded, 1.0f);
       projection.weights = weights.data();
     } else {
       projection.size = n_bits & (~n_bits + 1);
-      for (std::size_t i = 0; i < n_bits / projection.size * n_columns; ++i) signs.push_back(between(0, 1) ? 1.0f : -1.0f);
+      for (std::size_t i = 0; i < n_bits / projection.size * n_coded; ++i) signs.push_back(between(0, 1) ? 1.0f : -1.0f);
       projection.signs = signs.data();
     }
     vectors = random_floats(n_docs * n_features, scale);
@@ -75,14 +79,15 @@ struct Case {
       lists.push_back(static_cast<std::int32_t>(between(0, n_lists - 1) * between(0, 1)));  // the first list is long
       slots.push_back(static_cast<std::uint32_t>(n_docs - 1 - i));
     }
-    queries = random_floats(n_queries * n_columns, scale);
-    exact_queries = random_floats(n_queries * n_features, scale);
+    queries = random_floats(n_queries * n_features, scale);
   }
 
   posh::Residuals residuals(std::size_t begin, std::size_t end) const {
-    return {vectors.data() + begin * n_features, nullptr, lists.data() + begin, slots.data() + begin, end - begin,
-            n_features, centroids.data(), n_lists, distance_weight, 0.0f};
+    return {vectors.data() + begin * n_features, lists.data() + begin, slots.data() + begin, end - begin,
+            n_features, centroids.data(), n_lists, distance_weight, 0.0f, reduction_or_null()};
   }
+
+  const posh::Reduction* reduction_or_null() const { return reduction.empty() ? nullptr : &reduced; }
 };
 
 template <class T>
@@ -176,12 +181,13 @@ posh::BlockSearch random_search(const Case& c, const posh::Router& router, const
   s.first_slope = one_of({0.0f, 0.5f});
   s.n_keep = s.k + one_of<std::size_t>({0, 4, 50});
   s.stored = one_of({posh::Stored::float32, posh::Stored::float16, posh::Stored::residuals});
+  if (s.stored == posh::Stored::residuals && c.reduction_or_null()) s.stored = posh::Stored::float32;
   s.vectors = s.stored == posh::Stored::float32   ? static_cast<const void*>(c.vectors.data())
               : s.stored == posh::Stored::float16 ? c.halves.data()
                                                   : nullptr;
-  s.exact_queries = c.exact_queries.data();
+  s.reduction = c.reduction_or_null();
+  s.distance_weight = c.distance_weight;
   s.centroids = c.centroids.data();
-  s.n_centred = c.n_features;
   s.n_slots = c.n_slots;
   s.n_features = c.n_features;
   s.is_distance = between(0, 1);
@@ -242,10 +248,11 @@ bool searches_agree(posh::BlockSearch& search, const posh::BlockLists& lists) {
 
 bool nearest_agree(const Case& c, const posh::Router& router) {
   std::vector<std::int32_t> expected(c.n_queries), lists(c.n_queries);
-  posh::kernels[0].nearest_lists({&router, c.queries.data(), c.n_queries, 1, nullptr}, expected.data());
+  const std::vector<float> vectors = random_floats(c.n_queries * c.shape.n_columns, c.scale);
+  posh::kernels[0].nearest_lists({&router, vectors.data(), c.n_queries, 1, nullptr}, expected.data());
   for (std::size_t i = 0; i < posh::n_kernels; ++i) {
     if (!posh::kernels[i].supported()) continue;
-    posh::kernels[i].nearest_lists({&router, c.queries.data(), c.n_queries, 2, nullptr}, lists.data());
+    posh::kernels[i].nearest_lists({&router, vectors.data(), c.n_queries, 2, nullptr}, lists.data());
     if (lists != expected) return std::printf("nearest lists of %s differ\n", posh::kernels[i].name), false;
   }
   return true;

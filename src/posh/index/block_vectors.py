@@ -18,14 +18,15 @@ def decoded_vectors(space: Space, blocks: _native.Blocks, n_slots: int) -> Float
     """The vectors of all documents by slot, (n_slots, d), as far as 8 bits tell them."""
     memory, table, _, _ = blocks.to_arrays()
     d = space.centroids.shape[1]
-    half_bytes = -(-(d + space.metric.is_distance) // _COLUMNS) * _COLUMNS // 2
+    half_bytes = -(-d // _COLUMNS) * _COLUMNS // 2
     vectors = np.zeros((n_slots, d), np.float32)
     for offset, number, n in table.tolist():
         at = offset + space.shape.n_bits * _GROUP_BYTES * -(-n // _GROUP_DOCS)
         high, low = memory[at : at + 2 * n * half_bytes].reshape(2, n, half_bytes)
-        scale, slots = memory[at + 2 * n * half_bytes :][: 8 * n].view(np.uint32).reshape(2, n)
+        words = memory[at + 2 * n * half_bytes :][: 12 * n].view(np.uint32)
+        scale, slots = words[: 2 * n : 2].view(np.float32), words[2 * n :]
         numbers = 16.0 * _columns(high)[:, :d] + _columns(low)[:, :d] - np.float32(128)
-        vectors[slots] = space.centroids[number] + scale.view(np.float32)[:, None] * numbers
+        vectors[slots] = space.centroids[number] + scale[:, None] * numbers
     return vectors
 
 

@@ -73,7 +73,9 @@ class BlockIndex(CodeIndex):
         sample = X[np.sort(rng.permutation(len(X))[: cls.training_size(options, n)])]
         metric = Metric.of(options.metric, sample)
         stored = metric.stored(sample)
-        space = Space.train(metric, _code_shape(hasher, options), stored, n_lists, n, rng)
+        shape = _code_shape(hasher, options)
+        may_reduce = options.store != "int8"
+        space = Space.train(metric, shape, stored, n_lists, n, rng, may_reduce)
         return cls._empty(space, options, X.shape[1])
 
     @classmethod
@@ -187,7 +189,7 @@ class BlockIndex(CodeIndex):
         chosen = np.sort(rng.permutation(live)[: self.training_size(self.options, self.n_live)])
         n_lists = self.n_lists_for(self.options, self.n_live)
         sample, old = self.stored.some(chosen), self.space
-        space = Space.train(old.metric, old.shape, sample, n_lists, self.n_live, rng)
+        space = Space.train(old.metric, old.shape, sample, n_lists, self.n_live, rng, may_reduce=True)
         empty = replace(self, space=space, blocks=_native.Blocks(space.native), calibration=None)
         blocks = empty.blocks
         for start in range(0, len(live), self.rows_at_once):
@@ -226,7 +228,7 @@ class BlockIndex(CodeIndex):
     ) -> _native.Blocks:
         lists = self.space.lists_of(stored)
         vectors = np.ascontiguousarray(stored)
-        return blocks.with_documents(vectors, None, lists, slots, cores(), kernels.active())
+        return blocks.with_documents(vectors, lists, slots, cores(), kernels.active())
 
     def _calibrated(self, added: Float32) -> Self:
         """With a new calibration if there is none, or if it is of far fewer documents."""

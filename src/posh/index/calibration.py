@@ -123,7 +123,7 @@ def calibrate(
         return known
     k = ks[-1] + 1  # a query finds itself, too
     asked = Asked(k, n_probe, 3.0, k, by_list=True)
-    found = stored.search(blocks, known.settings(space, asked), space.with_column(queries), queries, k)
+    found = stored.search(blocks, known.settings(space, asked), queries, k)
     return replace(known, limits=_limits(space, queries, found.scores, ks))
 
 
@@ -143,9 +143,7 @@ def _counts(space: Space, blocks: _native.Blocks, queries: Float32, by_list: boo
     expected = np.empty((len(queries), _GROUPS), np.float32)
     counts = np.empty_like(expected)
     asked = Asked(1, 1, 0.0, 1, by_list)
-    blocks.sample_counts(
-        known.settings(space, asked), space.with_column(queries), 1, expected, counts, kernels.active()
-    )
+    blocks.sample_counts(known.settings(space, asked), queries, 1, expected, counts, kernels.active())
     known_counts = np.isfinite(expected) & np.isfinite(counts)
     x, y = expected[known_counts].astype(np.float64), counts[known_counts].astype(np.float64)
     gain = float(x @ y / (x @ x)) if len(x) and x @ x > 0 else 0.0

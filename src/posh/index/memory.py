@@ -19,8 +19,8 @@ def estimated(snapshot: IndexSnapshot, n: int, n_features: int) -> int:
     if options.metric is not None:
         n_lists = snapshot.n_lists_for(n)
         with_room = max(n + n_lists * _GROUP // 2, n_lists * _GROUP)  # half of the last group is empty
-        columns = -(-(n_features + (options.metric == "euclidean")) // 64) * 64
-        in_blocks = with_room * (hasher.n_bits // 8 + 1 / 8) + n * (columns + 8)
+        columns = -(-n_features // 64) * 64  # at most: of wide vectors, fewer numbers are kept
+        in_blocks = with_room * (hasher.n_bits // 8 + 1 / 8) + n * (columns + 12)
         return int(in_blocks) + n * (_ID + n_features * bytes_per_number(options.store))
     rows = 4 * snapshot.refiner_row_width
     if isinstance(hasher, DenseHasher):

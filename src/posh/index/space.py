@@ -16,6 +16,7 @@ from posh.hashers._units import unit_rows
 from posh.hashers.hadamard import random_signs
 from posh.index.kmeans import assign, sums_by_list, train_lists
 from posh.index.metric import Metric
+from posh.index.reduction import principal_rows
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
@@ -48,8 +49,8 @@ class Space:
 
     Documents are stored vectors, see :class:`~posh.index.metric.Metric`. The residual of a document is its
     difference to ``centroids[its list]``. A document is in the list whose row of ``routing`` is nearest.
-    A distance needs one column more in residuals and in queries. A query has ``distance_weight`` there, a
-    residual what makes their product a distance, minus ``mean_offset``: see ``native/blocks.h``.
+    Of wide vectors, codes and 8-bit numbers have the products with the rows of ``reduction`` only. Codes of
+    distances have one column more, in which a query has ``distance_weight``: see ``native/blocks.h``.
     """
 
     metric: Metric
@@ -57,6 +58,7 @@ class Space:
     centroids: Float32
     routing: Float32
     projection: Float32  # signs of Hadamard matrices, or weights
+    reduction: Float32 | None
     distance_weight: float
     mean_offset: float
     n_docs: int  # for which the lists were made
@@ -70,14 +72,16 @@ class Space:
         n_lists: int,
         n_docs: int,
         rng: np.random.Generator,
+        may_reduce: bool,
     ) -> Space:
         """Lists for ``n_docs`` documents like the sample, stored vectors (m, d)."""
         routing = train_lists(sample, n_lists, metric=metric.name, rng=rng, n_threads=cores())
         lists = assign(sample, routing, metric.name, cores())
         centroids = _means(sample, lists, routing)
         weight, offset = _distance_column(sample, lists, centroids) if metric.is_distance else (0.0, 0.0)
-        projection = _projection(shape, sample.shape[1], metric.is_distance, rng)
-        return cls(metric, shape, centroids, routing, projection, weight, offset, n_docs)
+        reduction = principal_rows(sample - centroids[lists], rng) if may_reduce else None
+        projection = _projection(shape, reduction, sample.shape[1], metric.is_distance, rng)
+        return cls(metric, shape, centroids, routing, projection, reduction, weight, offset, n_docs)
 
     @property
     def n_lists(self) -> int:
@@ -87,13 +91,6 @@ class Space:
     def lists_of(self, stored: Float32) -> Lists:
         """The lists of documents (n, d)."""
         return assign(stored, self.routing, self.metric.name, cores())
-
-    def with_column(self, queries: Float32) -> Float32:
-        """Queries (m, d) with the column that distances need."""
-        if not self.metric.is_distance:
-            return queries
-        column = np.full((len(queries), 1), self.distance_weight, np.float32)
-        return np.concatenate([queries, column], axis=1)
 
     def list_scores(self, queries: Float32) -> Float32:
         """The scores of all lists for queries (m, d)."""
@@ -113,23 +110,27 @@ class Space:
         # What all centroids have in common does not matter for the choice of lists. Without it, more of the
         # kernels' 7 bits are left for the differences.
         routing = routing - routing.mean(axis=0)
+        if self.reduction is not None:
+            routing = routing @ self.reduction.T
         is_dense = self.shape.weights is not None
         return _native.BlockSpace(
             n_bits=self.shape.n_bits,
             n_active=self.shape.n_active,
             centroids=self.centroids,
-            routing=np.pad(routing, ((0, 0), (0, int(self.metric.is_distance)))),
+            routing=routing,
             routing_bias=bias if self.metric.is_distance else np.zeros_like(bias),
             list_bias=bias,
             weights=self.projection if is_dense else None,
             signs=None if is_dense else self.projection,
+            reduction=self.reduction,
             distance_weight=self.distance_weight,
             mean_offset=self.mean_offset,
         )
 
     def to_arrays(self) -> Arrays:
         """For files."""
-        return self.metric.to_arrays() | {
+        reduction = {} if self.reduction is None else {"reduction": self.reduction}
+        return self.metric.to_arrays() | reduction | {
             "centroids": self.centroids,
             "routing": self.routing,
             "projection": self.projection,
@@ -142,11 +143,15 @@ class Space:
         known = Metric.from_arrays(metric, n_features, arrays)
         centroids = expect(arrays, "centroids", np.float32, (None, n_features))
         routing = expect(arrays, "routing", np.float32, centroids.shape)
-        projection = expect(arrays, "projection", np.float32, (None, n_features + known.is_distance))
+        reduction = None
+        if "reduction" in arrays:
+            reduction = expect(arrays, "reduction", np.float32, (None, n_features))
+        n_columns = n_features if reduction is None else len(reduction)
+        projection = expect(arrays, "projection", np.float32, (None, n_columns + known.is_distance))
         weight, offset, n_docs = expect(arrays, "space", np.float64, (3,)).tolist()
         if (weight > 0) != known.is_distance:
             raise ValueError(f"expected a weight of distances for euclidean only, found {weight}")
-        return cls(known, shape, centroids, routing, projection, weight, offset, int(n_docs))
+        return cls(known, shape, centroids, routing, projection, reduction, weight, offset, int(n_docs))
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle holds: without the kernels' object."""
@@ -175,9 +180,16 @@ def _distance_column(sample: Float32, lists: Lists, centroids: Float32) -> tuple
     return float(np.float32(weight if weight > 0 else 1.0)), float(np.float32(offsets.mean()))
 
 
-def _projection(shape: CodeShape, n_features: int, is_distance: bool, rng: np.random.Generator) -> Float32:
-    n_columns = n_features + is_distance
-    if shape.weights is not None:
-        column = rng.standard_normal((shape.n_bits, 1), np.float32) * shape.weights.std()
-        return np.concatenate([shape.weights, column], axis=1)[:, :n_columns].copy()
-    return random_signs(shape.n_bits, n_columns, rng)
+def _projection(
+    shape: CodeShape,
+    reduction: Float32 | None,
+    n_features: int,
+    is_distance: bool,
+    rng: np.random.Generator,
+) -> Float32:
+    n_columns = n_features if reduction is None else len(reduction)
+    if shape.weights is None:
+        return random_signs(shape.n_bits, n_columns + is_distance, rng)
+    weights = shape.weights if reduction is None else shape.weights @ reduction.T
+    column = rng.standard_normal((shape.n_bits, 1), np.float32) * weights.std()
+    return np.concatenate([weights, column], axis=1)[:, : n_columns + is_distance].copy()

@@ -88,13 +88,12 @@ class Stored:
         blocks: _native.Blocks,
         settings: _native.BlockSettings,
         queries: Float32,
-        exact_queries: Float32,
         k: int,
     ) -> SlotScores:
         """The k best documents of blocks for prepared queries, with scores from these vectors."""
         found = SlotScores(np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32))
         kernel = kernels.active()
-        blocks.search(settings, queries, exact_queries, self.native, None, *found, 1, kernel)
+        blocks.search(settings, queries, self.native, None, *found, 1, kernel)
         return found
 
     @cached_property

@@ -51,13 +51,6 @@ class Case:
     lists: npt.NDArray[np.int32]
     space: Space
 
-    @property
-    def long_queries(self) -> Floats:
-        """With the column for distances."""
-        if not self.space.distance_weight:
-            return self.queries
-        return np.column_stack([self.queries, np.full(len(self.queries), self.space.distance_weight, f32)])
-
     def native_space(self) -> _native.BlockSpace:
         return _native.BlockSpace(**vars(self.space))
 
@@ -73,6 +66,7 @@ def random_case(
     n_queries: int = 3,
     n_bits: int = 64,
     learned: bool = False,
+    n_reduced: int | None = None,
 ) -> Case:
     both = vectors_of(rng, kind, n + n_queries, d)
     both = unit_length(both) if metric == "cosine" else (both.astype(np.float64) * scale).astype(f32)
@@ -80,7 +74,7 @@ def random_case(
     centroids = vectors[rng.integers(0, n, n_lists)] if n else np.zeros((n_lists, d), f32)
     lists = rng.integers(0, n_lists, n).astype(np.int32)
     with np.errstate(all="ignore"):
-        space = space_of(rng, metric, vectors, centroids, lists, n_bits, learned)
+        space = space_of(rng, metric, vectors, centroids, lists, n_bits, learned, n_reduced)
     return Case(metric, vectors, queries, lists, space)
 
 
@@ -92,6 +86,7 @@ def space_of(
     lists: npt.NDArray[np.int32],
     n_bits: int,
     learned: bool,
+    n_reduced: int | None,
 ) -> Space:
     n_lists = len(centroids)
     weight, mean_offset = 0.0, 0.0
@@ -99,14 +94,17 @@ def space_of(
     routing, bias = centroids, np.zeros(n_lists, f32)
     if metric == "euclidean":
         bias = -f32(0.5) * lengths * lengths
-        routing = np.column_stack([centroids, np.zeros(n_lists, f32)])
         residuals = vectors - centroids[lists]
         offsets = -(centroids[lists] * residuals).sum(axis=1) - f32(0.5) * (residuals * residuals).sum(axis=1)
         mean_offset = float(offsets.mean()) if len(vectors) else 0.0
         weight = float(max(f32(np.abs(vectors).max(initial=0)), np.finfo(f32).tiny))
     elif metric == "cosine":
         routing = unit_length(centroids)
-    n_columns = routing.shape[1]
+    reduction = None
+    if n_reduced is not None:
+        reduction = rng.normal(size=(n_reduced, centroids.shape[1])).astype(f32)
+        routing = routing @ reduction.T
+    n_columns = routing.shape[1] + (metric == "euclidean")
     size = int(rng.choice([size for size in (1, 2, 32, 64, 128, 256) if n_bits % size == 0]))
     signs = rng.choice(np.array([-1, 1], f32), (n_bits // size, n_columns))
     return Space(
@@ -118,6 +116,7 @@ def space_of(
         bias + f32(mean_offset),
         rng.normal(size=(n_bits, n_columns)).astype(f32) if learned else None,
         None if learned else signs,
+        reduction,
         weight,
         mean_offset,
     )
@@ -171,7 +170,6 @@ def native_search(
     ids, scores = np.full((n, k), -7, np.int64), np.full((n, k), np.nan, f32)
     blocks.search(
         native_settings(settings),
-        case.long_queries,
         case.queries,
         native_vectors(vectors, len(case.vectors) if n_slots is None else n_slots),
         None if allowed is None else allowed.view(np.uint8),
@@ -195,18 +193,16 @@ def stored(case: Case, kind: str) -> npt.NDArray[np.generic] | None:
     return case.vectors if kind == "float32" else np.clip(case.vectors, -65504, 65504).astype(np.float16)
 
 
-def native_blocks(
-    case: Case, kernel: str, n_threads: int = 1, offsets: Floats | None = None
-) -> _native.Blocks:
+def native_blocks(case: Case, kernel: str, n_threads: int = 1) -> _native.Blocks:
     """All documents in blocks."""
     slots = np.arange(len(case.vectors), dtype=np.uint32)
     empty = _native.Blocks(case.native_space())
-    return empty.with_documents(case.vectors, offsets, case.lists, slots, n_threads, kernel)
+    return empty.with_documents(case.vectors, case.lists, slots, n_threads, kernel)
 
 
-def specified_blocks(case: Case, offsets: Floats | None = None) -> list[spec.Block]:
+def specified_blocks(case: Case) -> list[spec.Block]:
     slots = np.arange(len(case.vectors), dtype=np.uint32)
-    return spec.with_documents(case.space, [], case.vectors, offsets, case.lists, slots)
+    return spec.with_documents(case.space, [], case.vectors, case.lists, slots)
 
 
 seeds = st.integers(0, 2**32 - 1)

@@ -57,12 +57,15 @@ class Query:
     kept: list[tuple[float, int, int, int]] = field(default_factory=list)  # (-score, slot, block, document)
 
 
-def prepared(space: Space, settings: Settings, values: Floats) -> Query:
-    numbers, units = quantise(values[None], 127, 1)
-    squares = sum_in_lanes(values[None] * values[None])[0]
+def prepared(space: Space, settings: Settings, vector: Floats) -> Query:
+    values = space.reduced(vector[None])
+    numbers, units = quantise(values, 127, 1)
+    weight = f32(space.distance_weight)
+    squares = sum_in_lanes(values * values)[0]
     total = int(numbers.sum())
     margin = f32(settings.half_margin) * f32(4.6188) * np.sqrt(squares) / units[0]
-    projected = space.project(values[None])[:, : settings.n_scanned]
+    projected = space.project(space.with_column(values, weight))[:, : settings.n_scanned]
+    all_squares = squares + weight * weight
     plus, minus = winners(projected, settings.n_plus)[0], winners(-projected, settings.n_minus)[0]
     reach = sum_in_order(np.concatenate([[0], projected[0, plus], -projected[0, minus]])[None].astype(f32))[0]
     return Query(
@@ -70,11 +73,11 @@ def prepared(space: Space, settings: Settings, values: Floats) -> Query:
         units[0],
         f32(7.5) * f32(total) - f32(128 * total) + margin,
         128 * total,
-        reach / squares if squares > 0 else f32(0),
+        reach / all_squares if all_squares > 0 else f32(0),
         plus,
         minus,
-        space.route(values[None])[0],
-        sum_in_lanes(values[: space.centroids.shape[1]] * space.centroids) + space.list_bias,
+        space.route(values)[0],
+        sum_in_lanes(vector * space.centroids) + space.list_bias,
     )
 
 
@@ -86,6 +89,11 @@ def products_of(query: Query, block: Block) -> Floats:
     """8-bit products of the query and all residuals."""
     sums = (block.numbers + 128) @ query.numbers
     return (sums - query.sum).astype(f32) * (block.scale * query.unit)
+
+
+def scores_of(query: Query, block: Block) -> Floats:
+    """The same with the offsets."""
+    return products_of(query, block) + block.offset
 
 
 class Searcher:
@@ -172,8 +180,9 @@ class Searcher:
         query, block = self.query, self.blocks[number]
         units = block.scale[docs] * query.unit
         halves = (16 * (block.halves[0][docs] @ query.numbers)).astype(f32) + query.half_offset
-        scores = products_of(query, block)[docs] + list_score
-        survives = halves * units + list_score >= query.entry
+        further = block.offset[docs] + list_score
+        scores = products_of(query, block)[docs] + further
+        survives = halves * units + further >= query.entry
         for doc, score in zip(docs[survives].tolist(), scores[survives], strict=True):
             if score >= query.entry:
                 self.keep(score, int(block.slots[doc]), number, doc)
@@ -198,7 +207,6 @@ def search(
     blocks: list[Block],
     settings: Settings,
     queries: Floats,
-    exact_queries: Floats,
     vectors: Floats | None,
     n_slots: int,
     k: int,
@@ -215,7 +223,7 @@ def search(
         if not kept:
             continue
         stored = np.array([stored_vector(space, blocks, vectors, *place) for _, *place in kept], f32)
-        exact = last_scores(stored, exact_queries[i], settings.is_distance)
+        exact = last_scores(stored, values, settings.is_distance)
         slots = np.array([slot for _, slot, _, _ in kept])
         order = np.lexsort((slots, -exact))[:k]
         ids[i, : len(order)], scores[i, : len(order)] = slots[order], exact[order]
@@ -252,7 +260,7 @@ def sample_counts(
             docs = docs[block.live[docs]]
             if not len(docs):
                 continue
-            products = products_of(query, block)[docs]
+            products = scores_of(query, block)[docs]
             best = np.argmax(products)
             expected[i, j] = products[best] * query.reach / block.lengths[group]
             counts[i, j] = f32(counts_of(query, block.codes[docs[[best]]])[0]) - middle_of(space, settings)

@@ -7,6 +7,7 @@ of the kernels. This file makes blocks; search_specification.py searches them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -60,16 +61,29 @@ class Space:
     n_bits: int
     n_active: int
     centroids: Floats  # (n_lists, d)
-    routing: Floats  # (n_lists, n_columns)
+    routing: Floats  # (n_lists, n_columns); n_columns is d, or the rows of the reduction
     routing_bias: Floats
     list_bias: Floats
     weights: Floats | None
     signs: Floats | None
+    reduction: Floats | None
     distance_weight: float
     mean_offset: float
 
+    def reduced(self, values: Floats) -> Floats:
+        """Values (n, d) as (n, n_columns)."""
+        if self.reduction is None:
+            return values
+        return sum_in_lanes(self.reduction[None] * values[:, None])
+
+    def with_column(self, values: Floats, column: Floats | f32) -> Floats:
+        """Values (n, n_columns) with the column that codes of distances have."""
+        if not self.distance_weight:
+            return values
+        return np.column_stack([values, np.broadcast_to(column, len(values))])
+
     def project(self, values: Floats) -> Floats:
-        """Values (n, n_columns) as (n, n_bits)."""
+        """Values with the column of distances as (n, n_bits)."""
         if self.weights is not None:
             return sum_in_lanes(self.weights[None] * values[:, None])
         assert self.signs is not None
@@ -77,27 +91,35 @@ class Space:
         return np.hstack([hadamard(folded(values * row, size)) for row in self.signs])
 
     def route(self, vectors: Floats) -> Floats:
-        """Routing scores (n, n_lists)."""
+        """Routing scores (n, n_lists) of vectors (n, n_columns)."""
         lists, steps = quantise(self.routing, 63, 0)
         numbers, units = quantise(vectors, 127, 1)
         return (numbers @ lists.T).astype(f32) * (steps * units[:, None]) + self.routing_bias
 
-    def residuals(self, vectors: Floats, offsets: Floats | None, lists: npt.NDArray[np.int32]) -> Floats:
+    def residuals(self, vectors: Floats, lists: npt.NDArray[np.int32]) -> Residuals:
         centroids = self.centroids[lists]
         residuals = vectors - centroids
+        reduced = self.reduced(residuals)
+        squares = sum_in_lanes(reduced * reduced)
         if not self.distance_weight:
-            return residuals
-        column = -sum_in_lanes(centroids * residuals) - f32(0.5) * sum_in_lanes(residuals * residuals)
-        if offsets is not None:
-            column = column + offsets
-        return np.column_stack([residuals, (column - f32(self.mean_offset)) / f32(self.distance_weight)])
+            return Residuals(reduced, reduced, np.zeros(len(vectors), f32), np.sqrt(squares))
+        offsets = -sum_in_lanes(centroids * residuals) - f32(0.5) * sum_in_lanes(residuals * residuals)
+        offsets = offsets - f32(self.mean_offset)
+        column = offsets / f32(self.distance_weight)
+        coded = self.with_column(reduced, column)
+        return Residuals(reduced, coded, offsets, np.sqrt(squares + column * column))
 
-    def lengths(self, residuals: Floats) -> Floats:
-        d = self.centroids.shape[1]
-        squares = sum_in_lanes(residuals[:, :d] * residuals[:, :d])
-        for j in range(d, residuals.shape[1]):
-            squares = squares + residuals[:, j] * residuals[:, j]
-        return np.sqrt(squares)
+
+class Residuals(NamedTuple):
+    """What is stored as 8-bit numbers, what codes are made of, offsets, and lengths for codes."""
+
+    numbers: Floats
+    coded: Floats
+    offsets: Floats
+    lengths: Floats
+
+    def some(self, docs: Numbers) -> Residuals:
+        return Residuals(*(part[docs] for part in self))
 
 
 def folded(values: Floats, size: int) -> Floats:
@@ -125,6 +147,7 @@ class Block:
     codes: npt.NDArray[np.bool_]  # (n_docs, n_bits)
     numbers: Numbers  # (n_docs, n_columns), from -127 to 127
     scale: Floats
+    offset: Floats
     slots: npt.NDArray[np.uint32]
     live: npt.NDArray[np.bool_]
     lengths: Floats  # (n_groups)
@@ -141,25 +164,27 @@ def empty_block(space: Space, number: int) -> Block:
         np.zeros((0, space.n_bits), bool),
         np.zeros((0, n_columns), np.int64),
         np.zeros(0, f32),
+        np.zeros(0, f32),
         np.zeros(0, np.uint32),
         np.zeros(0, bool),
         np.zeros(0, f32),
     )
 
 
-def extended(space: Space, block: Block, residuals: Floats, slots: npt.NDArray[np.uint32]) -> Block:
+def extended(space: Space, block: Block, residuals: Residuals, slots: npt.NDArray[np.uint32]) -> Block:
     """The block with further documents."""
-    codes = np.zeros((len(residuals), space.n_bits), bool)
-    np.put_along_axis(codes, winners(space.project(residuals), space.n_active), True, axis=1)
-    numbers, scale = quantise(residuals, 127, 0)
+    codes = np.zeros((len(slots), space.n_bits), bool)
+    np.put_along_axis(codes, winners(space.project(residuals.coded), space.n_active), True, axis=1)
+    numbers, scale = quantise(residuals.numbers, 127, 0)
     return Block(
         block.list,
         np.vstack([block.codes, codes]),
         np.vstack([block.numbers, numbers]),
         np.append(block.scale, scale),
+        np.append(block.offset, residuals.offsets),
         np.append(block.slots, slots),
         np.append(block.live, np.ones(len(slots), bool)),
-        mean_lengths(block, space.lengths(residuals)),
+        mean_lengths(block, residuals.lengths),
     )
 
 
@@ -181,14 +206,13 @@ def with_documents(
     space: Space,
     blocks: list[Block],
     vectors: Floats,
-    offsets: Floats | None,
     lists: npt.NDArray[np.int32],
     slots: npt.NDArray[np.uint32],
 ) -> list[Block]:
     """Blocks by ascending list. New documents of a list fill its last block first, short residuals first."""
     difference = vectors - space.centroids[lists]
     order = np.lexsort((sum_in_order(difference * difference), lists))
-    residuals = space.residuals(vectors, offsets, lists)
+    residuals = space.residuals(vectors, lists)
     result = []
     for number in range(len(space.centroids)):
         own = [block for block in blocks if block.list == number]
@@ -196,7 +220,7 @@ def with_documents(
         while len(new):
             last = own.pop() if own and len(own[-1].slots) < BLOCK else empty_block(space, number)
             fitting, new = np.split(new, [BLOCK - len(last.slots)])
-            own.append(extended(space, last, residuals[fitting], slots[fitting]))
+            own.append(extended(space, last, residuals.some(fitting), slots[fitting]))
         result += own
     return result
 
@@ -230,7 +254,7 @@ def arrays_of(blocks: list[Block]) -> tuple[npt.NDArray[np.uint8], Numbers, Floa
         high, low = block.halves
         table.append((len(memory), block.list, len(block.slots)))
         own = words_of(block.codes.T).tobytes() + half_bytes(high, 8).tobytes() + half_bytes(low, 0).tobytes()
-        own += block.scale.tobytes() + block.slots.tobytes()
+        own += np.column_stack([block.scale, block.offset]).tobytes() + block.slots.tobytes()
         memory += own + bytes(-len(own) % 64)
         lengths[i, : len(block.lengths)] = block.lengths
         live += words_of(block.live).tobytes()

@@ -47,6 +47,7 @@ def cases(draw, most: int = 300) -> tuple[np.random.Generator, Case]:
         n_lists=draw(st.integers(1, 12)),
         n_bits=32 * draw(st.integers(1, 8)),
         learned=learned,
+        n_reduced=draw(st.none() | st.integers(1, 70)),
     )
 
 
@@ -54,14 +55,9 @@ def cases(draw, most: int = 300) -> tuple[np.random.Generator, Case]:
 @settings(max_examples=CASES)
 def test_blocks_hold_the_bytes_of_the_specification(data):
     rng, case = cases(data.draw)
-    offsets = (
-        rng.normal(size=len(case.vectors)).astype(f32)
-        if case.space.distance_weight and rng.random() < 0.3
-        else None
-    )
-    expected = specified_blocks(case, offsets)
+    expected = specified_blocks(case)
     for kernel in KERNELS:
-        same(native_blocks(case, kernel, int(rng.integers(1, 3)), offsets), expected)
+        same(native_blocks(case, kernel, int(rng.integers(1, 3))), expected)
 
 
 @given(st.data())
@@ -73,7 +69,7 @@ def test_batches_and_removals_change_the_blocks_as_specified(data):
     for kernel in KERNELS:
         native, blocks = _native.Blocks(case.native_space()), []
         for part in np.array_split(np.arange(n), 5):
-            arguments = case.vectors[part], None, case.lists[part], slots[part]
+            arguments = case.vectors[part], case.lists[part], slots[part]
             native = native.with_documents(*arguments, 1, kernel)
             blocks = spec.with_documents(case.space, blocks, *arguments)
             removed = rng.random(n) < 0.2
@@ -91,7 +87,7 @@ def test_lists_of_more_than_a_block(kernel, sizes):
     native, blocks = _native.Blocks(case.native_space()), []
     slots = np.arange(len(case.vectors), dtype=np.uint32)
     for part in np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]):
-        arguments = case.vectors[part], None, case.lists[part], slots[part]
+        arguments = case.vectors[part], case.lists[part], slots[part]
         native = native.with_documents(*arguments, 2, kernel)
         blocks = spec.with_documents(case.space, blocks, *arguments)
     same(native, blocks)
@@ -103,7 +99,7 @@ def test_lists_of_more_than_a_block(kernel, sizes):
 def test_the_nearest_list_is_the_one_with_the_best_routing_score(data):
     _, case = cases(data.draw)
     space = case.space
-    vectors = np.vstack([case.long_queries, space.routing])  # centroids, also equal ones
+    vectors = np.vstack([space.reduced(case.queries), space.routing])  # centroids, also equal ones
     expected = np.argmax(space.route(vectors), axis=1)
     for kernel in KERNELS:
         lists = np.full(len(vectors), -1, np.int32)
@@ -140,7 +136,7 @@ def test_arrays_come_back_as_the_same_blocks(case, tmp_path):
     del maps
     for got, expected in zip(opened.to_arrays(), arrays, strict=True):
         np.testing.assert_array_equal(got, expected)
-    more = case.vectors, None, case.lists, np.arange(700, 1400, dtype=np.uint32)
+    more = case.vectors, case.lists, np.arange(700, 1400, dtype=np.uint32)
     same(
         opened.with_documents(*more, 1, KERNELS[0]),
         spec.with_documents(

@@ -32,7 +32,7 @@ case = random_case(rng, "dot", n=n_first + n_batches * size, d=128, n_lists=400,
 slots = np.arange(len(case.vectors), dtype=np.uint32)
 
 def added(blocks, part):
-    documents = case.vectors[part], None, case.lists[part], slots[part]
+    documents = case.vectors[part], case.lists[part], slots[part]
     return blocks.with_documents(*documents, 1, kernels.available()[-1])
 
 blocks = added(_native.Blocks(case.native_space()), slice(n_first))
