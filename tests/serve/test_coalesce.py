@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from posh.collection.base import Matches
 from posh.index.params import SearchParams
@@ -76,6 +77,23 @@ def test_an_idle_collection_searches_at_once():
     assert found.ids.tolist() == [[3, 3], [4, 4]]
     assert kernel.calls == [([3, 4], {"k": 2, "filter": None})]
     assert sizes == [2]
+
+
+def test_a_batch_of_few_queries_does_not_wake_the_threads_of_blas():
+    def n_threads(vectors, k, **options) -> Matches:
+        inside.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return Matches(np.zeros((1, 1), object), np.zeros((1, 1)), "overlap")
+
+    async def main():
+        with ThreadPoolExecutor(1) as executor:
+            coalescer = Coalescer(n_threads, executor, Limits(), lambda size: None)
+            await coalescer.search(rows(3), options(), alive)
+
+    inside: list[int] = []
+    with threadpool_limits(2, "blas"):  # also on a machine with one core
+        asyncio.run(main())
+    assert inside
+    assert set(inside) == {1}
 
 
 def test_those_that_come_meanwhile_are_one_batch_by_options():

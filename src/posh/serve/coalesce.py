@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from posh._threads import one_blas_thread
 from posh.collection.base import Matches
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
@@ -148,7 +149,8 @@ class Coalescer:
         outcomes: dict[int, Matches | BaseException] = {}
         for options, members in groups.items():
             parts = [batch[i].vectors for i in members]
-            outcomes.update(zip(members, self._search_group(options, parts), strict=True))
+            with one_blas_thread:  # BLAS's own threads go on spinning after their work, on cores others need
+                outcomes.update(zip(members, self._search_group(options, parts), strict=True))
         return [outcomes[i] for i in range(len(batch))]
 
     def _search_group(self, options: SharedOptions, parts: list[Float32]) -> list[Matches | BaseException]:
