@@ -14,16 +14,16 @@ import numpy.typing as npt
 
 from posh import _native, kernels
 from posh._threads import cores
-from posh.hashers.base import Hasher, SparseHasher
-from posh.hashers.hadamard import Hadamard
+from posh.hashers.base import Hasher
 from posh.index.block_vectors import decoded_vectors
 from posh.index.brute_force import nearest
 from posh.index.calibration import Asked, Calibration, calibrate
 from posh.index.code_index import AnyCodes, CodeIndex, Queries, SlotScores, by_slot
 from posh.index.metric import Metric, reals
 from posh.index.sliced import Mask, Slots
-from posh.index.space import CodeShape, Space, default_lists
+from posh.index.space import Space, code_shape, default_lists
 from posh.index.stored import Stored
+from posh.index.tuning import N_QUERIES, Effort, Tuning, effort_of, largest_k, tune
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
@@ -38,7 +38,8 @@ _FEW = 2048  # documents that are compared one by one: faster than blocks, and e
 _GROWTH = 1.5  # of the documents, until the calibration is done again
 _OUTGROWN = 4.0  # times the documents that lists were trained for, until they are trained again
 _MIN_SHARED = 16  # queries that share a list, on average, from which on lists are visited in order
-_SLACK = 1.25
+_CAREFUL = 4.0
+_HELD_OUT = 16  # one document of so many
 _BLOCK_ARRAYS: dict[str, Any] = {
     "blocks": (np.uint8, (None,)),
     "block_table": (np.int64, (None, 3)),
@@ -55,6 +56,7 @@ class BlockIndex(CodeIndex):
     blocks: _native.Blocks
     stored: Stored
     calibration: Calibration | None
+    tuning: Tuning | None
     options: IndexOptions
 
     needs_training: ClassVar[bool] = True
@@ -70,10 +72,11 @@ class BlockIndex(CodeIndex):
         assert options.metric is not None
         rng = np.random.default_rng(options.random_state)
         n_lists = cls.n_lists_for(options, n)
-        sample = X[np.sort(rng.permutation(len(X))[: cls.training_size(options, n)])]
+        known = np.flatnonzero(~_is_held_out(np.arange(len(X))))
+        sample = X[np.sort(rng.permutation(known)[: cls.training_size(options, n)])]
         metric = Metric.of(options.metric, sample)
         stored = metric.stored(sample)
-        shape = _code_shape(hasher, options)
+        shape = code_shape(hasher, options.document_active)
         may_reduce = options.store != "int8"
         space = Space.train(metric, shape, stored, n_lists, n, rng, may_reduce)
         return cls._empty(space, options, X.shape[1])
@@ -83,7 +86,7 @@ class BlockIndex(CodeIndex):
         """Without documents, with lists that were trained before."""
         assert options.metric is not None
         d = hasher.n_features_in_
-        space = Space.from_arrays(options.metric, _code_shape(hasher, options), d, state)
+        space = Space.from_arrays(options.metric, code_shape(hasher, options.document_active), d, state)
         return cls._empty(space, options, d)
 
     @classmethod
@@ -91,7 +94,7 @@ class BlockIndex(CodeIndex):
         codes = by_slot(np.empty((0, 0), np.uint8))
         stored = Stored.empty(options.store, n_features)
         blocks = _native.Blocks(space.native)
-        return cls(space.shape.n_bits, *codes, space, blocks, stored, None, options)
+        return cls(space.shape.n_bits, *codes, space, blocks, stored, None, None, options)
 
     @classmethod
     def n_lists_for(cls, options: IndexOptions, n: int) -> int:
@@ -108,17 +111,25 @@ class BlockIndex(CodeIndex):
     def candidates(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
         """The nearest documents, with the scores of the metric."""
         n_allowed = self.n_live if allowed is None else int(np.count_nonzero(allowed & self.live.rows))
-        if self._compares_all(params, n_allowed):
+        effort = self.effort_for(params, n_allowed)
+        if effort is None:
             return self._by_comparing_all(queries, params, allowed)
-        return self._in_blocks(queries, params, allowed, n_allowed)
+        return self._in_blocks(queries, params, effort, allowed, n_allowed)
 
-    def _compares_all(self, params: SearchParams, n_allowed: int) -> bool:
+    def effort_for(self, params: SearchParams, n_allowed: int | None = None) -> Effort | None:
+        """What a search does among so many documents (default: all); None if it compares all vectors."""
         if params.exact and not self.stored.has_vectors:
             raise ValueError(
                 "expected an index that stores vectors for exact=True, got store='int8': "
                 "build it with store='float32'"
             )
-        return self.stored.has_vectors and (params.exact or n_allowed <= max(_FEW, params.k))
+        few = max(_FEW, params.k)
+        if self.stored.has_vectors and (params.exact or (n_allowed or self.n_live) <= few):
+            return None
+        effort = effort_of(params, self.options, self.tuning, self.space.centroids.shape[1])
+        if effort is None and not self.stored.has_vectors:  # everything that is possible without vectors
+            return Effort(self.space.n_lists, _CAREFUL, 8.0)
+        return effort
 
     def _by_comparing_all(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
         metric = self.space.metric
@@ -129,12 +140,12 @@ class BlockIndex(CodeIndex):
         return SlotScores(found.slots, metric.scores(prepared, found.scores))
 
     def _in_blocks(
-        self, queries: Queries, params: SearchParams, allowed: Mask | None, n_allowed: int
+        self, queries: Queries, params: SearchParams, effort: Effort, allowed: Mask | None, n_allowed: int
     ) -> SlotScores:
         metric, vectors, k = self.space.metric, queries.vectors, params.k
         found = SlotScores(np.empty((len(vectors), k), np.int64), np.empty((len(vectors), k), np.float32))
         fits = self.blocks.nearest(
-            self._settings(len(vectors), params, n_allowed if allowed is not None else None),
+            self._settings(len(vectors), k, effort, n_allowed if allowed is not None else None),
             metric.native,
             reals(vectors),
             self.stored.native,
@@ -147,17 +158,17 @@ class BlockIndex(CodeIndex):
             raise metric.too_large(vectors)
         return found
 
-    def _settings(self, n_queries: int, params: SearchParams, n_allowed: int | None) -> BlockSettings:
+    def _settings(
+        self, n_queries: int, k: int, effort: Effort, n_allowed: int | None = None
+    ) -> BlockSettings:
         assert self.calibration is not None
-        n_lists = self.space.n_lists
-        n_probe = params.n_probe or n_lists
+        n_lists, n_probe = self.space.n_lists, effort.n_probe
         if n_allowed is not None:  # as many documents to choose from as without a filter
             n_probe = math.ceil(n_probe * self.n_live / n_allowed)
         n_probe = min(n_probe, n_lists)
         by_list = n_queries * n_probe >= _MIN_SHARED * n_lists
-        n_keep = params.n_candidates(self.n_live)
-        slack = _SLACK if params.slack is None else params.slack
-        return self.calibration.settings(self.space, Asked(params.k, n_probe, slack, n_keep, by_list))
+        n_keep = math.ceil(min(k * effort.oversample, self.n_live))
+        return self.calibration.settings(self.space, Asked(k, n_probe, effort.slack, n_keep, by_list))
 
     # Changing --------------------------------------------------------------------------------------
 
@@ -186,11 +197,12 @@ class BlockIndex(CodeIndex):
         """The same documents in lists that are trained on them."""
         rng = np.random.default_rng(self.options.random_state)
         live = np.flatnonzero(self.live.rows)
-        chosen = np.sort(rng.permutation(live)[: self.training_size(self.options, self.n_live)])
+        known = live[~_is_held_out(live)]
+        chosen = np.sort(rng.permutation(known)[: self.training_size(self.options, self.n_live)])
         n_lists = self.n_lists_for(self.options, self.n_live)
         sample, old = self.stored.some(chosen), self.space
         space = Space.train(old.metric, old.shape, sample, n_lists, self.n_live, rng, may_reduce=True)
-        empty = replace(self, space=space, blocks=_native.Blocks(space.native), calibration=None)
+        empty = replace(self, space=space, blocks=_native.Blocks(space.native), calibration=None, tuning=None)
         blocks = empty.blocks
         for start in range(0, len(live), self.rows_at_once):
             slots = live[start : start + self.rows_at_once]
@@ -205,7 +217,7 @@ class BlockIndex(CodeIndex):
 
     def compacted(self) -> Self:
         """The same documents in new slots, without those of removed ones."""
-        vectors = self._vectors(np.flatnonzero(self.live.rows))
+        vectors = self.vectors(np.flatnonzero(self.live.rows))
         slots = np.arange(len(vectors), dtype=np.uint32)
         return replace(
             super().compacted(),
@@ -213,8 +225,8 @@ class BlockIndex(CodeIndex):
             stored=Stored.empty(self.stored.store, vectors.shape[1]).with_rows(vectors),
         )
 
-    def _vectors(self, slots: Slots) -> Float32:
-        """Vectors by slot; if none are stored, as far as 8 bits tell them."""
+    def vectors(self, slots: Slots) -> Float32:
+        """Stored vectors by slot; if none are stored, as far as 8 bits tell them."""
         if self.stored.has_vectors:
             return self.stored.some(slots)
         return decoded_vectors(self.space, self.blocks, len(self))[slots]
@@ -237,7 +249,24 @@ class BlockIndex(CodeIndex):
             return self
         n_probe = min(self.options.n_probe, self.space.n_lists)
         found = calibrate(self.space, self.blocks, self.stored, added, self.n_live, n_probe)
-        return replace(self, calibration=found)
+        calibrated = replace(self, calibration=found)
+        return calibrated if self.options.recall is None else calibrated._tuned()
+
+    def _tuned(self) -> Self:
+        """With a measurement of what searches find."""
+        rng = np.random.default_rng(self.options.random_state)
+        live = np.flatnonzero(self.live.rows)
+        own = np.sort(rng.permutation(live[_is_held_out(live)])[:N_QUERIES])
+        rows = self.stored.rows.rows if self.stored.has_vectors else self.vectors(np.arange(len(self)))
+        queries = self.space.metric.like_queries(np.asarray(rows[own], np.float32))
+        is_distance = self.space.metric.is_distance
+        true = nearest(rows, live, queries, largest_k(self.n_live) + 1, is_distance=is_distance)
+
+        def search(queries: Float32, k: int, effort: Effort) -> SlotScores:
+            settings = self._settings(len(queries), k, effort)
+            return self.stored.search(self.blocks, settings, queries, k, cores())
+
+        return replace(self, tuning=tune(search, queries, own, true, self.n_live, self.space.n_lists))
 
     def _needs_calibration(self, n_live: int) -> bool:
         """Whether a search may visit blocks: without vectors, every search does."""
@@ -269,7 +298,9 @@ class BlockIndex(CodeIndex):
         """The trained state, the blocks, the vectors, the calibration."""
         blocks: Arrays = dict(zip(_BLOCK_ARRAYS, self.blocks.to_arrays(), strict=True))
         arrays = self.trained_state() | blocks | {"vectors": self.stored.rows.rows}
-        return arrays | ({} if self.calibration is None else self.calibration.to_arrays())
+        for measured in (self.calibration, self.tuning):
+            arrays |= {} if measured is None else measured.to_arrays()
+        return arrays
 
     @classmethod
     def from_arrays(
@@ -284,6 +315,7 @@ class BlockIndex(CodeIndex):
         calibration = Calibration.from_arrays(arrays) if "calibration" in arrays else None
         if calibration is None and empty._needs_calibration(n - len(arrays["removed"])):
             raise ValueError("the calibration is missing")
+        tuning = Tuning.from_arrays(arrays) if "tuning" in arrays else None
         rows, live, n_live = by_slot(codes)
         return replace(
             empty,
@@ -293,6 +325,7 @@ class BlockIndex(CodeIndex):
             blocks=blocks,
             stored=stored,
             calibration=calibration,
+            tuning=tuning,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -303,12 +336,6 @@ class BlockIndex(CodeIndex):
         vars(self).update(state, blocks=_native.Blocks.from_arrays(state["space"].native, *state["blocks"]))
 
 
-def _code_shape(hasher: Hasher[Any], options: IndexOptions) -> CodeShape:
-    """Codes by the projection of a hasher; Hadamard matrices are made again, for the columns of residuals."""
-    assert isinstance(hasher, SparseHasher)
-    n_active = options.document_active or hasher.n_active
-    if isinstance(hasher, Hadamard):
-        return CodeShape(hasher.n_bits, n_active)
-    d = hasher.n_features_in_
-    weights = hasher.project(np.eye(d, dtype=np.float32)) - hasher.project(np.zeros((1, d), np.float32))
-    return CodeShape(hasher.n_bits, n_active, np.ascontiguousarray(weights.T, np.float32))
+def _is_held_out(slots: Slots) -> Mask:
+    """Which documents lists are not trained on: to measure what searches find, they are like new queries."""
+    return np.asarray(slots % _HELD_OUT == _HELD_OUT - 1)

@@ -21,6 +21,7 @@ from posh.index.ids import IdTable
 from posh.index.memory import estimated
 from posh.index.options import IndexOptions, default_hasher, default_oversample
 from posh.index.params import search_params
+from posh.index.report import IndexReport, report_of
 from posh.index.snapshot import IndexSnapshot
 
 __all__ = ["Index"]
@@ -45,6 +46,8 @@ class Index:
         ``"cosine"``: the ``oversample`` · k best by ``scoring`` are put in order by this.
     document_active, query_active : set bits of documents and of queries, if not the hasher's ``n_active``.
     n_lists, n_probe : lists (default: a thousandth of the first documents added) and how many are visited.
+    recall : with a metric, the share of the true nearest neighbours that searches are to find: what they find
+        is then measured whenever the index has grown, and ``n_probe`` follows from it.
     oversample : candidates per result, unless ``search`` says otherwise; default 2, with a metric 1.4.
     random_state : int, for the centroids of the lists.
 
@@ -80,6 +83,7 @@ class Index:
         random_state: int = 0,
         metric: str | None = None,
         store: str = "float32",
+        recall: float | None = None,
     ) -> None:
         if hasher is None:
             hasher = default_hasher(metric, structure, random_state)
@@ -97,10 +101,40 @@ class Index:
             random_state,
             metric,
             store,
+            recall,
         )
         self.options = options.for_hasher(hasher)
         self._snapshot = IndexSnapshot(hasher, self.options)
         self._begin()
+
+    @classmethod
+    def build(
+        cls,
+        X: npt.ArrayLike,
+        ids: npt.ArrayLike | None = None,
+        *,
+        metric: str = "cosine",
+        recall: float = 0.95,
+        store: str = "float32",
+        random_state: int = 0,
+    ) -> Index:
+        """An index of vectors (n, d) whose searches find the share ``recall`` of the true nearest neighbours.
+
+        It chooses lists, codes and the effort of a search from the vectors. What searches find is measured
+        with vectors that were held out from training: see :meth:`report`. It is measured again when there
+        are half as many documents more. A search may ask for another recall.
+
+        >>> import posh
+        >>> data = posh.datasets.load("digits")
+        >>> index = posh.Index.build(data.base, metric="euclidean", recall=0.95)
+        >>> index.search(data.queries, k=10).ids.shape
+        (200, 10)
+        >>> index.report().recall
+        1.0
+        """
+        return cls(metric=metric, structure="ivf", store=store, recall=recall, random_state=random_state).add(
+            X, ids
+        )
 
     # Changing --------------------------------------------------------------------------------------
 
@@ -157,6 +191,7 @@ class Index:
         n_threads: int | None = None,
         slack: float | None = None,
         exact: bool = False,
+        recall: float | None = None,
     ) -> Hits:
         """Find the k nearest documents of one vector (d,) or of many (m, d).
 
@@ -165,9 +200,10 @@ class Index:
         ``n_probe`` are by default those of the index.
 
         With a metric, ``slack`` says how carefully codes skip documents, in standard deviations of their
-        counts (default 1.25): more is slower and finds more. ``exact=True`` compares all vectors.
+        counts (default 1.25): more is slower and finds more. ``exact=True`` compares all vectors. ``recall``
+        is the share of the true nearest to find, if that was measured: :meth:`build`.
         """
-        params = search_params(k, scoring, oversample, n_probe, n_threads, slack, exact)
+        params = search_params(k, scoring, oversample, n_probe, n_threads, slack, exact, recall)
         return self._snapshot.search(X, params, filter)
 
     @property
@@ -178,6 +214,10 @@ class Index:
     def snapshot(self) -> IndexSnapshot:
         """The index as it is now, to be searched whatever happens to it later."""
         return self._snapshot
+
+    def report(self) -> IndexReport:
+        """What the index is, what its searches find, and what they cost: print it. Takes about a second."""
+        return report_of(self._snapshot)
 
     def __len__(self) -> int:
         return len(self._snapshot)

@@ -47,6 +47,7 @@ class IndexOptions:
     random_state: int
     metric: str | None = None
     store: str = "float32"
+    recall: float | None = None
 
     def __post_init__(self) -> None:
         _validate.choice("structure", self.structure, STRUCTURES)
@@ -59,6 +60,10 @@ class IndexOptions:
         _validate.integer("n_probe", self.n_probe, 1)
         _validate.real("oversample", self.oversample, 1.0)
         _validate.integer("random_state", self.random_state, 0)
+        if self.recall is not None:
+            _validate.real("recall", self.recall, 0.0, 1.0, open_low=True)
+            if self.metric is None:
+                raise ValueError(f"recall={self.recall!r} needs a metric: Index(..., metric='cosine')")
 
     def for_hasher(self, hasher: Hasher[Any]) -> IndexOptions:
         """The same options with the hasher's numbers of active bits where none are given."""

@@ -35,7 +35,8 @@ class SearchParams:
     candidates beyond k (``oversample``), all lists (``n_probe``), all cores (``n_threads``).
 
     >>> SearchParams(k=5, oversample=3)
-    SearchParams(k=5, scoring=None, oversample=3.0, n_probe=None, n_threads=None, slack=None, exact=False)
+    SearchParams(k=5, scoring=None, oversample=3.0, n_probe=None, n_threads=None, slack=None, \
+exact=False, recall=None)
     """
 
     k: int = 10
@@ -45,6 +46,7 @@ class SearchParams:
     n_threads: int | None = None
     slack: float | None = None
     exact: bool = False
+    recall: float | None = None
 
     def __post_init__(self) -> None:
         fields = vars(self)  # where the numbers become plain int and float
@@ -55,6 +57,8 @@ class SearchParams:
             fields["oversample"] = _validate.real("oversample", self.oversample, 1.0)
         if self.slack is not None:
             fields["slack"] = _validate.real("slack", self.slack, 0.0)
+        if self.recall is not None:
+            fields["recall"] = _validate.real("recall", self.recall, 0.0, 1.0, open_low=True)
         if not isinstance(self.exact, bool):
             raise TypeError(f"expected exact to be True or False, got {self.exact!r}")
         for name in ("n_probe", "n_threads"):
@@ -62,9 +66,14 @@ class SearchParams:
                 fields[name] = _validate.integer(name, fields[name], 1)
 
     def completed(self, defaults: Any, hasher: Hasher[Any]) -> SearchParams:
-        """The same with ``scoring``, ``oversample`` and ``n_probe`` of an index where none are given."""
+        """The same with ``scoring``, ``oversample`` and ``n_probe`` of an index where none are given.
+
+        An index with a metric decides about the last two by itself, from the recall.
+        """
         require_scoring(self.scoring, hasher)
         self._require_metric(defaults.metric)
+        if defaults.metric is not None:
+            return self if self.recall is not None else self._changed(recall=defaults.recall)
         return self._changed(
             scoring=self.scoring or defaults.scoring,
             oversample=self.oversample or defaults.oversample,
@@ -74,8 +83,8 @@ class SearchParams:
     def _require_metric(self, metric: str | None) -> None:
         if metric is not None and self.scoring is not None:
             raise ValueError(f"scoring={self.scoring!r} is for an index without a metric: leave it out")
-        if metric is None and (self.exact or self.slack is not None):
-            name = "exact" if self.exact else "slack"
+        if metric is None and (self.exact or self.slack is not None or self.recall is not None):
+            name = "exact" if self.exact else "slack" if self.slack is not None else "recall"
             raise ValueError(
                 f"{name}={getattr(self, name)!r} needs an index with a metric: Index(..., metric=)"
             )

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from posh import _validate
 from posh._progress import progress
 from posh.codes import Codes, PackedCodes
+from posh.hashers._units import directions
 from posh.hashers.base import Hasher
 from posh.index import files
 from posh.index.code_index import CodeIndex, Queries, SlotScores, encode
@@ -144,8 +145,8 @@ class IndexSnapshot:
 
     def train(self, X: npt.NDArray[Any], n: int | None = None) -> IndexSnapshot:
         """Without documents, trained on vectors (m, d) for ``n`` (by default m) documents to come."""
-        if not self._has_fitted_hasher:
-            return replace(self, hasher=clone(self.hasher).fit(X[:_ROWS])).train(X, n)
+        if not self._has_fitted_hasher:  # the default for a metric, whose matrix does not depend on lengths
+            return replace(self, hasher=clone(self.hasher).fit(directions(X[:_ROWS]))).train(X, n)
         refiner = self._new_refiner()
         if refiner is not None and refiner.needs_training:
             first = X[:_ROWS]

@@ -13,14 +13,15 @@ import numpy.typing as npt
 from posh import _native
 from posh._threads import cores
 from posh.hashers._units import unit_rows
-from posh.hashers.hadamard import random_signs
+from posh.hashers.base import Hasher, SparseHasher
+from posh.hashers.hadamard import Hadamard, random_signs
 from posh.index.kmeans import assign, sums_by_list, train_lists
 from posh.index.metric import Metric
 from posh.index.reduction import principal_rows
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
-__all__ = ["CodeShape", "Space", "default_lists"]
+__all__ = ["CodeShape", "Space", "code_shape", "default_lists"]
 
 
 Lists = npt.NDArray[np.int32]
@@ -32,6 +33,16 @@ class CodeShape(NamedTuple):
     n_bits: int
     n_active: int
     weights: Float32 | None = None
+
+
+def code_shape(hasher: Hasher[Any], n_active: int | None) -> CodeShape:
+    """Codes by the projection of a hasher; Hadamard matrices are made again, for the columns of residuals."""
+    assert isinstance(hasher, SparseHasher)
+    if isinstance(hasher, Hadamard):
+        return CodeShape(hasher.n_bits, n_active or hasher.n_active)
+    d = hasher.n_features_in_
+    weights = hasher.project(np.eye(d, dtype=np.float32)) - hasher.project(np.zeros((1, d), np.float32))
+    return CodeShape(hasher.n_bits, n_active or hasher.n_active, np.ascontiguousarray(weights.T, np.float32))
 
 
 def default_lists(n: int) -> int:
@@ -130,12 +141,16 @@ class Space:
     def to_arrays(self) -> Arrays:
         """For files."""
         reduction = {} if self.reduction is None else {"reduction": self.reduction}
-        return self.metric.to_arrays() | reduction | {
-            "centroids": self.centroids,
-            "routing": self.routing,
-            "projection": self.projection,
-            "space": np.array([self.distance_weight, self.mean_offset, self.n_docs]),
-        }
+        return (
+            self.metric.to_arrays()
+            | reduction
+            | {
+                "centroids": self.centroids,
+                "routing": self.routing,
+                "projection": self.projection,
+                "space": np.array([self.distance_weight, self.mean_offset, self.n_docs]),
+            }
+        )
 
     @classmethod
     def from_arrays(cls, metric: str, shape: CodeShape, n_features: int, arrays: Arrays) -> Space:

@@ -89,11 +89,12 @@ class Stored:
         settings: _native.BlockSettings,
         queries: Float32,
         k: int,
+        n_threads: int = 1,
     ) -> SlotScores:
         """The k best documents of blocks for prepared queries, with scores from these vectors."""
         found = SlotScores(np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32))
         kernel = kernels.active()
-        blocks.search(settings, queries, self.native, None, *found, 1, kernel)
+        blocks.search(settings, queries, self.native, None, *found, n_threads, kernel)
         return found
 
     @cached_property

@@ -11,15 +11,20 @@ from posh import bench
 __all__ = ["commit", "environment"]
 
 
-def commit() -> str | None:
-    """The commit of the code in use, with ``-dirty`` if files of it were changed; None outside of a clone."""
+_CODE = ("src", "native", "reproduction")  # a run writes to results: only changed code counts
+
+
+def commit(*paths: str) -> str | None:
+    """The commit of the code in use, with ``-dirty`` if files of it were changed; None outside of a clone.
+
+    With paths of the clone: the last commit that changed them.
+    """
     root = Path(posh.__file__).parents[2]
     if not (root / "pyproject.toml").exists():
         return None
     try:
-        head = _git(root, "rev-parse", "--short=12", "HEAD").stdout.strip()
-        # A run writes to results: only changed code counts.
-        changed = _git(root, "status", "--porcelain", "--", "src", "native", "reproduction").stdout.strip()
+        head = _git(root, "log", "-1", "--format=%h", "--abbrev=12", "--", *paths).stdout.strip()
+        changed = _git(root, "status", "--porcelain", "--", *(paths or _CODE)).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
     return f"{head}-dirty" if changed else head

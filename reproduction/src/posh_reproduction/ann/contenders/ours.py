@@ -12,7 +12,7 @@ from posh_reproduction.experiments.environment import commit
 
 __all__ = ["PoshExact", "PoshLists"]
 
-_SLACKS = (0.5, 1.0, 1.5, 2.0)
+_SLACKS = (0.75, 1.0, 1.25, 1.5, 2.0)
 
 
 @dataclass
@@ -38,8 +38,8 @@ class _Posh:
         return _PoshIndex(posh.Index(metric=metric, structure=self.structure, **params).add(X))
 
     def version(self) -> str:
-        """The version and the commit: records of other code are not taken for those of this one."""
-        return f"{version(self.package)} {commit() or ''}".strip()
+        """The version and the last commit of the search: records of other code are not taken for its own."""
+        return f"{version(self.package)} {commit('native', 'src/posh/index') or ''}".strip()
 
 
 class PoshLists(_Posh):

@@ -1,0 +1,178 @@
+"""Index.build: the recall that was asked for, on data of many kinds, and what the report says of it."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import posh
+from posh.index.code_index import SlotScores
+from posh.index.tuning import Effort, Tuning, shares, without_own
+from tests.index.test_metric import plain_scores
+
+PROMISED, TOLERANCE = 0.95, 0.01
+
+
+def clusters(rng, n, d, spread=0.5, n_clusters=100):
+    centres = rng.standard_normal((n_clusters, d))
+    return centres[rng.integers(0, n_clusters, n)] + spread * rng.standard_normal((n, d))
+
+
+def with_outliers(rng):
+    X = clusters(rng, 6300, 48)
+    X[rng.integers(0, len(X), 20)] *= 1000
+    return X
+
+
+def duplicates(rng):
+    X = clusters(rng, 700, 32)
+    return X[rng.integers(0, len(X), 6300)]
+
+
+def six_orders(rng):
+    return clusters(rng, 6300, 40) * 10.0 ** rng.uniform(-3, 3, (6300, 1))
+
+
+DATA = {
+    "clusters": lambda rng: clusters(rng, 8300, 64),
+    "a ball": lambda rng: rng.standard_normal((6300, 24)),
+    "outliers": with_outliers,
+    "duplicates": duplicates,
+    "wide": lambda rng: clusters(rng, 4300, 1536, spread=1.0),
+    "six orders": six_orders,
+    "few": lambda rng: rng.standard_normal((350, 16)),
+    "3,000": lambda rng: clusters(rng, 3300, 100),
+}
+
+
+def found_share(metric, Q, X, hits):
+    """A document counts if it is as near as the tenth nearest."""
+    true = plain_scores(metric, Q, X)
+    last = np.sort(true, axis=1)[:, -10][:, None]
+    got = np.take_along_axis(true, hits.ids, axis=1)
+    return np.mean(got >= last - 1e-5 * np.abs(last))
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "dot"])
+@pytest.mark.parametrize("name", DATA)
+def test_the_promise_is_kept(name, metric):
+    X = DATA[name](np.random.default_rng(7)).astype(np.float32)
+    X, Q = X[:-300], X[-300:]
+    index = posh.Index.build(X, metric=metric, recall=PROMISED)
+    assert found_share(metric, Q, X, index.search(Q, 10)) >= PROMISED - TOLERANCE
+
+
+@pytest.fixture(scope="module")
+def data():
+    X = clusters(np.random.default_rng(3), 12300, 32, spread=1.0).astype(np.float32)
+    return X[:-300], X[-300:]
+
+
+@pytest.fixture(scope="module")
+def built(data):
+    return posh.Index.build(data[0], recall=0.9)
+
+
+def test_a_search_may_ask_for_another_recall(built, data):
+    X, Q = data
+    shares = [found_share("cosine", Q, X, built.search(Q, 10, recall=r)) for r in (0.7, 0.9, 0.98, 1.0)]
+    assert shares[0] < shares[1] < shares[2] < shares[3] == 1.0
+    assert shares[2] >= 0.97
+    plain = built.search(Q, 10)
+    np.testing.assert_array_equal(plain.ids, built.search(Q, 10, recall=0.9).ids)
+    careful = built.search(Q, 10, n_probe=500, slack=5.0, oversample=10)  # what is given counts
+    assert found_share("cosine", Q, X, careful) == 1.0
+
+
+def test_the_report_says_what_was_measured(built, data):
+    X, Q = data
+    report = built.report()
+    assert (report.n_documents, report.n_features, report.metric, report.asked) == (12000, 32, "cosine", 0.9)
+    assert report.recall == pytest.approx(found_share("cosine", Q, X, built.search(Q, 10)), abs=0.03)
+    assert report.recall - report.error >= 0.9
+    assert 0 < report.seconds_in_batch < report.seconds_alone
+    text = str(report)
+    assert f"{report.recall:.3f}" in text
+    assert "asked for: 0.9" in text
+    assert f"visits {report.n_probe} lists" in text
+
+
+def test_few_documents_are_compared_one_by_one():
+    X = np.random.default_rng(0).standard_normal((50, 8))
+    report = posh.Index.build(X).report()
+    assert (report.recall, report.n_probe) == (1.0, None)
+    assert "compares all vectors" in str(report)
+
+
+def test_only_an_index_with_a_metric_and_documents_has_a_report():
+    hasher = posh.POSH(64, 8, random_state=0).fit(np.random.default_rng(0).standard_normal((50, 8)))
+    for index in (posh.Index(hasher), posh.Index(metric="cosine")):
+        with pytest.raises(ValueError, match="expected an index with a metric and documents"):
+            index.report()
+
+
+def test_recall_is_refused_where_nothing_was_measured_for_it():
+    X = np.random.default_rng(0).standard_normal((50, 8))
+    hasher = posh.POSH(64, 8, random_state=0).fit(X)
+    with pytest.raises(ValueError, match=r"recall=0\.9 needs a metric"):
+        posh.Index(hasher, recall=0.9)
+    with pytest.raises(ValueError, match=r"recall=0\.9 needs an index with a metric"):
+        posh.Index(hasher).add(X).search(X, recall=0.9)
+    for wrong in (0.0, 1.5, -1, float("nan")):
+        with pytest.raises(ValueError, match="expected recall"):
+            posh.Index.build(X, recall=wrong)
+
+
+def test_the_same_effort_after_saving_copying_and_building_again(built, data, tmp_path):
+    built.save(tmp_path / "index")
+    again = posh.Index.build(data[0], recall=0.9)
+    for other in (posh.Index.load(tmp_path / "index"), copy.copy(built), again):
+        np.testing.assert_array_equal(other.search(data[1], 10).ids, built.search(data[1], 10).ids)
+        assert other.report().n_probe == built.report().n_probe
+
+
+def test_recall_is_measured_again_when_the_index_has_grown(data):
+    X, _ = data
+    index = posh.Index.build(X[:4000], recall=0.9)
+    assert index.snapshot().documents.structure.tuning.n_docs == 4000
+    index.add(X[4000:5000])
+    assert index.snapshot().documents.structure.tuning.n_docs == 4000
+    index.add(X[5000:9000])
+    assert index.snapshot().documents.structure.tuning.n_docs == 9000
+
+
+def test_without_vectors_recall_is_measured_too(data):
+    X, Q = data
+    index = posh.Index.build(X, recall=0.9, store="int8")
+    assert found_share("cosine", Q, X, index.search(Q, 10)) >= 0.88  # 8 bits cannot tell all documents apart
+    assert index.search(Q, 10, recall=1.0).ids.shape == (300, 10)
+
+
+def test_the_cheapest_effort_that_reaches_the_recall_with_an_error_to_spare():
+    rows = np.array(
+        [
+            [10, 5, 1.0, 1.4, 0.90, 0.01],
+            [10, 9, 1.0, 1.4, 0.955, 0.01],
+            [10, 12, 1.0, 1.4, 0.97, 0.01],
+            [10, 9, 2.0, 1.4, 0.97, 0.01],
+            [100, 50, 1.0, 1.4, 0.99, 0.01],
+        ]
+    )
+    tuning = Tuning(1000, 50, rows)
+    assert tuning.effort(0.95, 10, 64) == Effort(12, 1.0, 1.4)
+    assert tuning.effort(0.95, 3, 64) == Effort(12, 1.0, 1.4)
+    assert tuning.effort(0.95, 11, 64) == Effort(50, 1.0, 1.4)
+    assert tuning.effort(0.95, 5000, 64) == Effort(50, 1.0, 1.4)
+    assert tuning.effort(0.99, 10, 64) is None
+
+
+def test_shares_count_equal_scores_and_leave_the_query_out():
+    true = SlotScores(np.array([[7, 1, 2]]), np.float32([[1.0, 0.5, 0.4]]))
+    found = SlotScores(np.array([[1, 7, 9]]), np.float32([[0.5, 1.0, 0.4]]))
+    own = np.array([7])
+    left = without_own(found, own, 2)
+    np.testing.assert_array_equal(left.slots, [[1, 9]])
+    assert shares(without_own(true, own, 2).scores, left.scores).tolist() == [1.0]
+    assert shares(np.float32([[0.5, 0.4]]), np.float32([[0.5, -np.inf]])).tolist() == [0.5]
