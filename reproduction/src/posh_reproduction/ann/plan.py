@@ -44,7 +44,7 @@ class Plan:
 
     @property
     def settings(self) -> list[Setting]:
-        """The settings to report; one query at a time has no use for a second thread.
+        """The settings to report: small batches on one thread, large ones on all numbers of threads.
 
         >>> Plan(batches=(1000, 1), threads=(1,), depths=(10, 100)).settings
         [Setting(k=10, batch=1000, threads=1), Setting(k=10, batch=1, threads=1), \
@@ -54,9 +54,9 @@ Setting(k=100, batch=1000, threads=1)]
             Setting(self.depths[0], batch, n)
             for n in self.threads
             for batch in self.batches
-            if n == 1 or batch > 1
+            if n == 1 or batch == _WHOLE
         ]
-        return first + [Setting(k, _WHOLE, n) for k in self.depths[1:] for n in self.threads]
+        return first + [Setting(k, _WHOLE, 1) for k in self.depths[1:]]
 
     @staticmethod
     def chosen_in(setting: Setting) -> Setting:
