@@ -190,7 +190,8 @@ class Blocks {
     search.slack = settings.slack;
     search.half_margin = settings.half_margin;
     search.has_first = settings.first.has_value();
-    if (settings.first) std::tie(search.first_intercept, search.first_slope) = *settings.first;
+    if (settings.first)
+      std::tie(search.first_intercept, search.first_slope, search.first_weight) = *settings.first;
     search.by_list = settings.by_list;
     search.is_distance = settings.is_distance;
     search.centroids = space_->centroids.data();
@@ -244,7 +245,7 @@ void bind_blocks(nb::module_& m) {
       .def(
           "__init__",
           [](Settings* self, std::size_t n_probe, std::size_t n_plus, std::size_t n_minus, std::size_t n_scanned, std::size_t n_keep, float gain,
-             float slack, float half_margin, std::optional<std::tuple<float, float>> first, bool by_list,
+             float slack, float half_margin, std::optional<std::tuple<float, float, float>> first, bool by_list,
              bool is_distance) {
             new (self) Settings{n_probe, n_plus, n_minus, n_scanned, n_keep, gain, slack, half_margin, first, by_list, is_distance};
           },

@@ -78,7 +78,7 @@ struct Space {
 struct Settings {
   std::size_t n_probe, n_plus, n_minus, n_scanned, n_keep;
   float gain, slack, half_margin;
-  std::optional<std::tuple<float, float>> first;  // intercept and slope of the first limit
+  std::optional<std::tuple<float, float, float>> first;  // intercept, slope and weight of the first limit
   bool by_list, is_distance;
 };
 

@@ -61,7 +61,7 @@ void encode_docs(const BlockShape& shape, const Projection& projection, const Re
                                        target.low + to * shape.half_bytes());
       target.fits[to] = {scale, own.offset};
       target.slots[to] = residuals.slots[docs[begin + i]];
-      project<Isa>(projection, coded.data(), &projected[i * shape.n_bits]);
+      project_coded<Isa>(projection, shape.n_columns, coded.data(), &projected[i * shape.n_bits]);
     }
     Isa::winners(projected.data(), size, shape.n_bits, shape.n_active, bits.data());
     const std::size_t row_bytes = target.n_groups * group_bytes;

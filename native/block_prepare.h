@@ -44,7 +44,7 @@ class BlockPreparation {
         std::copy_n(vector_of(i), shape.n_columns, coded);
       coded[shape.n_columns] = s.distance_weight;
       quantise_query(i, coded);
-      project<Isa>(*s.projection, coded, projected + (i - begin) * shape.n_bits);
+      project_coded<Isa>(*s.projection, shape.n_columns, coded, projected + (i - begin) * shape.n_bits);
       units[i - begin] = w.queries[i].unit;
     }
     Isa::route(*s.router, {&w.numbers[begin * shape.width()], shape.width(), units, n}, routed);
@@ -122,7 +122,9 @@ class BlockPreparation {
     for (j = 0; j < n; ++j) routing_scores[j] = routing[to[j]];
     if (s.has_first) {
       Query& query = w.queries[i];
-      query.limit = query.entry = s.first_intercept + s.first_slope * *std::max_element(scores, scores + n);
+      const float squares = Isa::product(vector_of(i), vector_of(i), s.n_features);
+      query.limit = s.first_intercept + s.first_slope * *std::max_element(scores, scores + n) + s.first_weight * squares;
+      query.entry = query.limit;
     }
   }
 

@@ -70,9 +70,12 @@ class BlockSearcher {
     for (std::size_t q = 0; q < s.n_queries; ++q)
       for (std::size_t i = 0; i < n_samples; ++i, ++expected, ++counts) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
-        const std::uint32_t number = static_cast<std::uint32_t>((seed >> 33) % s.lists->blocks.size());
-        const Block& block = s.lists->blocks[number];
-        sample_count(w.queries[q], block, (seed >> 20) % block.n_groups, *expected, *counts);
+        *expected = *counts = std::numeric_limits<float>::quiet_NaN();
+        const std::uint16_t list = w.probes[q * s.n_probe + (seed >> 33) % s.n_probe];
+        const std::uint32_t first = s.lists->first[list], n_blocks = s.lists->first[list + 1] - first;
+        if (!n_blocks) continue;
+        const Block& block = s.lists->blocks[first + (seed >> 20) % n_blocks];
+        sample_count(w.queries[q], block, (seed >> 10) % block.n_groups, *expected, *counts);
       }
   }
 
@@ -86,7 +89,6 @@ class BlockSearcher {
       const float product = scoring.product(query, block, doc);
       if (product > best) best = product, best_doc = doc;
     }
-    expected = count = std::numeric_limits<float>::quiet_NaN();
     if (best == lowest) return;
     const std::size_t n_planes = s.n_plus + s.n_minus;
     const std::uint32_t* bits = &w.planes[query.index * n_planes];

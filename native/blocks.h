@@ -165,8 +165,9 @@ struct BlockSearch {
   std::size_t n_scanned;       // these planes are among the first n_scanned bits: fewer planes stay in the cache
   float gain, slack;           // expected count = middle + gain * …; see threshold_of
   float half_margin;           // deviations by which a score from high halves may be too low
-  float first_intercept, first_slope;  // the k-th best score is expected at intercept + slope * best list's score
-  bool has_first;              // whether the two are to be used
+  float first_intercept, first_slope, first_weight;  // most likely, the k-th best score is above the first limit:
+                               // intercept + slope * score of the best list + weight * |query|²
+  bool has_first;              // whether there is a first limit
   std::size_t n_keep;          // documents for the last step, at least k
   Stored stored;
   const void* vectors;         // (n_slots, n_features) float or half; null for Stored::residuals
@@ -185,9 +186,9 @@ struct BlockSearch {
 // Returns false, with OUT undefined, if poll asked to stop. Throws std::out_of_range if a slot is not below n_slots.
 using SearchBlocksFn = bool (*)(const BlockSearch& search, std::int64_t* ids, float* scores);
 
-// How counts depend on scores, seen with sample queries: for each query and n_groups random groups, the document of the
-// group with the highest 8-bit product.
-//   OUT expected  (n_queries, n_groups) product * reach / length of the group: what the gain is to be multiplied with
+// How counts depend on scores, seen with sample queries: for each query and n_groups random groups of the lists that it
+// visits, the document of the group with the highest 8-bit score.
+//   OUT expected  (n_queries, n_groups) score * reach / length of the group: what the gain is to be multiplied with
 //   OUT counts    (n_queries, n_groups) its count minus that of an unrelated document; both NaN for an empty group
 using SampleCountsFn = void (*)(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected,
                                 float* counts);

@@ -116,7 +116,7 @@ class BlockSettings:
         gain: float,
         slack: float,
         half_margin: float,
-        first: tuple[float, float] | None,
+        first: tuple[float, float, float] | None,
         by_list: bool,
         is_distance: bool,
     ) -> None: ...

@@ -179,6 +179,7 @@ posh::BlockSearch random_search(const Case& c, const posh::Router& router, const
   s.has_first = between(0, 1);
   s.first_intercept = one_of({0.0f, 1.0f, 1e30f}) * c.scale;
   s.first_slope = one_of({0.0f, 0.5f});
+  s.first_weight = one_of({0.0f, 0.25f});
   s.n_keep = s.k + one_of<std::size_t>({0, 4, 50});
   s.stored = one_of({posh::Stored::float32, posh::Stored::float16, posh::Stored::residuals});
   if (s.stored == posh::Stored::residuals && c.reduction_or_null()) s.stored = posh::Stored::float32;

@@ -17,12 +17,15 @@ from posh.preprocess import Float32
 
 __all__ = ["Asked", "Calibration", "calibrate"]
 
+Doubles = npt.NDArray[np.float64]
+
 _N_PLUS, _N_MINUS = 32, 32  # planes of the largest and of the smallest projections of a query
 _HALF_MARGIN = 1.2  # times the slack: deviations by which a score from four bits may be too low
 _FIRST_MARGIN = 2.0  # deviations by which the first limit is below the expected k-th best score
+_FIRST_SHARE = 0.977  # of the queries whose k-th nearest is nearer than the first limit: two deviations
 _QUERIES = 500
 _REMEMBERED = 1000
-_GROUPS = 20  # of 256 documents, with each query
+_GROUPS, _LISTS = 20, 16  # of 256 documents, in the nearest lists of each query
 _KS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
@@ -42,7 +45,7 @@ class Calibration:
 
     ``counts`` (2, 2) are gain and deviation, for searches by query and by list: a document with a product of
     s has gain · s more bits in common with the query than others, with this deviation. ``limits`` (n, 4) are
-    k, intercept, slope, deviation: the k-th best score, from the score of the best list.
+    k, intercept, slope, weight of a score that the k-th best most likely exceeds: see ``native/blocks.h``.
     """
 
     n_docs: int
@@ -65,11 +68,11 @@ class Calibration:
         """What a pickle holds."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def first_limit(self, k: int) -> tuple[float, float] | None:
-        """Intercept and slope of a score that the k-th best most likely exceeds, if it is known."""
-        for number, intercept, slope, deviation in self.limits.tolist():
+    def first_limit(self, k: int) -> tuple[float, float, float] | None:
+        """Intercept, slope and weight of a score that the k-th best most likely exceeds, if it is known."""
+        for number, intercept, slope, weight in self.limits.tolist():
             if number >= k:
-                return intercept - _FIRST_MARGIN * deviation, slope
+                return intercept, slope, weight
         return None
 
     def to_arrays(self) -> Arrays:
@@ -142,7 +145,7 @@ def _counts(space: Space, blocks: _native.Blocks, queries: Float32, by_list: boo
     known = Calibration(0, np.zeros((2, 2)), np.empty((0, 4)))
     expected = np.empty((len(queries), _GROUPS), np.float32)
     counts = np.empty_like(expected)
-    asked = Asked(1, 1, 0.0, 1, by_list)
+    asked = Asked(1, min(_LISTS, space.n_lists), 0.0, 1, by_list)
     blocks.sample_counts(known.settings(space, asked), queries, 1, expected, counts, kernels.active())
     known_counts = np.isfinite(expected) & np.isfinite(counts)
     x, y = expected[known_counts].astype(np.float64), counts[known_counts].astype(np.float64)
@@ -151,18 +154,35 @@ def _counts(space: Space, blocks: _native.Blocks, queries: Float32, by_list: boo
 
 
 def _limits(space: Space, queries: Float32, scores: Float32, ks: list[int]) -> npt.NDArray[np.float64]:
-    """For each k: the line through (score of the best list, k-th best score), and the deviation from it."""
+    """For each k: a score that the k-th best exceeds for nearly all queries, see :class:`Calibration`."""
     best = space.list_scores(queries).max(axis=1).astype(np.float64)
-    if space.metric.is_distance:
-        scores = 0.5 * (scores + np.einsum("ij,ij->i", queries, queries)[:, None])
+    squares = np.einsum("ij,ij->i", queries, queries).astype(np.float64)
     rows = []
     for k in ks:
         own = scores[:, k].astype(np.float64)
         found = np.isfinite(own)
         if found.sum() < 10:
             break
-        lines = np.column_stack([np.ones(found.sum()), best[found]])
-        (intercept, slope), *_ = np.linalg.lstsq(lines, own[found], rcond=None)
-        deviation = np.std(own[found] - lines @ [intercept, slope])
-        rows.append((k, intercept, slope, deviation))
+        of_k = _distance_limit if space.metric.is_distance else _product_limit
+        rows.append((k, *of_k(own[found], best[found], squares[found])))
     return np.array(rows, np.float64).reshape(-1, 4)
+
+
+def _product_limit(own: Doubles, best: Doubles, squares: Doubles) -> tuple[float, float, float]:
+    """From the line through (score of the best list, k-th best score)."""
+    lines = np.column_stack([np.ones(len(own)), best])
+    (intercept, slope), *_ = np.linalg.lstsq(lines, own, rcond=None)
+    deviation = np.std(own - lines @ [intercept, slope])
+    return float(intercept - _FIRST_MARGIN * deviation), float(slope), 0.0
+
+
+def _distance_limit(own: Doubles, best: Doubles, squares: Doubles) -> tuple[float, float, float]:
+    """From the share of two distances: to the k-th nearest, and to a typical document of the best list.
+
+    Distances may differ by orders of magnitude between queries, their shares do not. The latter squared
+    distance is |q|² - 2 b with the score b of the list. A share r of it is the score
+    (|q|² - r (|q|² - 2 b)) / 2.
+    """
+    typical = np.maximum(squares - 2.0 * best, np.finfo(np.float64).tiny)
+    share = float(np.quantile(-own / typical, _FIRST_SHARE))
+    return 0.0, share, 0.5 * (1.0 - share)

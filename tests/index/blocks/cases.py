@@ -134,7 +134,8 @@ def random_settings(rng: np.random.Generator, case: Case, k: int) -> Settings:
         products = case.queries.astype(np.float64) @ case.vectors.astype(np.float64).T
         if space.distance_weight:
             products -= 0.5 * (case.vectors.astype(np.float64) ** 2).sum(axis=1)
-        first = float(f32(np.quantile(products, rng.uniform(0.5, 1)))), float(rng.choice([0.0, 0.0, 0.5]))
+        quantile = float(f32(np.quantile(products, rng.uniform(0.5, 1))))
+        first = quantile, float(rng.choice([0.0, 0.0, 0.5])), float(rng.choice([0.0, 0.0, 0.25]))
     return Settings(
         n_probe=int(rng.integers(1, len(space.centroids) + 1)),
         n_plus=n_plus,

@@ -36,7 +36,7 @@ class Settings:
     gain: float
     slack: float
     half_margin: float
-    first: tuple[float, float] | None
+    first: tuple[float, float, float] | None
     by_list: bool
     is_distance: bool
 
@@ -48,6 +48,7 @@ class Query:
     half_offset: f32
     sum: int
     reach: f32
+    squares: f32
     plus: Numbers
     minus: Numbers
     routing: Floats
@@ -74,6 +75,7 @@ def prepared(space: Space, settings: Settings, vector: Floats) -> Query:
         f32(7.5) * f32(total) - f32(128 * total) + margin,
         128 * total,
         reach / all_squares if all_squares > 0 else f32(0),
+        sum_in_lanes(vector * vector),
         plus,
         minus,
         space.route(values)[0],
@@ -116,8 +118,9 @@ class Searcher:
         settings, query, n_lists = self.settings, self.query, len(self.space.centroids)
         probes = winners(query.routing[None], settings.n_probe)[0]
         if settings.first:
-            intercept, slope = map(f32, settings.first)
-            query.limit = query.entry = intercept + slope * query.list_scores[probes].max()
+            intercept, slope, weight = map(f32, settings.first)
+            query.limit = intercept + slope * query.list_scores[probes].max() + weight * query.squares
+            query.entry = query.limit
         if settings.by_list:
             for block, score in self.with_scores(probes):
                 self.score(block, score, self.candidates(block, score))
@@ -254,8 +257,12 @@ def sample_counts(
         query = prepared(space, settings, values)
         for j in range(n_groups):
             seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64
-            block = blocks[(seed >> 33) % len(blocks)]
-            group = (seed >> 20) % len(block.lengths)
+            number = winners(query.routing[None], settings.n_probe)[0][(seed >> 33) % settings.n_probe]
+            own = [block for block in blocks if block.list == number]
+            if not own:
+                continue
+            block = own[(seed >> 20) % len(own)]
+            group = (seed >> 10) % len(block.lengths)
             docs = np.arange(group * GROUP, min((group + 1) * GROUP, len(block.slots)))
             docs = docs[block.live[docs]]
             if not len(docs):

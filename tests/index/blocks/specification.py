@@ -87,6 +87,10 @@ class Space:
         if self.weights is not None:
             return sum_in_lanes(self.weights[None] * values[:, None])
         assert self.signs is not None
+        if self.distance_weight:
+            order = np.arange(values.shape[1])
+            order[[1, -1]] = order[[-1, 1]]
+            values = values[:, order]
         size = self.n_bits // len(self.signs)
         return np.hstack([hadamard(folded(values * row, size)) for row in self.signs])
 
