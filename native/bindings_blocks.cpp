@@ -48,8 +48,7 @@ class Blocks {
                         [=](std::int32_t l) { return l >= 0 && static_cast<std::size_t>(l) < n_lists; }),
             "documents: lists");
     const posh::Residuals residuals{vectors.data(), lists.data(), slots.data(), n, vectors.shape(1),
-                                    space_->centroids.data(), n_lists, space_->distance_weight, space_->mean_offset,
-                                    space_->reduction()};
+                                    space_->centroids.data(), n_lists, space_->reduction(), space_->is_distance};
     std::shared_ptr<const posh::BlockLists> result;
     run([&, encode = kernel_named(kernel).encode_docs] {
       result = posh::with_documents(*lists_, space_->projection, residuals, encode, n_threads, signalled);
@@ -78,20 +77,20 @@ class Blocks {
     const posh::ArraySizes sizes = posh::array_sizes(*lists_);
     const auto memory = new_array<std::uint8_t>({sizes.n_bytes});
     const auto table = new_array<std::int64_t>({sizes.n_blocks, 3});
-    const auto lengths = new_array<float>({sizes.n_blocks, posh::max_groups});
+    const auto groups = new_array<float>({sizes.n_blocks, 2 * posh::max_groups});
     const auto live = new_array<std::uint64_t>({sizes.n_words});
     run([&] {
-      posh::copy_to_arrays(*lists_, memory.data(), table.data(), lengths.data(), live.data());
+      posh::copy_to_arrays(*lists_, memory.data(), table.data(), groups.data(), live.data());
       return true;
     });
-    return nb::make_tuple(memory, table, lengths, live);
+    return nb::make_tuple(memory, table, groups, live);
   }
 
   static Blocks from_arrays(std::shared_ptr<const Space> space, Vector<const std::uint8_t> memory,
-                            Matrix<const std::int64_t> table, Rows lengths, Words live) {
+                            Matrix<const std::int64_t> table, Rows groups, Words live) {
     const std::size_t n = table.shape(0);
-    require(table.shape(1) == 3 && lengths.shape(0) == n && lengths.shape(1) == posh::max_groups, "arrays: shapes");
-    const posh::BlockArrays arrays{owned(memory), table.data(), lengths.data(), owned(live), memory.shape(0), n,
+    require(table.shape(1) == 3 && groups.shape(0) == n && groups.shape(1) == 2 * posh::max_groups, "arrays: shapes");
+    const posh::BlockArrays arrays{owned(memory), table.data(), groups.data(), owned(live), memory.shape(0), n,
                                    live.shape(0)};
     auto lists = posh::lists_of_arrays(space->shape, space->centroids.shape(0), arrays);
     require(lists != nullptr, "arrays: table");
@@ -178,7 +177,6 @@ class Blocks {
     search.lists = lists_.get();
     search.router = &space_->router;
     search.projection = &space_->projection;
-    search.list_bias = space_->list_bias.data();
     search.queries = queries;
     search.n_queries = n_queries;
     search.n_probe = settings.n_probe;
@@ -186,18 +184,19 @@ class Blocks {
     search.n_scanned = settings.n_scanned;
     search.n_minus = settings.n_minus;
     search.n_keep = settings.n_keep;
-    search.gain = settings.gain;
-    search.slack = settings.slack;
+    search.thresholds = settings.thresholds.data();
+    search.n_thresholds = settings.thresholds.shape(0);
+    search.threshold_scale = settings.threshold_scale;
     search.half_margin = settings.half_margin;
     search.has_first = settings.first.has_value();
-    if (settings.first)
-      std::tie(search.first_intercept, search.first_slope, search.first_weight) = *settings.first;
+    if (settings.first) std::tie(search.first_intercept, search.first_slope) = *settings.first;
     search.by_list = settings.by_list;
-    search.is_distance = settings.is_distance;
+    search.is_distance = space_->is_distance;
     search.centroids = space_->centroids.data();
     search.n_features = space_->centroids.shape(1);
     search.reduction = space_->reduction();
-    search.distance_weight = space_->distance_weight;
+    search.coded_centroids = space_->coded_centroids.data();
+    search.projected_centroids = space_->projected_centroids.data();
     search.n_threads = n_threads;
     search.poll = signalled;
     return search;
@@ -236,21 +235,27 @@ void bind_blocks(nb::module_& m) {
       .def("nearest", nearest_lists, in("vectors"), in("lists"), nb::arg("n_threads"), nb::arg("kernel"));
   m.def("hadamard_project", hadamard_project, in("vectors"), in("signs"), in("out"), nb::arg("kernel"));
   nb::class_<Space>(m, "BlockSpace")
-      .def(nb::init<std::size_t, std::size_t, Rows, Rows, Floats, Floats, std::optional<Rows>, std::optional<Rows>,
-                    std::optional<Rows>, float, float>(),
+      .def(nb::init<std::size_t, std::size_t, Rows, Rows, Floats, std::optional<Rows>, std::optional<Rows>,
+                    std::optional<Rows>, bool>(),
            nb::kw_only(), nb::arg("n_bits"), nb::arg("n_active"), in("centroids"), in("routing"), in("routing_bias"),
-           in("list_bias"), in("weights").none(), in("signs").none(), in("reduction").none(),
-           nb::arg("distance_weight"), nb::arg("mean_offset"));
+           in("weights").none(), in("signs").none(), in("reduction").none(), nb::arg("is_distance"));
   nb::class_<Settings>(m, "BlockSettings")
       .def(
           "__init__",
-          [](Settings* self, std::size_t n_probe, std::size_t n_plus, std::size_t n_minus, std::size_t n_scanned, std::size_t n_keep, float gain,
-             float slack, float half_margin, std::optional<std::tuple<float, float, float>> first, bool by_list,
-             bool is_distance) {
-            new (self) Settings{n_probe, n_plus, n_minus, n_scanned, n_keep, gain, slack, half_margin, first, by_list, is_distance};
+          [](Settings* self, std::size_t n_probe, std::size_t n_plus, std::size_t n_minus, std::size_t n_scanned,
+             std::size_t n_keep, Vector<const std::int32_t> thresholds, float threshold_scale, float half_margin,
+             std::optional<std::tuple<float, float>> first, bool by_list) {
+            const std::int32_t* end = thresholds.data() + thresholds.shape(0);
+            const auto most = static_cast<std::int32_t>(n_plus + n_minus + 1);
+            require(thresholds.shape(0) >= 2 && thresholds.data()[0] == 0 &&
+                        std::all_of(thresholds.data(), end, [=](std::int32_t t) { return t >= 0 && t <= most; }),
+                    "settings: thresholds");
+            new (self) Settings{n_probe, n_plus, n_minus, n_scanned, n_keep, thresholds, threshold_scale, half_margin,
+                                first, by_list};
           },
-          nb::kw_only(), nb::arg("n_probe"), nb::arg("n_plus"), nb::arg("n_minus"), nb::arg("n_scanned"), nb::arg("n_keep"), nb::arg("gain"),
-          nb::arg("slack"), nb::arg("half_margin"), nb::arg("first").none(), nb::arg("by_list"), nb::arg("is_distance"));
+          nb::kw_only(), nb::arg("n_probe"), nb::arg("n_plus"), nb::arg("n_minus"), nb::arg("n_scanned"),
+          nb::arg("n_keep"), in("thresholds"), nb::arg("threshold_scale"), nb::arg("half_margin"),
+          nb::arg("first").none(), nb::arg("by_list"));
   nb::class_<Vectors>(m, "BlockVectors")
       .def(nb::init<std::optional<Rows>, std::optional<Matrix<const std::uint16_t>>, std::size_t>(), in("floats").none(),
            in("halves").none(), nb::arg("n_slots"));
@@ -260,7 +265,7 @@ void bind_blocks(nb::module_& m) {
            nb::arg("n_threads"), nb::arg("kernel"))
       .def("without", &Blocks::without, in("removed"))
       .def("to_arrays", &Blocks::to_arrays)
-      .def_static("from_arrays", &Blocks::from_arrays, nb::arg("space"), in("memory"), in("table"), in("lengths"),
+      .def_static("from_arrays", &Blocks::from_arrays, nb::arg("space"), in("memory"), in("table"), in("groups"),
                   in("live"))
       .def_prop_ro("nbytes", &Blocks::nbytes)
       .def("search", &Blocks::search, nb::arg("settings"), in("queries"), nb::arg("vectors"),

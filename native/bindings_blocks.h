@@ -1,8 +1,10 @@
 // What the search in blocks is given: each keeps its arrays alive. See blocks.h.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "bindings.h"
 #include "blocks.h"
@@ -30,21 +32,17 @@ posh::Projection projection_of(const Rows& signs, std::size_t n_bits, std::size_
 
 // What all blocks of an index share: centroids, projection, and how scores are made of them. Keeps its arrays alive.
 struct Space {
-  Space(std::size_t n_bits, std::size_t n_active, Rows centroids, Rows routing, Floats routing_bias, Floats list_bias,
-        std::optional<Rows> weights, std::optional<Rows> signs, std::optional<Rows> reduction, float distance_weight,
-        float mean_offset)
+  Space(std::size_t n_bits, std::size_t n_active, Rows centroids, Rows routing, Floats routing_bias,
+        std::optional<Rows> weights, std::optional<Rows> signs, std::optional<Rows> reduction, bool is_distance)
       : shape{n_bits, n_active, routing.shape(1)},
         router(router_of(routing, routing_bias)),
         centroids(centroids),
-        list_bias(list_bias),
         weights(weights),
         signs(signs),
         reduction_rows(reduction),
-        distance_weight(distance_weight),
-        mean_offset(mean_offset) {
+        is_distance(is_distance) {
     const std::size_t n_lists = centroids.shape(0), d = centroids.shape(1), n_columns = routing.shape(1);
-    require(n_lists >= 1 && n_lists <= 65536 && routing.shape(0) == n_lists && routing_bias.shape(0) == n_lists &&
-                list_bias.shape(0) == n_lists,
+    require(n_lists >= 1 && n_lists <= 65536 && routing.shape(0) == n_lists && routing_bias.shape(0) == n_lists,
             "space: lists");
     require(n_columns >= 1 && n_columns <= max_columns && (reduction || n_columns == d), "space: columns");
     if (reduction) {
@@ -53,33 +51,48 @@ struct Space {
     }
     require(n_bits >= 32 && n_bits <= 65536 && n_bits % 32 == 0 && n_active >= 1 && n_active <= n_bits, "space: bits");
     require(weights.has_value() != signs.has_value(), "space: projection");
-    const std::size_t n_coded = n_columns + (distance_weight > 0);
-    projection = {n_bits, n_coded, nullptr, nullptr, 0};
+    projection = {n_bits, n_columns, nullptr, nullptr, 0};
     if (weights) {
-      require(weights->shape(0) == n_bits && weights->shape(1) == n_coded, "space: weights");
+      require(weights->shape(0) == n_bits && weights->shape(1) == n_columns, "space: weights");
       projection.weights = weights->data();
     } else {
-      projection = projection_of(*signs, n_bits, n_coded);
+      projection = projection_of(*signs, n_bits, n_columns);
     }
+    if (is_distance) project_centroids();
+  }
+
+  // As queries are prepared: see BlockSearch. All kernels give the same numbers.
+  void project_centroids() {
+    const std::size_t n_lists = centroids.shape(0), d = centroids.shape(1);
+    const posh::ProjectRowsFn project_rows = posh::kernels[0].project_rows;
+    coded_centroids.resize(n_lists * shape.n_columns);
+    projected_centroids.resize(n_lists * shape.n_bits);
+    if (reduction_rows)
+      project_rows({shape.n_columns, d, reduction_rows->data(), nullptr, 0}, centroids.data(), n_lists,
+                   coded_centroids.data());
+    else
+      std::copy_n(centroids.data(), n_lists * d, coded_centroids.data());
+    project_rows(projection, coded_centroids.data(), n_lists, projected_centroids.data());
   }
 
   posh::BlockShape shape;
   posh::Router router;
   posh::Projection projection;
   Rows centroids;
-  Floats list_bias;
   const posh::Reduction* reduction() const { return reduction_rows ? &reduction_of : nullptr; }
 
   std::optional<Rows> weights, signs, reduction_rows;
   posh::Reduction reduction_of{};
-  float distance_weight, mean_offset;
+  std::vector<float> coded_centroids, projected_centroids;  // for distances
+  bool is_distance;
 };
 
 struct Settings {
   std::size_t n_probe, n_plus, n_minus, n_scanned, n_keep;
-  float gain, slack, half_margin;
-  std::optional<std::tuple<float, float, float>> first;  // intercept, slope and weight of the first limit
-  bool by_list, is_distance;
+  Vector<const std::int32_t> thresholds;
+  float threshold_scale, half_margin;
+  std::optional<std::tuple<float, float>> first;  // intercept and slope of the first limit
+  bool by_list;
 };
 
 // The vectors of documents by slot. Keeps their array alive.

@@ -13,6 +13,10 @@ bool are_lengths(const float* lengths, std::size_t n_groups) {
   return std::all_of(lengths, lengths + n_groups, [](float x) { return x > 0 && std::isfinite(x); });
 }
 
+bool are_finite(const float* offsets, std::size_t n_groups) {
+  return std::all_of(offsets, offsets + n_groups, [](float x) { return std::isfinite(x); });
+}
+
 // Whether all bits that do not belong to a document are clear: a search would read past the block otherwise.
 bool is_clear_from(const std::uint64_t* live, std::size_t n_groups, std::size_t n_docs) {
   for (std::size_t word = n_docs / 64; word < 4 * n_groups; ++word) {
@@ -33,7 +37,7 @@ ArraySizes array_sizes(const BlockLists& lists) {
   return sizes;
 }
 
-void copy_to_arrays(const BlockLists& lists, std::uint8_t* memory, std::int64_t* table, float* lengths,
+void copy_to_arrays(const BlockLists& lists, std::uint8_t* memory, std::int64_t* table, float* groups,
                     std::uint64_t* live) {
   std::int64_t at = 0;
   for (std::size_t list = 0; list < lists.n_lists(); ++list)
@@ -44,7 +48,8 @@ void copy_to_arrays(const BlockLists& lists, std::uint8_t* memory, std::int64_t*
       *table++ = at;
       *table++ = static_cast<std::int64_t>(list);
       *table++ = block.n_docs;
-      lengths = std::copy_n(block.lengths, max_groups, lengths);
+      groups = std::copy_n(block.lengths, max_groups, groups);
+      groups = std::copy_n(block.offsets, max_groups, groups);
       live = std::copy_n(block.live.get(), 4 * block.n_groups, live);
       at += static_cast<std::int64_t>(bytes);
     }
@@ -70,8 +75,10 @@ std::shared_ptr<const BlockLists> lists_of_arrays(const BlockShape& shape, std::
     block.n_groups = static_cast<std::uint32_t>((block.n_docs + group_docs - 1) / group_docs);
     if (arrays.n_words - word < 4 * block.n_groups) return nullptr;
     if (!is_clear_from(arrays.live.get() + word, block.n_groups, block.n_docs)) return nullptr;
-    if (!are_lengths(arrays.lengths + b * max_groups, block.n_groups)) return nullptr;
-    std::copy_n(arrays.lengths + b * max_groups, block.n_groups, block.lengths);
+    const float *lengths = arrays.groups + 2 * b * max_groups, *offsets = lengths + max_groups;
+    if (!are_lengths(lengths, block.n_groups) || !are_finite(offsets, block.n_groups)) return nullptr;
+    std::copy_n(lengths, block.n_groups, block.lengths);
+    std::copy_n(offsets, block.n_groups, block.offsets);
     block.memory = {arrays.memory, arrays.memory.get() + start};
     block.live = {arrays.live, arrays.live.get() + word};
     result->first.resize(static_cast<std::size_t>(list) + 1, static_cast<std::uint32_t>(b));

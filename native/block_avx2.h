@@ -115,8 +115,8 @@ struct Avx2 {
   static inline __attribute__((always_inline)) unsigned above(const std::uint8_t* const (&h)[4], const Query* const (&q)[4],
                                                               const Fit (&fits)[4], std::size_t width,
                                                               std::int32_t (&sums)[4]) {
-    return above_sums(four_totals(half_sums(h[0], q[0]->numbers, width), half_sums(h[1], q[1]->numbers, width),
-                                  half_sums(h[2], q[2]->numbers, width), half_sums(h[3], q[3]->numbers, width)),
+    return above_sums(four_totals(half_sums(h[0], q[0]->view.numbers, width), half_sums(h[1], q[1]->view.numbers, width),
+                                  half_sums(h[2], q[2]->view.numbers, width), half_sums(h[3], q[3]->view.numbers, width)),
                       q, fits, sums);
   }
 
@@ -124,13 +124,16 @@ struct Avx2 {
   static inline __attribute__((always_inline)) unsigned above_sums(__m128i totals, const Query* const (&q)[4],
                                                                    const Fit (&fits)[4], std::int32_t (&sums)[4]) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(sums), totals);
-    const auto field = [&](float Query::*f) { return _mm_setr_ps(q[0]->*f, q[1]->*f, q[2]->*f, q[3]->*f); };
-    const __m128 products = _mm_add_ps(_mm_cvtepi32_ps(_mm_slli_epi32(totals, 4)), field(&Query::half_offset));
+    const auto field = [&](float View::*f) {
+      return _mm_setr_ps(q[0]->view.*f, q[1]->view.*f, q[2]->view.*f, q[3]->view.*f);
+    };
+    const __m128 entries = _mm_setr_ps(q[0]->entry, q[1]->entry, q[2]->entry, q[3]->entry);
+    const __m128 products = _mm_add_ps(_mm_cvtepi32_ps(_mm_slli_epi32(totals, 4)), field(&View::half_offset));
     const __m128 scales = _mm_setr_ps(fits[0].scale, fits[1].scale, fits[2].scale, fits[3].scale);
     const __m128 offsets = _mm_setr_ps(fits[0].offset, fits[1].offset, fits[2].offset, fits[3].offset);
-    const __m128 scores = _mm_add_ps(_mm_mul_ps(products, _mm_mul_ps(scales, field(&Query::unit))),
-                                     _mm_add_ps(offsets, field(&Query::list_score)));
-    return static_cast<unsigned>(_mm_movemask_ps(_mm_cmpge_ps(scores, field(&Query::entry))));
+    const __m128 scores = _mm_add_ps(_mm_mul_ps(products, _mm_mul_ps(scales, field(&View::unit))),
+                                     _mm_add_ps(offsets, field(&View::list_score)));
+    return static_cast<unsigned>(_mm_movemask_ps(_mm_cmpge_ps(scores, entries)));
   }
 
   // The first three stages of eight numbers in a register: each number plus or minus its partner. a - b is -b + a.

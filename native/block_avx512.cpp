@@ -92,8 +92,8 @@ struct Avx512 : Avx2 {
   static inline __attribute__((always_inline)) unsigned above(const std::uint8_t* const (&h)[4], const Query* const (&q)[4],
                                                               const Fit (&fits)[4], std::size_t width,
                                                               std::int32_t (&totals)[4]) {
-    return above_sums(four_totals(sums(h[0], q[0]->numbers, width), sums(h[1], q[1]->numbers, width),
-                                  sums(h[2], q[2]->numbers, width), sums(h[3], q[3]->numbers, width)),
+    return above_sums(four_totals(sums(h[0], q[0]->view.numbers, width), sums(h[1], q[1]->view.numbers, width),
+                                  sums(h[2], q[2]->view.numbers, width), sums(h[3], q[3]->view.numbers, width)),
                       q, fits, totals);
   }
 

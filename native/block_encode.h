@@ -8,7 +8,7 @@ struct Encoded {
   float length, offset;
 };
 
-// Writes the residual of a document, (n_features), and what its code is made of, (n_columns, and one for distances).
+// Writes the residual of a document, (n_features), and what its code and its numbers are made of, (n_columns).
 template <class Isa>
 Encoded residual_of(const Residuals& from, std::size_t doc, float* residual, float* coded) {
   const std::size_t d = from.n_features, n_columns = from.reduction ? from.reduction->n_columns : d;
@@ -19,13 +19,8 @@ Encoded residual_of(const Residuals& from, std::size_t doc, float* residual, flo
     reduce<Isa>(*from.reduction, residual, coded);
   else
     std::copy_n(residual, d, coded);
-  float squares = Isa::product(coded, coded, n_columns), offset = 0;
-  if (from.distance_weight > 0) {
-    offset = -Isa::product(centroid, residual, d) - 0.5f * Isa::product(residual, residual, d) - from.mean_offset;
-    coded[n_columns] = offset / from.distance_weight;
-    squares += coded[n_columns] * coded[n_columns];
-  }
-  return {std::sqrt(squares), offset};
+  const float offset = from.is_distance ? -0.5f * Isa::product(residual, residual, d) : 0.0f;
+  return {std::sqrt(Isa::product(coded, coded, n_columns)), offset};
 }
 
 // Writes the residual as 8-bit numbers in two halves; returns their scale.
@@ -49,7 +44,7 @@ template <class Isa>
 void encode_docs(const BlockShape& shape, const Projection& projection, const Residuals& residuals,
                  const std::uint32_t* docs, std::size_t n, const BlockTarget& target) {
   constexpr std::size_t tile = 32;
-  std::vector<float> residual(residuals.n_features), coded(shape.n_columns + 1), projected(tile * shape.n_bits);
+  std::vector<float> residual(residuals.n_features), coded(shape.n_columns), projected(tile * shape.n_bits);
   std::vector<std::uint16_t> bits(tile * shape.n_active);
   for (std::size_t begin = 0; begin < n; begin += tile) {
     const std::size_t size = std::min(tile, n - begin);
@@ -57,11 +52,12 @@ void encode_docs(const BlockShape& shape, const Projection& projection, const Re
       const std::size_t to = target.first_doc + begin + i;
       const Encoded own = residual_of<Isa>(residuals, docs[begin + i], residual.data(), coded.data());
       target.length_sums[to / group_docs] += own.length;
+      target.offset_sums[to / group_docs] += own.offset;
       const float scale = write_halves(coded.data(), shape, target.high + to * shape.half_bytes(),
                                        target.low + to * shape.half_bytes());
       target.fits[to] = {scale, own.offset};
       target.slots[to] = residuals.slots[docs[begin + i]];
-      project_coded<Isa>(projection, shape.n_columns, coded.data(), &projected[i * shape.n_bits]);
+      project<Isa>(projection, coded.data(), &projected[i * shape.n_bits]);
     }
     Isa::winners(projected.data(), size, shape.n_bits, shape.n_active, bits.data());
     const std::size_t row_bytes = target.n_groups * group_bytes;

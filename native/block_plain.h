@@ -65,11 +65,11 @@ struct Plain {
                         const Fit (&fits)[4], std::size_t width, std::int32_t (&sums)[4]) {
     unsigned good = 0;
     for (unsigned i = 0; i < 4; ++i) {
-      const Query& query = *queries[i];
-      sums[i] = half_sum(halves[i], query.numbers, width);
-      const float product = static_cast<float>(16 * sums[i]) + query.half_offset;
-      const float score = product * (fits[i].scale * query.unit) + (fits[i].offset + query.list_score);
-      if (score >= query.entry) good |= 1u << i;
+      const View& view = queries[i]->view;
+      sums[i] = half_sum(halves[i], view.numbers, width);
+      const float product = static_cast<float>(16 * sums[i]) + view.half_offset;
+      const float score = product * (fits[i].scale * view.unit) + (fits[i].offset + view.list_score);
+      if (score >= queries[i]->entry) good |= 1u << i;
     }
     return good;
   }

@@ -20,92 +20,140 @@ class BlockPreparation {
     reserve(w.probes, n * s.n_probe);
     reserve(w.routing_scores, n * s.n_probe);
     reserve(w.list_scores, n * s.n_probe);
-    constexpr std::size_t tile = 32;
+    reserve(w.coded, n * shape.n_columns);
+    reserve(w.projected, n * shape.n_bits);
+    reserve(w.difference, shape.n_columns);
+    reserve(w.differences, tile * s.n_scanned);
     for (std::size_t at = 0; at < n; at += tile) prepare_tile(at, std::min(n, at + tile));
   }
 
   // More precise than a routing score: it is a part of the scores of all documents of the list.
   float score_of_list(std::size_t query, std::size_t list) const {
-    return Isa::product(centroid(list), vector_of(query), s.n_features) + s.list_bias[list];
+    if (s.is_distance) return -0.5f * Isa::distance(vector_of(query), centroid(list), s.n_features);
+    return Isa::product(centroid(list), vector_of(query), s.n_features);
+  }
+
+  // Queries enter a list, up to `tile` at once: view_of(i) is what query_of(i) is there. For distances it is written to
+  // numbers (n, width) and planes (n, n_planes).
+  template <class QueryOf, class ScoreOf, class ViewOf>
+  void enter(std::size_t list, std::size_t n, std::int8_t* numbers, std::uint32_t* planes, QueryOf query_of,
+             ScoreOf score_of, ViewOf view_of) {
+    if (s.is_distance) {
+      View views[tile];
+      for (std::size_t i = 0; i < n; ++i)
+        views[i] = difference(query_of(i), list, numbers + i * shape.width(), &w.differences[i * s.n_scanned]);
+      choose_planes(w.differences.data(), views, planes, n);
+      for (std::size_t i = 0; i < n; ++i) {
+        view_of(i) = views[i];
+        view_of(i).planes = planes + i * n_planes;
+      }
+    } else {
+      for (std::size_t i = 0; i < n; ++i) view_of(i) = query_of(i).view;
+    }
+    for (std::size_t i = 0; i < n; ++i) view_of(i).list_score = score_of(i);
+  }
+
+  static constexpr std::size_t tile = 32;  // queries that are prepared together
+
+  // The routing scores of all lists.
+  const float* routing_of(const Query& query) {
+    std::int8_t* numbers = reserve(w.near[0].numbers, shape.width());
+    const float unit = quantised(&w.coded[query.index * shape.n_columns], numbers).unit;
+    float* routed = reserve(w.routed, 8 * s.router->n_groups());
+    Isa::route(*s.router, {numbers, shape.width(), &unit, 1}, routed);
+    return routed;
   }
 
  private:
+  // The difference of a query and a centroid, without planes yet, and its projection (n_scanned).
+  View difference(const Query& query, std::size_t list, std::int8_t* numbers, float* projection) {
+    const float *coded = &w.coded[query.index * shape.n_columns], *centre = s.coded_centroids + list * shape.n_columns;
+    for (std::size_t j = 0; j < shape.n_columns; ++j) w.difference[j] = coded[j] - centre[j];
+    const float *projected = &w.projected[query.index * shape.n_bits],
+                *projected_centre = s.projected_centroids + list * shape.n_bits;
+    for (std::size_t j = 0; j < s.n_scanned; ++j) projection[j] = projected[j] - projected_centre[j];
+    return quantised(w.difference.data(), numbers);
+  }
+
   const float* vector_of(std::size_t query) const { return s.queries + (first_query + query) * s.n_features; }
   const float* centroid(std::size_t list) const { return s.centroids + list * s.n_features; }
 
   void prepare_tile(std::size_t begin, std::size_t end) {
-    const std::size_t n = end - begin, n_scores = 8 * s.router->n_groups();
-    float *projected = reserve(w.projected, n * shape.n_bits), *routed = reserve(w.routed, n * n_scores),
-          *units = reserve(w.units, n), *coded = reserve(w.coded, shape.n_columns + 1);
+    const std::size_t n = end - begin, n_scores = 8 * s.router->n_groups(), width = shape.width();
+    float *routed = reserve(w.routed, n * n_scores), *units = reserve(w.units, n);
+    View views[tile];
     for (std::size_t i = begin; i < end; ++i) {
+      float* coded = &w.coded[i * shape.n_columns];
       if (s.reduction)
         reduce<Isa>(*s.reduction, vector_of(i), coded);
       else
         std::copy_n(vector_of(i), shape.n_columns, coded);
-      coded[shape.n_columns] = s.distance_weight;
-      quantise_query(i, coded);
-      project_coded<Isa>(*s.projection, shape.n_columns, coded, projected + (i - begin) * shape.n_bits);
-      units[i - begin] = w.queries[i].unit;
+      views[i - begin] = quantised(coded, &w.numbers[i * width]);
+      units[i - begin] = views[i - begin].unit;
+      project<Isa>(*s.projection, coded, &w.projected[i * shape.n_bits]);
     }
-    Isa::route(*s.router, {&w.numbers[begin * shape.width()], shape.width(), units, n}, routed);
-    choose_planes(begin, n);
-    for (std::size_t i = begin; i < end; ++i) choose_probes(i, routed + (i - begin) * n_scores);
+    Isa::route(*s.router, {&w.numbers[begin * width], width, units, n}, routed);
+    if (!s.is_distance) {
+      float* projected = &w.projected[begin * shape.n_bits];
+      for (std::size_t i = 1; i < n && s.n_scanned < shape.n_bits; ++i)  // the scanned bits, one row after the other
+        std::copy_n(projected + i * shape.n_bits, s.n_scanned, projected + i * s.n_scanned);
+      choose_planes(projected, views, &w.planes[begin * n_planes], n);
+    }
+    for (std::size_t i = begin; i < end; ++i) {
+      Query& query = w.queries[i];
+      query = {views[i - begin], lowest, lowest, 0, static_cast<std::uint32_t>(i)};
+      query.view.planes = &w.planes[i * n_planes];
+      choose_probes(query, routed + (i - begin) * n_scores);
+    }
   }
 
-  void quantise_query(std::size_t i, const float* values) {
-    std::int8_t* to = &w.numbers[i * shape.width()];
-    const float unit = quantise(values, shape.n_columns, to);
+  // A vector (n_columns) as 8-bit numbers (width). `reach` is its square, by which choose_planes divides.
+  View quantised(const float* values, std::int8_t* to) const {
+    View view{};
+    view.numbers = to;
+    view.unit = quantise(values, shape.n_columns, to);
     std::fill(to + shape.n_columns, to + shape.width(), std::int8_t{0});
     std::int32_t sum = 0;
     for (std::size_t j = 0; j < shape.n_columns; ++j) sum += to[j];
-    const float squares = Isa::product(values, values, shape.n_columns);
-    Query& query = w.queries[i];
-    query = {};
-    query.numbers = to;
-    query.unit = unit;
-    query.sum = 128 * sum;
+    view.sum = 128 * sum;
+    view.reach = Isa::product(values, values, shape.n_columns);
     constexpr float deviation = 4.6188f;  // of a low half from 7.5, which is what it counts as
-    const float margin = s.half_margin * deviation * std::sqrt(squares) / unit;
-    query.half_offset = 7.5f * static_cast<float>(sum) - static_cast<float>(query.sum) + margin;
-    query.reach = squares + s.distance_weight * s.distance_weight;  // choose_planes divides by it
-    query.limit = query.entry = lowest;
-    query.index = static_cast<std::uint32_t>(i);
+    const float margin = s.half_margin * deviation * std::sqrt(view.reach) / view.unit;
+    view.half_offset = 7.5f * static_cast<float>(sum) - static_cast<float>(view.sum) + margin;
+    return view;
   }
 
-  void choose_planes(std::size_t begin, std::size_t n) {
+  // The planes of n vectors, from their projections (n, n_scanned), which are overwritten.
+  void choose_planes(float* projected, View* views, std::uint32_t* planes, std::size_t n) {
     const std::size_t n_bits = s.n_scanned;
-    float* projected = w.projected.data();
-    for (std::size_t i = 1; i < n && n_bits < shape.n_bits; ++i)  // the rows of the scanned bits, one after the other
-      std::copy_n(projected + i * shape.n_bits, n_bits, projected + i * n_bits);
-    take_planes(begin, n, s.n_plus, 0);
+    take_planes(projected, n, s.n_plus, planes);
     if (s.n_minus) {
       for (std::size_t j = 0; j < n * n_bits; ++j) projected[j] = -projected[j];
-      take_planes(begin, n, s.n_minus, s.n_plus);
+      take_planes(projected, n, s.n_minus, planes + s.n_plus);
     }
     const float sign = s.n_minus ? -1.0f : 1.0f;  // the projections are negated now
     for (std::size_t i = 0; i < n; ++i) {
-      Query& query = w.queries[begin + i];
-      const float squares = query.reach;
-      const std::uint32_t* rows = &w.planes[(begin + i) * n_planes];
-      const float* row = projected + i * n_bits;
+      const float squares = views[i].reach, *row = projected + i * n_bits;
+      const std::uint32_t* own = planes + i * n_planes;
       float sum = 0;
-      for (std::size_t j = 0; j < s.n_plus; ++j) sum += sign * row[rows[j]];
-      for (std::size_t j = s.n_plus; j < n_planes; ++j) sum += row[rows[j]];
-      query.reach = squares > 0 ? sum / squares : 0.0f;
+      for (std::size_t j = 0; j < s.n_plus; ++j) sum += sign * row[own[j]];
+      for (std::size_t j = s.n_plus; j < n_planes; ++j) sum += row[own[j]];
+      views[i].reach = squares > 0 ? sum / squares : 0.0f;
     }
   }
 
-  void take_planes(std::size_t begin, std::size_t n, std::size_t n_chosen, std::size_t at) {
+  // Writes n_chosen bit numbers for each of n vectors, n_planes apart.
+  void take_planes(const float* projected, std::size_t n, std::size_t n_chosen, std::uint32_t* to) {
     if (!n_chosen) return;
     std::uint16_t* chosen = reserve(w.chosen, n * n_chosen);
-    Isa::winners(w.projected.data(), n, s.n_scanned, n_chosen, chosen);
+    Isa::winners(projected, n, s.n_scanned, n_chosen, chosen);
     for (std::size_t i = 0; i < n; ++i)
-      for (std::size_t j = 0; j < n_chosen; ++j) w.planes[(begin + i) * n_planes + at + j] = chosen[i * n_chosen + j];
+      for (std::size_t j = 0; j < n_chosen; ++j) to[i * n_planes + j] = chosen[i * n_chosen + j];
   }
 
-  // Writes the best lists of query i by ascending number, and their scores.
-  void choose_probes(std::size_t i, const float* routing) {
-    const std::size_t n_lists = s.lists->n_lists(), n = s.n_probe;
+  // Writes the best lists of a query by ascending number, and their scores.
+  void choose_probes(Query& query, const float* routing) {
+    const std::size_t n_lists = s.lists->n_lists(), n = s.n_probe, i = query.index;
     std::uint16_t* to = &w.probes[i * n];
     if (n < n_lists)
       Isa::winners(routing, 1, n_lists, n, to);
@@ -113,19 +161,14 @@ class BlockPreparation {
       for (std::size_t l = 0; l < n_lists; ++l) to[l] = static_cast<std::uint16_t>(l);
     float *routing_scores = &w.routing_scores[i * n], *scores = &w.list_scores[i * n];
     std::size_t j = 0;
-    for (; j + 4 <= n; j += 4) {  // four independent sums take little longer than one
-      Isa::products({centroid(to[j]), centroid(to[j + 1]), centroid(to[j + 2]), centroid(to[j + 3])}, vector_of(i),
-                    s.n_features, scores + j);
-      for (std::size_t l = j; l < j + 4; ++l) scores[l] += s.list_bias[to[l]];
-    }
+    if (!s.is_distance)
+      for (; j + 4 <= n; j += 4)  // four independent sums take little longer than one
+        Isa::products({centroid(to[j]), centroid(to[j + 1]), centroid(to[j + 2]), centroid(to[j + 3])}, vector_of(i),
+                      s.n_features, scores + j);
     for (; j < n; ++j) scores[j] = score_of_list(i, to[j]);
     for (j = 0; j < n; ++j) routing_scores[j] = routing[to[j]];
-    if (s.has_first) {
-      Query& query = w.queries[i];
-      const float squares = Isa::product(vector_of(i), vector_of(i), s.n_features);
-      query.limit = s.first_intercept + s.first_slope * *std::max_element(scores, scores + n) + s.first_weight * squares;
-      query.entry = query.limit;
-    }
+    if (s.has_first)
+      query.limit = query.entry = s.first_intercept + s.first_slope * *std::max_element(scores, scores + n);
   }
 
   const BlockSearch& s;

@@ -24,16 +24,17 @@ class BlockScoring {
   void scan(const Block& block, const Query& query, const std::uint32_t* rows, const Block* next,
             const std::uint32_t* next_rows, std::uint64_t* to) const {
     std::int32_t thresholds[max_groups];
-    for (std::size_t g = 0; g < block.n_groups; ++g) thresholds[g] = threshold_of(query, block.lengths[g]);
+    for (std::size_t g = 0; g < block.n_groups; ++g)
+      thresholds[g] = threshold_of(query, block.lengths[g], block.offsets[g]);
     Isa::masks({block.planes(), rows, s.n_plus, s.n_minus, thresholds, block.n_groups, next ? next->planes() : nullptr,
                 next_rows, next ? (next->n_groups + 1u) / 2 : 0},
                to);
   }
 
-  // The offsets of a query's rows in a block of n_groups groups.
-  const std::uint32_t* rows_for(const Query& query, std::size_t n_groups, std::vector<std::uint32_t>& to) const {
+  // The offsets of the rows of a view's planes in a block of n_groups groups.
+  const std::uint32_t* rows_for(const View& view, std::size_t n_groups, std::vector<std::uint32_t>& to) const {
     std::uint32_t* rows = reserve(to, n_planes);
-    const std::uint32_t* from = &w.planes[query.index * n_planes];
+    const std::uint32_t* from = view.planes;
     const std::uint32_t bytes = static_cast<std::uint32_t>(n_groups * group_bytes);
     for (std::size_t j = 0; j < n_planes; ++j) rows[j] = from[j] * bytes;
     return rows;
@@ -74,24 +75,23 @@ class BlockScoring {
     settle(number, query_of);
   }
 
-  // The 8-bit score of a document, without that of its list.
-  float product(const Query& query, const Block& block, std::size_t doc) const {
+  // The 8-bit product of a document's residual.
+  float product(const View& view, const Block& block, std::size_t doc) const {
     const std::size_t at = doc * shape.half_bytes();
-    const std::int32_t sum = 16 * Isa::half_sum(block.high(shape) + at, query.numbers, shape.width()) +
-                             Isa::half_sum(block.low(shape) + at, query.numbers, shape.width());
-    const Fit fit = block.fits(shape)[doc];
-    return static_cast<float>(sum - query.sum) * (fit.scale * query.unit) + fit.offset;
+    const std::int32_t sum = 16 * Isa::half_sum(block.high(shape) + at, view.numbers, shape.width()) +
+                             Isa::half_sum(block.low(shape) + at, view.numbers, shape.width());
+    return static_cast<float>(sum - view.sum) * (block.fits(shape)[doc].scale * view.unit);
   }
 
  private:
-  // The threshold for a group: documents that can reach the limit have at least this count, up to the slack.
-  std::int32_t threshold_of(const Query& query, float length) const {
-    const float beyond = query.limit - query.list_score, counts = s.gain * query.reach;
-    if (!(counts > 0.0f)) return 0;  // the count says nothing about the score
-    const float expected = middle + beyond * counts / length - s.slack;
-    const float most = static_cast<float>(n_planes + 1);
-    if (!(expected > 0.0f)) return 0;  // also NaN
-    return static_cast<std::int32_t>(std::ceil(std::min(expected, most)));
+  // The threshold for a group: nearly all documents that reach the limit have at least this count.
+  std::int32_t threshold_of(const Query& query, float length, float offset) const {
+    const float scale = query.view.reach * s.threshold_scale;
+    if (!(scale > 0.0f)) return s.thresholds[0];  // the count says nothing about the score
+    const float product = query.limit - (query.view.list_score + offset);  // that a residual needs
+    const float place = product * scale / length + static_cast<float>(s.n_thresholds / 2);
+    if (!(place >= 1.0f)) return s.thresholds[0];  // also NaN
+    return s.thresholds[std::min(static_cast<std::size_t>(std::min(place, 1e6f)), s.n_thresholds - 1)];
   }
 
   // The pairs whose high halves may be good enough become survivors.
@@ -144,9 +144,9 @@ class BlockScoring {
       const std::uint32_t doc = w.survivors[i].pair & (max_block_docs - 1);
       Query& query = *query_of(w.survivors[i].pair >> doc_bits);
       const std::int32_t sum =
-          16 * w.survivors[i].high_sum + Isa::half_sum(low + doc * shape.half_bytes(), query.numbers, shape.width());
-      const float score = static_cast<float>(sum - query.sum) * (fits[doc].scale * query.unit) +
-                          (fits[doc].offset + query.list_score);
+          16 * w.survivors[i].high_sum + Isa::half_sum(low + doc * shape.half_bytes(), query.view.numbers, shape.width());
+      const float score = static_cast<float>(sum - query.view.sum) * (fits[doc].scale * query.view.unit) +
+                          (fits[doc].offset + query.view.list_score);
       if (score >= query.entry) keep(query, score, number, doc);
     }
   }

@@ -71,33 +71,35 @@ class BlockSearcher {
       for (std::size_t i = 0; i < n_samples; ++i, ++expected, ++counts) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         *expected = *counts = std::numeric_limits<float>::quiet_NaN();
-        const std::uint16_t list = w.probes[q * s.n_probe + (seed >> 33) % s.n_probe];
+        const std::size_t probe = q * s.n_probe + (seed >> 33) % s.n_probe;
+        const std::uint16_t list = w.probes[probe];
         const std::uint32_t first = s.lists->first[list], n_blocks = s.lists->first[list + 1] - first;
         if (!n_blocks) continue;
         const Block& block = s.lists->blocks[first + (seed >> 20) % n_blocks];
-        sample_count(w.queries[q], block, (seed >> 10) % block.n_groups, *expected, *counts);
+        const View view = near_view(w.queries[q], {list, w.list_scores[probe]}, w.near[0]);
+        sample_count(view, block, (seed >> 10) % block.n_groups, *expected, *counts);
       }
   }
 
  private:
-  void sample_count(const Query& query, const Block& block, std::size_t group, float& expected, float& count) const {
+  void sample_count(const View& view, const Block& block, std::size_t group, float& expected, float& count) const {
     const std::uint64_t* live = block.live.get();
     float best = lowest;
     std::size_t best_doc = 0;
     for (std::size_t doc = group * group_docs; doc < std::min<std::size_t>(block.n_docs, (group + 1) * group_docs); ++doc) {
       if (!(live[doc / 64] >> doc % 64 & 1)) continue;
-      const float product = scoring.product(query, block, doc);
+      const float product = scoring.product(view, block, doc);
       if (product > best) best = product, best_doc = doc;
     }
     if (best == lowest) return;
     const std::size_t n_planes = s.n_plus + s.n_minus;
-    const std::uint32_t* bits = &w.planes[query.index * n_planes];
+    const std::uint32_t* bits = view.planes;
     std::size_t n = 0;
     for (std::size_t j = 0; j < n_planes; ++j) {
       const std::uint8_t byte = block.planes()[bits[j] * block.n_groups * group_bytes + best_doc / 8];
       n += (byte >> best_doc % 8 & 1) == (j < s.n_plus);
     }
-    expected = best * query.reach / block.lengths[group];
+    expected = best * view.reach / block.lengths[group];
     count = static_cast<float>(n) - scoring.expected_count();
   }
 
@@ -112,7 +114,7 @@ class BlockSearcher {
       if (!n) continue;
       if (cancellation.requested()) return false;
       const Visit* some = &w.visits[starts[list]];
-      for (std::size_t i = 0; i < n; ++i) w.queries[some[i].query].list_score = some[i].list_score;
+      enter_list(list, some, n);
       std::size_t next = list + 1;
       while (next < n_lists && starts[next] == starts[next + 1]) ++next;
       const std::uint32_t stop = s.lists->first[list + 1];
@@ -124,6 +126,17 @@ class BlockSearcher {
       }
     }
     return true;
+  }
+
+  // Queries are in one list at a time. So for distances, the memory of queries has what the visitors of a list are there.
+  void enter_list(std::size_t list, const Visit* some, std::size_t n) {
+    constexpr std::size_t tile = BlockPreparation<Isa>::tile;
+    for (std::size_t at = 0; at < n; at += tile)
+      preparation.enter(
+          list, std::min(tile, n - at), &w.numbers[at * shape.width()], &w.planes[at * (s.n_plus + s.n_minus)],
+          [&](std::size_t i) -> const Query& { return w.queries[some[at + i].query]; },
+          [&](std::size_t i) { return some[at + i].list_score; },
+          [&](std::size_t i) -> View& { return w.queries[some[at + i].query].view; });
   }
 
   void sort_visits(std::size_t n_queries) {
@@ -153,8 +166,8 @@ class BlockSearcher {
         __builtin_prefetch(next.planes() + at, 0, 2);
       const Query& query = w.queries[some[i].query];
       if (i + 2 < n)
-        for (std::size_t j = 0; j < n_planes; j += 16) __builtin_prefetch(&w.planes[some[i + 2].query * n_planes + j]);
-      scoring.scan(block, query, scoring.rows_for(query, n_groups, w.rows), nullptr, nullptr, mask);
+        for (std::size_t j = 0; j < n_planes; j += 16) __builtin_prefetch(w.queries[some[i + 2].query].view.planes + j);
+      scoring.scan(block, query, scoring.rows_for(query.view, n_groups, w.rows), nullptr, nullptr, mask);
       end = scoring.expand(mask, live, n_groups, static_cast<std::uint32_t>(i << doc_bits), end);
     }
     scoring.score(number, pairs, static_cast<std::size_t>(end - pairs),
@@ -178,36 +191,42 @@ class BlockSearcher {
       for (std::size_t j = 0; j < n_probe; ++j)  // by ascending list, so that of equal scores the lower list is first
         w.order.push_back(score_key(w.routing_scores[first + j], static_cast<std::uint32_t>(j)));
     } else {
-      float* routed = reserve(w.routed, 8 * s.router->n_groups());
-      Isa::route(*s.router, {query.numbers, shape.width(), &query.unit, 1}, routed);
+      const float* routed = preparation.routing_of(query);
       for (std::size_t l = 0; l < s.lists->n_lists(); ++l)
         w.order.push_back(score_key(routed[l], static_cast<std::uint32_t>(l)));
     }
     std::sort(w.order.begin(), w.order.end(), std::greater<>());
     w.order.resize(n_probe);
+    w.visited.clear();
     for (const std::uint64_t key : w.order) {
       const std::uint32_t at = position_of_key(key), list = is_chosen ? w.probes[first + at] : at;
       const float score = is_chosen ? w.list_scores[first + at] : preparation.score_of_list(query.index, list);
-      for (std::uint32_t b = s.lists->first[list]; b < s.lists->first[list + 1]; ++b) w.stops.push_back({b, score});
+      for (std::uint32_t b = s.lists->first[list]; b < s.lists->first[list + 1]; ++b)
+        w.stops.push_back({b, static_cast<std::uint32_t>(w.visited.size())});
+      if (s.lists->first[list] < s.lists->first[list + 1]) w.visited.push_back({list, score});
     }
   }
 
-  // The candidates of a block are scored after the next block is scanned: their memory arrives meanwhile.
+  // The candidates of a block are scored after the next block is scanned: their memory arrives meanwhile. While a block is
+  // scanned, the rows of the next one are prefetched. So a query may be in three lists at once.
   void visit_stops(Query& query) {
     if (w.stops.empty()) return;
-    std::fill(std::begin(w.known_rows), std::end(w.known_rows), nullptr);
     std::uint64_t* mask = reserve(w.masks, 4 * max_groups);
-    const std::uint32_t* rows = rows_of_width(query, s.lists->blocks[w.stops[0].block].n_groups);
+    std::fill(std::begin(w.near[0].has_rows), std::end(w.near[0].has_rows), false);
+    near_view(query, w.visited[0], w.near[0]);
+    std::size_t n_entered = 1;
     Waiting waiting;
     for (std::size_t at = 0; at < w.stops.size(); ++at) {
-      const auto [number, list_score] = w.stops[at];
+      const auto [number, place] = w.stops[at];
       const Block& block = s.lists->blocks[number];
       const bool is_last = at + 1 == w.stops.size();
-      const Block& next = s.lists->blocks[is_last ? number : w.stops[at + 1].block];
-      const std::uint32_t* next_rows = rows_of_width(query, next.n_groups);
+      const Stop following = w.stops[is_last ? at : at + 1];
+      if (following.list == n_entered) near_view(query, w.visited[n_entered++], w.near[following.list % n_near]);
+      const Block& next = s.lists->blocks[following.block];
       __builtin_prefetch(next.live.get());
-      query.list_score = list_score;
-      scoring.scan(block, query, rows, is_last ? nullptr : &next, next_rows, mask);
+      query.view = w.near[place % n_near].view;
+      scoring.scan(block, query, rows_of_width(place, block.n_groups), is_last ? nullptr : &next,
+                   rows_of_width(following.list, next.n_groups), mask);
       std::uint32_t* docs = reserve(w.pairs, block.n_docs + spare);
       const std::uint32_t* end = scoring.expand(mask, scoring.live_words(number), block.n_groups, 0, docs);
       const std::uint8_t* high = block.high(shape);
@@ -217,9 +236,8 @@ class BlockSearcher {
         __builtin_prefetch(fits + *doc);
       }
       score_waiting(query, waiting);
-      waiting = {number, static_cast<std::size_t>(end - docs), list_score};
+      waiting = {number, static_cast<std::size_t>(end - docs), w.near[place % n_near].view};
       std::swap(w.pairs, w.waiting_docs);
-      rows = next_rows;
     }
     score_waiting(query, waiting);
   }
@@ -228,18 +246,32 @@ class BlockSearcher {
   struct Waiting {
     std::uint32_t block = 0;
     std::size_t n = 0;
-    float list_score = 0;
+    View view{};
   };
 
   void score_waiting(Query& query, const Waiting& waiting) {
-    query.list_score = waiting.list_score;
+    if (!waiting.n) return;
+    query.view = waiting.view;
     scoring.score(waiting.block, w.waiting_docs.data(), waiting.n, [&](std::uint32_t) { return &query; });
   }
 
-  const std::uint32_t* rows_of_width(const Query& query, std::size_t n_groups) {
-    const std::uint32_t*& known = w.known_rows[n_groups];
-    if (!known) known = scoring.rows_for(query, n_groups, w.rows_by_width[n_groups]);
-    return known;
+  // Writes what a query is in a list.
+  const View& near_view(const Query& query, const ListScore& visit, Near& near) {
+    if (s.is_distance) std::fill(std::begin(near.has_rows), std::end(near.has_rows), false);
+    preparation.enter(
+        visit.list, 1, reserve(near.numbers, shape.width()), reserve(near.planes, s.n_plus + s.n_minus),
+        [&](std::size_t) -> const Query& { return query; }, [&](std::size_t) { return visit.score; },
+        [&](std::size_t) -> View& { return near.view; });
+    return near.view;
+  }
+
+  // The rows of a query in the list at this place of its visits. Products have the same rows in all lists.
+  const std::uint32_t* rows_of_width(std::size_t place, std::size_t n_groups) {
+    Near& near = w.near[s.is_distance ? place % n_near : 0];
+    std::vector<std::uint32_t>& rows = near.rows_by_width[n_groups];
+    if (near.has_rows[n_groups]) return rows.data();
+    near.has_rows[n_groups] = true;
+    return scoring.rows_for(near.view, n_groups, rows);
   }
 
   // A query is done again if its first limit was too high, or if its lists have too few documents.

@@ -32,14 +32,20 @@ struct Routed {
   std::size_t n;
 };
 
-struct alignas(64) Query {
-  const std::int8_t* numbers;  // the query is unit * numbers
+// What a query is for the residuals of a list. For products it is the same in all lists, but for the score.
+struct View {
+  const std::int8_t* numbers;   // what is compared with residuals is unit * numbers
+  const std::uint32_t* planes;  // n_plus bit numbers, then n_minus
   float unit;
-  float half_offset;           // 16 * (sum over high halves) + half_offset: estimated product plus a margin
-  std::int32_t sum;            // of the numbers, times 128
-  float reach;                 // counts for a residual of length 1 and product 1, up to the gain
-  float limit, entry;          // the k-th best score, the n_keep-th best: lower ones are of no use
-  float list_score;            // of the list that is being visited
+  float half_offset;            // 16 * (sum over high halves) + half_offset: estimated product plus a margin
+  std::int32_t sum;             // of the numbers, times 128
+  float reach;                  // counts for a residual of length 1 and product 1, up to the gain
+  float list_score;
+};
+
+struct alignas(64) Query {
+  View view;           // of the list that is being visited
+  float limit, entry;  // the k-th best score, the n_keep-th best: lower ones are of no use
   std::uint32_t n_kept, index;
 };
 
@@ -54,10 +60,14 @@ struct Visit {
   float list_score;
 };
 
-// A block that a single query visits.
+// A block that a single query visits, and the place of its list among the visited ones.
 struct Stop {
-  std::uint32_t block;
-  float list_score;
+  std::uint32_t block, list;
+};
+
+struct ListScore {
+  std::uint32_t list;
+  float score;
 };
 
 struct Survivor {
@@ -72,6 +82,15 @@ T* reserve(std::vector<T>& array, std::size_t n) {
   return array.data();
 }
 
+// A query in one list: its view, and the offsets of its rows in blocks of each width.
+struct Near {
+  View view;
+  std::vector<std::int8_t> numbers;
+  std::vector<std::uint32_t> planes, rows_by_width[max_groups + 1];
+  bool has_rows[max_groups + 1];
+};
+constexpr std::size_t n_near = 3;  // the list of the block that is scanned, of the one before, and of the one after it
+
 // The memory of one search on one thread. New memory costs more than a small search itself, since the system clears it.
 // So each thread keeps its workspace, unless it has become large.
 struct Workspace {
@@ -82,9 +101,10 @@ struct Workspace {
   std::vector<Kept> kept;             // (n, n_keep), best first
   std::vector<std::uint16_t> probes;  // (n, n_probe), ascending
   std::vector<float> routing_scores, list_scores;  // (n, n_probe)
+  std::vector<float> coded, projected;             // for distances: (n, n_columns), (n, n_bits)
 
-  // Of a tile of queries.
-  std::vector<float> coded, projected, routed, units;
+  // Of a tile of queries, or of one query in a list.
+  std::vector<float> routed, units, difference, differences;
   std::vector<std::uint16_t> chosen;
 
   // Of a block.
@@ -97,9 +117,9 @@ struct Workspace {
   std::vector<Visit> visits;
   std::vector<std::size_t> visit_starts;
   std::vector<Stop> stops;
+  std::vector<ListScore> visited;
   std::vector<std::uint64_t> order;
-  std::vector<std::uint32_t> rows_by_width[max_groups + 1];
-  const std::uint32_t* known_rows[max_groups + 1];
+  Near near[n_near];
   std::vector<std::vector<std::uint64_t>> allowed;  // by block, if there is a filter
 
   // Of the last step.

@@ -80,21 +80,26 @@ Block make_block(const Draft& draft, const BlockShape& shape, const Projection& 
   block.n_docs = static_cast<std::uint32_t>(n);
   block.n_groups = static_cast<std::uint32_t>(n_groups_of(n));
   BlockTarget target = target_of(shape, memory.get(), n);
-  std::vector<double> sums(max_groups);
+  std::vector<double> lengths(max_groups), offsets(max_groups);
   auto* live = reinterpret_cast<std::uint64_t*>(memory.get() + shape.bytes(n));
   if (draft.old) {
     copy_old(shape, *draft.old, target);
     std::copy_n(draft.old->live.get(), 4 * draft.old->n_groups, live);
-    for (std::size_t g = 0; g < draft.old->n_groups; ++g)
-      sums[g] = draft.old->lengths[g] * static_cast<double>(std::min(group_docs, draft.n_old() - g * group_docs));
+    for (std::size_t g = 0; g < draft.old->n_groups; ++g) {
+      const auto n_old = static_cast<double>(std::min(group_docs, draft.n_old() - g * group_docs));
+      lengths[g] = draft.old->lengths[g] * n_old;
+      offsets[g] = draft.old->offsets[g] * n_old;
+    }
   }
   target.first_doc = draft.n_old();
-  target.length_sums = sums.data();
+  target.length_sums = lengths.data();
+  target.offset_sums = offsets.data();
   encode(shape, projection, residuals, draft.docs, draft.n_new, target);
   for (std::size_t doc = draft.n_old(); doc < n; ++doc) live[doc / 64] |= std::uint64_t{1} << doc % 64;
   for (std::size_t g = 0; g < block.n_groups; ++g) {
-    const double mean = sums[g] / static_cast<double>(std::min(group_docs, n - g * group_docs));
-    block.lengths[g] = std::max(static_cast<float>(mean), std::numeric_limits<float>::min());
+    const auto n_own = static_cast<double>(std::min(group_docs, n - g * group_docs));
+    block.lengths[g] = std::max(static_cast<float>(lengths[g] / n_own), std::numeric_limits<float>::min());
+    block.offsets[g] = static_cast<float>(offsets[g] / n_own);
   }
   block.memory = memory;
   block.live = {memory, live};

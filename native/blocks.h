@@ -6,8 +6,12 @@
 //   3. The high halves of its 8-bit residual, then the low halves, give the score almost exactly.
 //   4. The stored vector gives the exact score.
 // The score of a document x in the list with the centroid c is query · x = query · c + query · (x - c). Codes and 8-bit
-// numbers are those of the residual x - c. A squared distance is such a product plus a number: see `Residuals`. Of wide
-// vectors, codes and 8-bit numbers are those of the residual's principal components: see `Reduction`.
+// numbers are those of the residual x - c. Of wide vectors they are those of the residual's principal components: see
+// `Reduction`.
+//
+// For distances the score is -|query - x|² / 2 = -|query - c|² / 2 + (query - c) · (x - c) - |x - c|² / 2. The last term is
+// the offset of a document. What is compared with residuals is query - c, which differs from list to list. It is much
+// shorter than the query for lists nearby, so that codes and 8-bit numbers tell its products much better.
 #pragma once
 
 #include <cstddef>
@@ -55,6 +59,7 @@ struct Block {
   std::shared_ptr<const std::uint64_t> live;  // 4 * n_groups words, 0 = removed or no document
   std::uint32_t n_docs = 0, n_groups = 0;
   float lengths[max_groups] = {};             // mean length of the residuals of each group, above 0
+  float offsets[max_groups] = {};             // mean offset of each group
 
   const std::uint8_t* planes() const { return memory.get(); }
   const std::uint8_t* high(const BlockShape& shape) const { return planes() + shape.n_bits * group_bytes * n_groups; }
@@ -100,10 +105,6 @@ struct Reduction {
 };
 
 // Documents to be added: vectors (n_docs, n_features), their lists and slots.
-//
-// With distance_weight w > 0 the score is a distance: (|query|² - |query - x|²) / 2 = query · c - |c|² / 2 + query · r + (1)
-// with the residual r and (1) = -c · r - |r|² / 2. The offset of a document is (1) - mean_offset. Codes have to take it
-// into account, so they are made of the residual and one column more, offset / w. A query has w in this column.
 struct Residuals {
   const float* vectors;
   const std::int32_t* lists;
@@ -111,8 +112,8 @@ struct Residuals {
   std::size_t n_docs, n_features;
   const float* centroids;    // (n_lists, n_features)
   std::size_t n_lists;
-  float distance_weight, mean_offset;
   const Reduction* reduction;  // or null
+  bool is_distance;
 };
 
 // Where documents are written: a block's memory, of which the documents from first_doc on are empty.
@@ -121,7 +122,7 @@ struct BlockTarget {
   Fit* fits;
   std::uint32_t* slots;
   std::size_t n_groups, first_doc;
-  double* length_sums;  // (n_groups), of the residuals
+  double *length_sums, *offset_sums;  // (n_groups)
 };
 
 // Writes n documents of one list, numbers into `residuals`.
@@ -155,23 +156,24 @@ struct BlockSearch {
   const BlockLists* lists;
   const Router* router;
   const Projection* projection;
-  const float* list_bias;      // (n_lists): the score of a list is query · centroid + list_bias
   const Reduction* reduction;  // or null
-  float distance_weight;       // above 0: queries have this column more when codes are compared
   const float* queries;        // (n_queries, n_features)
   std::size_t n_queries, k;
   std::size_t n_probe;         // lists to visit
   std::size_t n_plus, n_minus; // planes of the query's largest and smallest projections; multiples of 16
   std::size_t n_scanned;       // these planes are among the first n_scanned bits: fewer planes stay in the cache
-  float gain, slack;           // expected count = middle + gain * …; see threshold_of
+  const std::int32_t* thresholds;  // (n_thresholds) the count that a document needs, for what its product has to be:
+  std::size_t n_thresholds;        // see threshold_of. The first is 0.
+  float threshold_scale;
   float half_margin;           // deviations by which a score from high halves may be too low
-  float first_intercept, first_slope, first_weight;  // most likely, the k-th best score is above the first limit:
-                               // intercept + slope * score of the best list + weight * |query|²
+  float first_intercept, first_slope;  // most likely, the k-th best score exceeds intercept + slope * best list's score
   bool has_first;              // whether there is a first limit
   std::size_t n_keep;          // documents for the last step, at least k
   Stored stored;
   const void* vectors;         // (n_slots, n_features) float or half; null for Stored::residuals
   const float* centroids;      // (n_lists, n_features)
+  const float* coded_centroids;      // for distances: (n_lists, n_columns), after the reduction
+  const float* projected_centroids;  // for distances: (n_lists, n_bits)
   std::size_t n_slots, n_features;
   bool is_distance;            // the last step gives minus the squared distance, otherwise the product
   const std::uint8_t* allowed; // (n_slots) 0 or 1, or null: all
@@ -187,8 +189,8 @@ struct BlockSearch {
 using SearchBlocksFn = bool (*)(const BlockSearch& search, std::int64_t* ids, float* scores);
 
 // How counts depend on scores, seen with sample queries: for each query and n_groups random groups of the lists that it
-// visits, the document of the group with the highest 8-bit score.
-//   OUT expected  (n_queries, n_groups) score * reach / length of the group: what the gain is to be multiplied with
+// visits, the document of the group with the highest 8-bit product.
+//   OUT expected  (n_queries, n_groups) product * reach / length of the group: what the gain is to be multiplied with
 //   OUT counts    (n_queries, n_groups) its count minus that of an unrelated document; both NaN for an empty group
 using SampleCountsFn = void (*)(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected,
                                 float* counts);
@@ -206,7 +208,7 @@ std::shared_ptr<const BlockLists> without_documents(const BlockLists& lists, con
 struct BlockArrays {
   std::shared_ptr<const std::uint8_t> memory;  // (n_bytes) of block after block; aligned to 4 bytes
   const std::int64_t* table;                   // (n_blocks, 3) where its memory begins, list, n_docs; lists ascend
-  const float* lengths;                        // (n_blocks, max_groups)
+  const float* groups;                         // (n_blocks, 2, max_groups) lengths, offsets
   std::shared_ptr<const std::uint64_t> live;   // (n_words) of block after block
   std::size_t n_bytes, n_blocks, n_words;
 };
@@ -214,7 +216,7 @@ struct ArraySizes {
   std::size_t n_bytes, n_blocks, n_words;
 };
 ArraySizes array_sizes(const BlockLists& lists);
-void copy_to_arrays(const BlockLists& lists, std::uint8_t* memory, std::int64_t* table, float* lengths,
+void copy_to_arrays(const BlockLists& lists, std::uint8_t* memory, std::int64_t* table, float* groups,
                     std::uint64_t* live);
 
 // Blocks in these arrays, without a copy. Returns null if the arrays contradict each other. Does not read `memory`.

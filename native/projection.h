@@ -57,15 +57,6 @@ void project(const Projection& projection, const float* values, float* to) {
   }
 }
 
-// The same for what codes are made of: n_columns numbers, and for distances one more, which is larger than the others. In
-// the last column of a Hadamard matrix it would have the same sign in all rows of the first half. So it changes places
-// with the second one, whose signs alternate. Overwrites `coded`.
-template <class Isa>
-void project_coded(const Projection& projection, std::size_t n_columns, float* coded, float* to) {
-  if (projection.signs && projection.n_columns > n_columns) std::swap(coded[1], coded[n_columns]);
-  project<Isa>(projection, coded, to);
-}
-
 template <class Isa>
 void project_rows(const Projection& projection, const float* vectors, std::size_t n_vectors, float* to) {
   for (std::size_t i = 0; i < n_vectors; ++i)

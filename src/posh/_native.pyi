@@ -96,12 +96,10 @@ class BlockSpace:
         centroids: _Rows,
         routing: _Rows,
         routing_bias: _Rows,
-        list_bias: _Rows,
         weights: _Rows | None,
         signs: _Rows | None,
         reduction: _Rows | None,
-        distance_weight: float,
-        mean_offset: float,
+        is_distance: bool,
     ) -> None: ...
 
 class BlockSettings:
@@ -113,12 +111,11 @@ class BlockSettings:
         n_minus: int,
         n_scanned: int,
         n_keep: int,
-        gain: float,
-        slack: float,
+        thresholds: npt.NDArray[np.int32],
+        threshold_scale: float,
         half_margin: float,
-        first: tuple[float, float, float] | None,
+        first: tuple[float, float] | None,
         by_list: bool,
-        is_distance: bool,
     ) -> None: ...
 
 class BlockVectors:
@@ -141,7 +138,7 @@ class Blocks:
         space: BlockSpace,
         memory: npt.NDArray[np.uint8],
         table: npt.NDArray[np.int64],
-        lengths: _Rows,
+        groups: _Rows,
         live: _Words,
     ) -> Blocks: ...
     @property

@@ -38,8 +38,9 @@ std::vector<float> random_floats(std::size_t n, float scale) {
 struct Case {
   std::size_t n_docs, n_slots, n_features, n_lists, n_queries;
   posh::BlockShape shape;
-  float scale, distance_weight;
-  std::vector<float> centroids, routing, bias, list_bias, weights, signs, reduction, vectors, queries;
+  float scale;
+  bool is_distance;
+  std::vector<float> centroids, routing, bias, weights, signs, reduction, vectors, queries, coded_centroids, projected_centroids;
   std::vector<std::uint16_t> halves;
   std::vector<std::int32_t> lists;
   std::vector<std::uint32_t> slots;
@@ -52,9 +53,8 @@ struct Case {
     n_lists = between(0, 2) ? between(1, 9) : between(1, 70);
     n_queries = n_docs < 1000 && !between(0, 5) ? between(30, 70) : between(0, 5);
     scale = one_of({1.0f, 1.0f, 1e-3f, 1e16f, 1e-20f, 1e-44f});
-    distance_weight = between(0, 1) ? scale : 0.0f;
+    is_distance = between(0, 1);
     const std::size_t n_columns = between(0, 1) ? n_features : between(1, 70);
-    const std::size_t n_coded = n_columns + (distance_weight > 0);
     if (n_columns != n_features) reduction = random_floats(n_columns * n_features, 1.0f);
     reduced = {reduction.data(), n_columns, n_features};
     const std::size_t n_bits = 32 * between(1, 10);
@@ -62,14 +62,13 @@ struct Case {
     centroids = random_floats(n_lists * n_features, scale);
     routing = random_floats(n_lists * n_columns, scale);
     bias = random_floats(n_lists, scale);
-    list_bias.assign(n_lists, 1.0f);
-    projection = {n_bits, n_coded, nullptr, nullptr, 0};
+    projection = {n_bits, n_columns, nullptr, nullptr, 0};
     if (between(0, 1)) {
-      weights = random_floats(n_bits * n_coded, 1.0f);
+      weights = random_floats(n_bits * n_columns, 1.0f);
       projection.weights = weights.data();
     } else {
       projection.size = n_bits & (~n_bits + 1);
-      for (std::size_t i = 0; i < n_bits / projection.size * n_coded; ++i) signs.push_back(between(0, 1) ? 1.0f : -1.0f);
+      for (std::size_t i = 0; i < n_bits / projection.size * n_columns; ++i) signs.push_back(between(0, 1) ? 1.0f : -1.0f);
       projection.signs = signs.data();
     }
     vectors = random_floats(n_docs * n_features, scale);
@@ -80,11 +79,13 @@ struct Case {
       slots.push_back(static_cast<std::uint32_t>(n_docs - 1 - i));
     }
     queries = random_floats(n_queries * n_features, scale);
+    coded_centroids = random_floats(n_lists * n_columns, scale);
+    projected_centroids = random_floats(n_lists * n_bits, scale);
   }
 
   posh::Residuals residuals(std::size_t begin, std::size_t end) const {
     return {vectors.data() + begin * n_features, lists.data() + begin, slots.data() + begin, end - begin,
-            n_features, centroids.data(), n_lists, distance_weight, 0.0f, reduction_or_null()};
+            n_features, centroids.data(), n_lists, reduction_or_null(), is_distance};
   }
 
   const posh::Reduction* reduction_or_null() const { return reduction.empty() ? nullptr : &reduced; }
@@ -136,7 +137,7 @@ struct Arrays {
 Arrays arrays_of(const posh::BlockLists& lists) {
   const posh::ArraySizes sizes = posh::array_sizes(lists);
   Arrays arrays{std::vector<std::uint8_t>(sizes.n_bytes), std::vector<std::int64_t>(3 * sizes.n_blocks),
-                std::vector<float>(posh::max_groups * sizes.n_blocks), std::vector<std::uint64_t>(sizes.n_words)};
+                std::vector<float>(2 * posh::max_groups * sizes.n_blocks), std::vector<std::uint64_t>(sizes.n_words)};
   posh::copy_to_arrays(lists, arrays.memory.data(), arrays.table.data(), arrays.lengths.data(), arrays.live.data());
   return arrays;
 }
@@ -147,7 +148,7 @@ Lists opened(const Case& c, const Arrays& arrays) {
                                arrays.lengths.data(),
                                copied(arrays.live.data(), arrays.live.size()),
                                arrays.memory.size(),
-                               arrays.lengths.size() / posh::max_groups,
+                               arrays.lengths.size() / (2 * posh::max_groups),
                                arrays.live.size()};
   return posh::lists_of_arrays(c.shape, c.n_lists, from);
 }
@@ -164,7 +165,6 @@ posh::BlockSearch random_search(const Case& c, const posh::Router& router, const
   posh::BlockSearch s{};
   s.router = &router;
   s.projection = &c.projection;
-  s.list_bias = c.list_bias.data();
   s.queries = c.queries.data();
   s.n_queries = c.n_queries;
   s.k = between(0, 1) ? between(1, 10) : between(1, 400);
@@ -173,13 +173,14 @@ posh::BlockSearch random_search(const Case& c, const posh::Router& router, const
   s.n_plus = 16 * between(0, most);
   s.n_minus = 16 * between(s.n_plus == 0, most);
   s.n_scanned = between(std::max({s.n_plus, s.n_minus}), c.shape.n_bits);
-  s.gain = one_of({0.0f, 1.0f, 3.0f, -1.0f});
-  s.slack = one_of({0.0f, 3.0f, 1e9f});
+  static const std::vector<std::int32_t> thresholds{0, 1, 4, 8, 16, 24, 32, 48};
+  s.thresholds = thresholds.data();
+  s.n_thresholds = between(2, thresholds.size());
+  s.threshold_scale = one_of({0.0f, 0.1f, 1.0f, -1.0f});
   s.half_margin = one_of({0.0f, 1.5f, 4.0f});
   s.has_first = between(0, 1);
   s.first_intercept = one_of({0.0f, 1.0f, 1e30f}) * c.scale;
   s.first_slope = one_of({0.0f, 0.5f});
-  s.first_weight = one_of({0.0f, 0.25f});
   s.n_keep = s.k + one_of<std::size_t>({0, 4, 50});
   s.stored = one_of({posh::Stored::float32, posh::Stored::float16, posh::Stored::residuals});
   if (s.stored == posh::Stored::residuals && c.reduction_or_null()) s.stored = posh::Stored::float32;
@@ -187,11 +188,12 @@ posh::BlockSearch random_search(const Case& c, const posh::Router& router, const
               : s.stored == posh::Stored::float16 ? c.halves.data()
                                                   : nullptr;
   s.reduction = c.reduction_or_null();
-  s.distance_weight = c.distance_weight;
+  s.coded_centroids = c.coded_centroids.data();
+  s.projected_centroids = c.projected_centroids.data();
   s.centroids = c.centroids.data();
   s.n_slots = c.n_slots;
   s.n_features = c.n_features;
-  s.is_distance = between(0, 1);
+  s.is_distance = c.is_distance;
   s.allowed = between(0, 1) ? allowed.data() : nullptr;
   s.by_list = between(0, 1);
   return s;

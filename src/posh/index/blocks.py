@@ -43,7 +43,7 @@ _HELD_OUT = 16  # one document of so many
 _BLOCK_ARRAYS: dict[str, Any] = {
     "blocks": (np.uint8, (None,)),
     "block_table": (np.int64, (None, 3)),
-    "block_lengths": (np.float32, (None, 8)),
+    "block_groups": (np.float32, (None, 16)),
     "block_live": (np.uint64, (None,)),
 }
 
@@ -123,8 +123,8 @@ class BlockIndex(CodeIndex):
                 "expected an index that stores vectors for exact=True, got store='int8': "
                 "build it with store='float32'"
             )
-        few = max(_FEW, params.k)
-        if self.stored.has_vectors and (params.exact or (n_allowed or self.n_live) <= few):
+        few, n = max(_FEW, params.k), self.n_live if n_allowed is None else n_allowed
+        if self.stored.has_vectors and (params.exact or n <= few):
             return None
         effort = effort_of(params, self.options, self.tuning, self.space.centroids.shape[1])
         if effort is None and not self.stored.has_vectors:  # everything that is possible without vectors

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posh import _native, kernels
+from posh.index.counts import N_THRESHOLDS, CountModel
 from posh.index.space import Space
 from posh.index.stored import Stored
 from posh.model_files import Arrays, expect
@@ -43,14 +44,15 @@ class Asked(NamedTuple):
 class Calibration:
     """Measured with ``n_docs`` documents.
 
-    ``counts`` (2, 2) are gain and deviation, for searches by query and by list: a document with a product of
-    s has gain · s more bits in common with the query than others, with this deviation. ``limits`` (n, 4) are
-    k, intercept, slope, weight of a score that the k-th best most likely exceeds: see ``native/blocks.h``.
+    ``counts`` (2, 2) are scale and spread, for searches by query and by list: what the cosine of a residual
+    and a query is multiplied by, and the standard deviation of counts, compared with
+    :class:`~posh.index.counts.CountModel`. ``limits`` (n, 3) are k, intercept, slope: from the score of the
+    best list, a score that the k-th best most likely exceeds.
     """
 
     n_docs: int
     counts: npt.NDArray[np.float64]
-    limits: npt.NDArray[np.float64]
+    limits: Doubles
 
     def settings(self, space: Space, asked: Asked) -> _native.BlockSettings:
         """The settings of the kernels; made once for what is asked for again and again."""
@@ -68,11 +70,11 @@ class Calibration:
         """What a pickle holds."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def first_limit(self, k: int) -> tuple[float, float, float] | None:
-        """Intercept, slope and weight of a score that the k-th best most likely exceeds, if it is known."""
-        for number, intercept, slope, weight in self.limits.tolist():
+    def first_limit(self, k: int) -> tuple[float, float] | None:
+        """Intercept and slope of a score that the k-th best most likely exceeds, if it is known."""
+        for number, intercept, slope in self.limits.tolist():
             if number >= k:
-                return intercept, slope, weight
+                return intercept, slope
         return None
 
     def to_arrays(self) -> Arrays:
@@ -86,25 +88,25 @@ class Calibration:
     def from_arrays(cls, arrays: Arrays) -> Calibration:
         """From the arrays of :meth:`to_arrays`."""
         numbers = expect(arrays, "calibration", np.float64, (5,))
-        limits = expect(arrays, "calibration_limits", np.float64, (None, 4))
+        limits = expect(arrays, "calibration_limits", np.float64, (None, 3))
         return cls(int(numbers[0]), numbers[1:].reshape(2, 2), limits)
 
 
 def _settings(space: Space, calibration: Calibration, asked: Asked) -> _native.BlockSettings:
     """The settings of the kernels."""
-    gain, deviation = calibration.counts[int(asked.by_list)].tolist()
+    scale, spread = calibration.counts[int(asked.by_list)].tolist()
+    model = _model(space, asked.by_list)
     return _native.BlockSettings(
         n_probe=min(asked.n_probe, space.n_lists),
-        n_plus=_N_PLUS,
-        n_minus=_n_minus(space),
+        n_plus=model.n_plus,
+        n_minus=model.n_minus,
         n_scanned=_n_scanned(space, asked.by_list),
         n_keep=asked.n_keep,
-        gain=gain,
-        slack=asked.slack * deviation,
+        thresholds=model.thresholds(asked.slack * spread),
+        threshold_scale=scale * N_THRESHOLDS / 2 / model.reach,
         half_margin=_HALF_MARGIN * asked.slack,
         first=calibration.first_limit(asked.k),
         by_list=asked.by_list,
-        is_distance=space.metric.is_distance,
     )
 
 
@@ -120,7 +122,7 @@ def calibrate(
     chosen = np.linspace(0, len(documents) - 1, min(_QUERIES, len(documents))).astype(np.int64)
     queries = space.metric.like_queries(documents[chosen])
     counts = np.array([_counts(space, blocks, queries, by_list) for by_list in (False, True)])
-    known = Calibration(n_docs, counts, np.empty((0, 4)))
+    known = Calibration(n_docs, counts, np.empty((0, 3)))
     ks = [k for k in _KS if k < n_docs]
     if not ks:
         return known
@@ -130,59 +132,58 @@ def calibrate(
     return replace(known, limits=_limits(space, queries, found.scores, ks))
 
 
-def _n_minus(space: Space) -> int:
-    return _N_MINUS if space.n_lists > 1 else 0  # without lists, few documents pass: fewer planes suffice
-
-
 def _n_scanned(space: Space, by_list: bool) -> int:
     """Single queries take their planes from the first half: more of it is in the cache."""
     n_bits = space.shape.n_bits
     return n_bits if by_list or space.n_lists == 1 else max(_N_PLUS, _N_MINUS, n_bits // 2)
 
 
+def _model(space: Space, by_list: bool) -> CountModel:
+    shape, n_minus = space.shape, _N_MINUS if space.n_lists > 1 else 0
+    return CountModel(_N_PLUS, n_minus, _n_scanned(space, by_list), shape.n_active / shape.n_bits)
+
+
 def _counts(space: Space, blocks: _native.Blocks, queries: Float32, by_list: bool) -> tuple[float, float]:
-    """How many bits more a document shares for each unit of its product, and the deviation from that."""
-    known = Calibration(0, np.zeros((2, 2)), np.empty((0, 4)))
+    """How cosines and deviations of counts compare with the model."""
     expected = np.empty((len(queries), _GROUPS), np.float32)
     counts = np.empty_like(expected)
+    known = Calibration(0, np.ones((2, 2)), np.empty((0, 3)))
     asked = Asked(1, min(_LISTS, space.n_lists), 0.0, 1, by_list)
     blocks.sample_counts(known.settings(space, asked), queries, 1, expected, counts, kernels.active())
-    known_counts = np.isfinite(expected) & np.isfinite(counts)
-    x, y = expected[known_counts].astype(np.float64), counts[known_counts].astype(np.float64)
-    gain = float(x @ y / (x @ x)) if len(x) and x @ x > 0 else 0.0
-    return gain, float(np.sqrt(np.mean((y - gain * x) ** 2))) if len(x) else 0.0
+    seen = np.isfinite(expected) & np.isfinite(counts)
+    return _model(space, by_list).fitted(expected[seen], counts[seen])
 
 
-def _limits(space: Space, queries: Float32, scores: Float32, ks: list[int]) -> npt.NDArray[np.float64]:
+def _limits(space: Space, queries: Float32, scores: Float32, ks: list[int]) -> Doubles:
     """For each k: a score that the k-th best exceeds for nearly all queries, see :class:`Calibration`."""
     best = space.list_scores(queries).max(axis=1).astype(np.float64)
-    squares = np.einsum("ij,ij->i", queries, queries).astype(np.float64)
     rows = []
     for k in ks:
         own = scores[:, k].astype(np.float64)
         found = np.isfinite(own)
         if found.sum() < 10:
             break
-        of_k = _distance_limit if space.metric.is_distance else _product_limit
-        rows.append((k, *of_k(own[found], best[found], squares[found])))
-    return np.array(rows, np.float64).reshape(-1, 4)
+        if space.metric.is_distance:
+            rows.append((k, *_distance_limit(own[found], best[found], space.mean_square)))
+        else:
+            rows.append((k, *_product_limit(own[found], best[found])))
+    return np.array(rows, np.float64).reshape(-1, 3)
 
 
-def _product_limit(own: Doubles, best: Doubles, squares: Doubles) -> tuple[float, float, float]:
+def _product_limit(own: Doubles, best: Doubles) -> tuple[float, float]:
     """From the line through (score of the best list, k-th best score)."""
     lines = np.column_stack([np.ones(len(own)), best])
     (intercept, slope), *_ = np.linalg.lstsq(lines, own, rcond=None)
     deviation = np.std(own - lines @ [intercept, slope])
-    return float(intercept - _FIRST_MARGIN * deviation), float(slope), 0.0
+    return float(intercept - _FIRST_MARGIN * deviation), float(slope)
 
 
-def _distance_limit(own: Doubles, best: Doubles, squares: Doubles) -> tuple[float, float, float]:
-    """From the share of two distances: to the k-th nearest, and to a typical document of the best list.
+def _distance_limit(own: Doubles, best: Doubles, mean_square: float) -> tuple[float, float]:
+    """From a share of two squared distances: to the k-th nearest, and to a typical document of the best list.
 
-    Distances may differ by orders of magnitude between queries, their shares do not. The latter squared
-    distance is |q|² - 2 b with the score b of the list. A share r of it is the score
-    (|q|² - r (|q|² - 2 b)) / 2.
+    Distances may differ by orders of magnitude between queries, their shares do not. The score of a list is
+    -|q - c|² / 2, so that a typical document is at mean_square - 2 · score.
     """
-    typical = np.maximum(squares - 2.0 * best, np.finfo(np.float64).tiny)
+    typical = np.maximum(mean_square - 2.0 * best, np.finfo(np.float64).tiny)
     share = float(np.quantile(-own / typical, _FIRST_SHARE))
-    return 0.0, share, 0.5 * (1.0 - share)
+    return -0.5 * share * mean_square, share

@@ -60,8 +60,8 @@ class Space:
 
     Documents are stored vectors, see :class:`~posh.index.metric.Metric`. The residual of a document is its
     difference to ``centroids[its list]``. A document is in the list whose row of ``routing`` is nearest.
-    Of wide vectors, codes and 8-bit numbers have the products with the rows of ``reduction`` only. Codes of
-    distances have one column more, in which a query has ``distance_weight``: see ``native/blocks.h``.
+    Of wide vectors, codes and 8-bit numbers have the products with the rows of ``reduction`` only.
+    ``mean_square`` is the mean squared length of residuals.
     """
 
     metric: Metric
@@ -70,8 +70,7 @@ class Space:
     routing: Float32
     projection: Float32  # signs of Hadamard matrices, or weights
     reduction: Float32 | None
-    distance_weight: float
-    mean_offset: float
+    mean_square: float
     n_docs: int  # for which the lists were made
 
     @classmethod
@@ -89,10 +88,11 @@ class Space:
         routing = train_lists(sample, n_lists, metric=metric.name, rng=rng, n_threads=cores())
         lists = assign(sample, routing, metric.name, cores())
         centroids = _means(sample, lists, routing)
-        weight, offset = _distance_column(sample, lists, centroids) if metric.is_distance else (0.0, 0.0)
-        reduction = principal_rows(sample - centroids[lists], rng) if may_reduce else None
-        projection = _projection(shape, reduction, sample.shape[1], metric.is_distance, rng)
-        return cls(metric, shape, centroids, routing, projection, reduction, weight, offset, n_docs)
+        residuals = sample - centroids[lists]
+        mean_square = float(np.einsum("ij,ij->i", residuals, residuals).mean()) if len(sample) else 0.0
+        reduction = principal_rows(residuals, rng) if may_reduce else None
+        projection = _projection(shape, reduction, sample.shape[1], rng)
+        return cls(metric, shape, centroids, routing, projection, reduction, mean_square, n_docs)
 
     @property
     def n_lists(self) -> int:
@@ -104,19 +104,21 @@ class Space:
         return assign(stored, self.routing, self.metric.name, cores())
 
     def list_scores(self, queries: Float32) -> Float32:
-        """The scores of all lists for queries (m, d)."""
-        return queries @ self.centroids.T + self._list_bias()
+        """The scores of all lists for queries (m, d): products, or half of minus the squared distances."""
+        products = queries @ self.centroids.T
+        if not self.metric.is_distance:
+            return products
+        lengths = np.einsum("ij,ij->i", queries, queries)[:, None]
+        return np.asarray(np.minimum(products + self._bias() - 0.5 * lengths, 0))
 
-    def _list_bias(self) -> Float32:
-        """What is added to the product of a query and a centroid."""
+    def _bias(self) -> Float32:
+        """What routing adds to products: for distances, minus half of the squared lengths of centroids."""
         squares = np.einsum("ij,ij->i", self.centroids, self.centroids)
-        bias = -0.5 * squares if self.metric.is_distance else np.zeros_like(squares)
-        return np.asarray(bias + np.float32(self.mean_offset))
+        return np.asarray(-0.5 * squares if self.metric.is_distance else np.zeros_like(squares))
 
     @cached_property
     def native(self) -> _native.BlockSpace:
         """The same for the kernels."""
-        bias = self._list_bias()
         routing = unit_rows(self.centroids) if self.metric.name == "cosine" else self.centroids
         # What all centroids have in common does not matter for the choice of lists. Without it, more of the
         # kernels' 7 bits are left for the differences.
@@ -129,13 +131,11 @@ class Space:
             n_active=self.shape.n_active,
             centroids=self.centroids,
             routing=routing,
-            routing_bias=bias if self.metric.is_distance else np.zeros_like(bias),
-            list_bias=bias,
+            routing_bias=self._bias(),
             weights=self.projection if is_dense else None,
             signs=None if is_dense else self.projection,
             reduction=self.reduction,
-            distance_weight=self.distance_weight,
-            mean_offset=self.mean_offset,
+            is_distance=self.metric.is_distance,
         )
 
     def to_arrays(self) -> Arrays:
@@ -148,7 +148,7 @@ class Space:
                 "centroids": self.centroids,
                 "routing": self.routing,
                 "projection": self.projection,
-                "space": np.array([self.distance_weight, self.mean_offset, self.n_docs]),
+                "space": np.array([self.mean_square, self.n_docs]),
             }
         )
 
@@ -162,11 +162,9 @@ class Space:
         if "reduction" in arrays:
             reduction = expect(arrays, "reduction", np.float32, (None, n_features))
         n_columns = n_features if reduction is None else len(reduction)
-        projection = expect(arrays, "projection", np.float32, (None, n_columns + known.is_distance))
-        weight, offset, n_docs = expect(arrays, "space", np.float64, (3,)).tolist()
-        if (weight > 0) != known.is_distance:
-            raise ValueError(f"expected a weight of distances for euclidean only, found {weight}")
-        return cls(known, shape, centroids, routing, projection, reduction, weight, offset, int(n_docs))
+        projection = expect(arrays, "projection", np.float32, (None, n_columns))
+        mean_square, n_docs = expect(arrays, "space", np.float64, (2,)).tolist()
+        return cls(known, shape, centroids, routing, projection, reduction, mean_square, int(n_docs))
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle holds: without the kernels' object."""
@@ -180,31 +178,9 @@ def _means(vectors: Float32, lists: Lists, otherwise: Float32) -> Float32:
     return np.where(counts[:, None] > 0, means, otherwise).astype(np.float32)
 
 
-def _distance_column(sample: Float32, lists: Lists, centroids: Float32) -> tuple[float, float]:
-    """The weight of the column, and the mean of what it holds.
-
-    A large weight makes queries longer, a small one residuals; the product of both lengths decides how well
-    a code tells their product. The best weight for it is a root of three typical numbers.
-    """
-    own = centroids[lists]
-    residuals = sample - own
-    offsets = -np.einsum("ij,ij->i", own, residuals) - 0.5 * np.einsum("ij,ij->i", residuals, residuals)
-    query = np.linalg.norm(sample, axis=1).mean()
-    residual = np.linalg.norm(residuals, axis=1).mean()
-    weight = np.sqrt(query * offsets.std() / residual) if residual > 0 else 0.0
-    return float(np.float32(weight if weight > 0 else 1.0)), float(np.float32(offsets.mean()))
-
-
 def _projection(
-    shape: CodeShape,
-    reduction: Float32 | None,
-    n_features: int,
-    is_distance: bool,
-    rng: np.random.Generator,
+    shape: CodeShape, reduction: Float32 | None, n_features: int, rng: np.random.Generator
 ) -> Float32:
-    n_columns = n_features if reduction is None else len(reduction)
     if shape.weights is None:
-        return random_signs(shape.n_bits, n_columns + is_distance, rng)
-    weights = shape.weights if reduction is None else shape.weights @ reduction.T
-    column = rng.standard_normal((shape.n_bits, 1), np.float32) * weights.std()
-    return np.concatenate([weights, column], axis=1)[:, : n_columns + is_distance].copy()
+        return random_signs(shape.n_bits, n_features if reduction is None else len(reduction), rng)
+    return shape.weights if reduction is None else np.ascontiguousarray(shape.weights @ reduction.T)

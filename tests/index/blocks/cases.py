@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -89,22 +89,17 @@ def space_of(
     n_reduced: int | None,
 ) -> Space:
     n_lists = len(centroids)
-    weight, mean_offset = 0.0, 0.0
     lengths = np.linalg.norm(centroids, axis=1).astype(f32)
     routing, bias = centroids, np.zeros(n_lists, f32)
     if metric == "euclidean":
         bias = -f32(0.5) * lengths * lengths
-        residuals = vectors - centroids[lists]
-        offsets = -(centroids[lists] * residuals).sum(axis=1) - f32(0.5) * (residuals * residuals).sum(axis=1)
-        mean_offset = float(offsets.mean()) if len(vectors) else 0.0
-        weight = float(max(f32(np.abs(vectors).max(initial=0)), np.finfo(f32).tiny))
     elif metric == "cosine":
         routing = unit_length(centroids)
     reduction = None
     if n_reduced is not None:
         reduction = rng.normal(size=(n_reduced, centroids.shape[1])).astype(f32)
         routing = routing @ reduction.T
-    n_columns = routing.shape[1] + (metric == "euclidean")
+    n_columns = routing.shape[1]
     size = int(rng.choice([size for size in (1, 2, 32, 64, 128, 256) if n_bits % size == 0]))
     signs = rng.choice(np.array([-1, 1], f32), (n_bits // size, n_columns))
     return Space(
@@ -113,12 +108,10 @@ def space_of(
         np.ascontiguousarray(centroids),
         np.ascontiguousarray(routing),
         bias,
-        bias + f32(mean_offset),
         rng.normal(size=(n_bits, n_columns)).astype(f32) if learned else None,
         None if learned else signs,
         reduction,
-        weight,
-        mean_offset,
+        metric == "euclidean",
     )
 
 
@@ -132,27 +125,36 @@ def random_settings(rng: np.random.Generator, case: Case, k: int) -> Settings:
     first = None
     if rng.random() < 0.4 and len(case.vectors):
         products = case.queries.astype(np.float64) @ case.vectors.astype(np.float64).T
-        if space.distance_weight:
-            products -= 0.5 * (case.vectors.astype(np.float64) ** 2).sum(axis=1)
+        if space.is_distance:
+            products = products - 0.5 * (case.vectors.astype(np.float64) ** 2).sum(axis=1)
+            products = products - 0.5 * (case.queries.astype(np.float64) ** 2).sum(axis=1)[:, None]
         quantile = float(f32(np.quantile(products, rng.uniform(0.5, 1))))
-        first = quantile, float(rng.choice([0.0, 0.0, 0.5])), float(rng.choice([0.0, 0.0, 0.25]))
+        first = quantile, float(rng.choice([0.0, 0.0, 0.5]))
     return Settings(
         n_probe=int(rng.integers(1, len(space.centroids) + 1)),
         n_plus=n_plus,
         n_minus=n_minus,
         n_scanned=space.n_bits if rng.random() < 0.5 else n_scanned,
         n_keep=k + int(rng.choice([0, 4, 50])),
-        gain=float(f32(rng.choice([0.0, 0.3, 1.0, 3.0, -1.0]))),
-        slack=float(f32(rng.choice([0.0, 1.5, 5.0, 1e9]))),
+        thresholds=random_thresholds(rng, n_plus + n_minus),
+        threshold_scale=float(f32(rng.choice([0.0, 0.3, 1.0, 3.0, -1.0]))),
         half_margin=float(f32(rng.choice([0.0, 1.5, 4.0]))),
         first=first,
         by_list=bool(rng.random() < 0.5),
-        is_distance=case.metric == "euclidean",
     )
 
 
+def random_thresholds(rng: np.random.Generator, n_planes: int) -> npt.NDArray[np.int32]:
+    """Counts that ascend from 0, up to one that no document reaches."""
+    n = int(rng.choice([2, 3, 64, 256]))
+    most = int(rng.choice([0, n_planes // 2, n_planes, n_planes + 1]))
+    counts = np.sort(rng.integers(0, most + 1, n)).astype(np.int32)
+    counts[0] = 0
+    return counts
+
+
 def native_settings(settings: Settings) -> _native.BlockSettings:
-    return _native.BlockSettings(**asdict(settings))
+    return _native.BlockSettings(**vars(settings))
 
 
 def native_search(

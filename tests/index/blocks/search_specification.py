@@ -33,69 +33,81 @@ class Settings:
     n_minus: int
     n_scanned: int
     n_keep: int
-    gain: float
-    slack: float
+    thresholds: npt.NDArray[np.int32]
+    threshold_scale: float
     half_margin: float
-    first: tuple[float, float, float] | None
+    first: tuple[float, float] | None
     by_list: bool
-    is_distance: bool
 
 
-@dataclass
-class Query:
+@dataclass(frozen=True)
+class View:
+    """What a query is for the residuals of a list."""
+
     numbers: Numbers
     unit: f32
     half_offset: f32
     sum: int
     reach: f32
-    squares: f32
     plus: Numbers
     minus: Numbers
-    routing: Floats
-    list_scores: Floats
+    list_score: f32
+
+
+@dataclass
+class Query:
+    space: Space
+    settings: Settings
+    vector: Floats
     limit: f32 = LOWEST
     entry: f32 = LOWEST
     kept: list[tuple[float, int, int, int]] = field(default_factory=list)  # (-score, slot, block, document)
 
+    def __post_init__(self) -> None:
+        space = self.space
+        self.values = space.reduced(self.vector[None])
+        self.projected = space.project(self.values)
+        self.routing = space.route(self.values)[0]
+        if space.is_distance:
+            differences = self.vector - space.centroids
+            self.list_scores = -f32(0.5) * sum_in_lanes(differences * differences)
+        else:
+            self.list_scores = sum_in_lanes(self.vector * space.centroids)
 
-def prepared(space: Space, settings: Settings, vector: Floats) -> Query:
-    values = space.reduced(vector[None])
-    numbers, units = quantise(values, 127, 1)
-    weight = f32(space.distance_weight)
-    squares = sum_in_lanes(values * values)[0]
-    total = int(numbers.sum())
-    margin = f32(settings.half_margin) * f32(4.6188) * np.sqrt(squares) / units[0]
-    projected = space.project(space.with_column(values, weight))[:, : settings.n_scanned]
-    all_squares = squares + weight * weight
-    plus, minus = winners(projected, settings.n_plus)[0], winners(-projected, settings.n_minus)[0]
-    reach = sum_in_order(np.concatenate([[0], projected[0, plus], -projected[0, minus]])[None].astype(f32))[0]
-    return Query(
-        numbers[0],
-        units[0],
-        f32(7.5) * f32(total) - f32(128 * total) + margin,
-        128 * total,
-        reach / all_squares if all_squares > 0 else f32(0),
-        sum_in_lanes(vector * vector),
-        plus,
-        minus,
-        space.route(values)[0],
-        sum_in_lanes(vector * space.centroids) + space.list_bias,
-    )
+    def view(self, number: int) -> View:
+        space, settings = self.space, self.settings
+        values, projected = self.values, self.projected
+        if space.is_distance:
+            centroid = space.reduced(space.centroids[number : number + 1])
+            values, projected = values - centroid, projected - space.project(centroid)
+        projected = projected[:, : settings.n_scanned]
+        numbers, units = quantise(values, 127, 1)
+        squares = sum_in_lanes(values * values)[0]
+        total = int(numbers.sum())
+        margin = f32(settings.half_margin) * f32(4.6188) * np.sqrt(squares) / units[0]
+        plus, minus = winners(projected, settings.n_plus)[0], winners(-projected, settings.n_minus)[0]
+        at_planes = np.concatenate([[0], projected[0, plus], -projected[0, minus]])
+        reach = sum_in_order(at_planes[None].astype(f32))[0]
+        return View(
+            numbers[0],
+            units[0],
+            f32(7.5) * f32(total) - f32(128 * total) + margin,
+            128 * total,
+            reach / squares if squares > 0 else f32(0),
+            plus,
+            minus,
+            self.list_scores[number],
+        )
 
 
-def counts_of(query: Query, codes: npt.NDArray[np.bool_]) -> Numbers:
-    return codes[:, query.plus].sum(axis=1) + (~codes[:, query.minus]).sum(axis=1)
+def counts_of(view: View, codes: npt.NDArray[np.bool_]) -> Numbers:
+    return codes[:, view.plus].sum(axis=1) + (~codes[:, view.minus]).sum(axis=1)
 
 
-def products_of(query: Query, block: Block) -> Floats:
+def products_of(view: View, block: Block) -> Floats:
     """8-bit products of the query and all residuals."""
-    sums = (block.numbers + 128) @ query.numbers
-    return (sums - query.sum).astype(f32) * (block.scale * query.unit)
-
-
-def scores_of(query: Query, block: Block) -> Floats:
-    """The same with the offsets."""
-    return products_of(query, block) + block.offset
+    sums = (block.numbers + 128) @ view.numbers
+    return (sums - view.sum).astype(f32) * (block.scale * view.unit)
 
 
 class Searcher:
@@ -112,18 +124,16 @@ class Searcher:
     ):
         self.space, self.blocks, self.settings, self.query, self.k = space, blocks, settings, query, k
         self.allowed = allowed
-        self.middle = middle_of(space, settings)
 
     def run(self) -> list[tuple[float, int, int, int]]:
         settings, query, n_lists = self.settings, self.query, len(self.space.centroids)
         probes = winners(query.routing[None], settings.n_probe)[0]
         if settings.first:
-            intercept, slope, weight = map(f32, settings.first)
-            query.limit = intercept + slope * query.list_scores[probes].max() + weight * query.squares
-            query.entry = query.limit
+            intercept, slope = map(f32, settings.first)
+            query.limit = query.entry = intercept + slope * query.list_scores[probes].max()
         if settings.by_list:
-            for block, score in self.with_scores(probes):
-                self.score(block, score, self.candidates(block, score))
+            for block, view in self.with_views(probes):
+                self.score(block, view, self.candidates(block, view))
         else:
             self.visit_best_first(probes)
         if settings.first and len(query.kept) < self.k:
@@ -139,52 +149,49 @@ class Searcher:
         self.query.limit = self.query.entry = LOWEST
         self.visit_best_first(probes)
 
-    def with_scores(self, lists: Numbers) -> list[tuple[int, f32]]:
-        """The blocks of the lists in this order, and the score of each list."""
+    def with_views(self, lists: Numbers) -> list[tuple[int, View]]:
+        """The blocks of the lists in this order, and what the query is in each list."""
         pairs = []
         for number in lists.tolist():
-            pairs += [
-                (i, self.query.list_scores[number])
-                for i, block in enumerate(self.blocks)
-                if block.list == number
-            ]
+            view = self.query.view(number)
+            pairs += [(i, view) for i, block in enumerate(self.blocks) if block.list == number]
         return pairs
 
     def visit_best_first(self, probes: Numbers) -> None:
         """A block's documents are scored after the next block is compared."""
         order = probes[np.argsort(-self.query.routing[probes], kind="stable")]
         waiting = None
-        for block, score in self.with_scores(order):
-            candidates = self.candidates(block, score)
+        for block, view in self.with_views(order):
+            candidates = self.candidates(block, view)
             if waiting:
                 self.score(*waiting)
-            waiting = block, score, candidates
+            waiting = block, view, candidates
         if waiting:
             self.score(*waiting)
 
-    def candidates(self, number: int, list_score: f32) -> Numbers:
+    def candidates(self, number: int, view: View) -> Numbers:
         """The documents of the block that reach their group's threshold."""
         block = self.blocks[number]
-        thresholds = np.array([self.threshold(list_score, length) for length in block.lengths])
-        reached = counts_of(self.query, block.codes) >= thresholds[np.arange(len(block.slots)) // GROUP]
+        groups = zip(block.lengths, block.offsets, strict=True)
+        thresholds = np.array([self.threshold(view, length, offset) for length, offset in groups])
+        reached = counts_of(view, block.codes) >= thresholds[np.arange(len(block.slots)) // GROUP]
         return np.flatnonzero(reached & block.live & self.allowed[block.slots])
 
-    def threshold(self, list_score: f32, length: f32) -> int:
-        settings, query = self.settings, self.query
-        counts = f32(settings.gain) * query.reach
-        if not counts > 0:
-            return 0
-        expected = self.middle + (query.limit - list_score) * counts / length - f32(settings.slack)
-        if not expected > 0:
-            return 0
-        return int(np.ceil(min(expected, f32(settings.n_plus + settings.n_minus + 1))))
+    def threshold(self, view: View, length: f32, offset: f32) -> int:
+        table, scale = self.settings.thresholds, f32(self.settings.threshold_scale)
+        scale = view.reach * scale
+        if not scale > 0:
+            return int(table[0])
+        product = self.query.limit - (view.list_score + offset)
+        place = product * scale / length + f32(len(table) // 2)
+        return int(table[min(int(min(place, 1e6)), len(table) - 1)]) if place >= 1 else int(table[0])
 
-    def score(self, number: int, list_score: f32, docs: Numbers) -> None:
+    def score(self, number: int, view: View, docs: Numbers) -> None:
         query, block = self.query, self.blocks[number]
-        units = block.scale[docs] * query.unit
-        halves = (16 * (block.halves[0][docs] @ query.numbers)).astype(f32) + query.half_offset
-        further = block.offset[docs] + list_score
-        scores = products_of(query, block)[docs] + further
+        units = block.scale[docs] * view.unit
+        halves = (16 * (block.halves[0][docs] @ view.numbers)).astype(f32) + view.half_offset
+        further = block.offset[docs] + view.list_score
+        scores = products_of(view, block)[docs] + further
         survives = halves * units + further >= query.entry
         for doc, score in zip(docs[survives].tolist(), scores[survives], strict=True):
             if score >= query.entry:
@@ -221,12 +228,12 @@ def search(
     if allowed is None:
         allowed = np.ones(n_slots, bool)
     for i, values in enumerate(queries):
-        query = prepared(space, settings, values)
+        query = Query(space, settings, values)
         kept = Searcher(space, blocks, settings, query, k, allowed).run()
         if not kept:
             continue
         stored = np.array([stored_vector(space, blocks, vectors, *place) for _, *place in kept], f32)
-        exact = last_scores(stored, values, settings.is_distance)
+        exact = last_scores(stored, values, space.is_distance)
         slots = np.array([slot for _, slot, _, _ in kept])
         order = np.lexsort((slots, -exact))[:k]
         ids[i, : len(order)], scores[i, : len(order)] = slots[order], exact[order]
@@ -254,7 +261,7 @@ def sample_counts(
     """The same as _native.Blocks.sample_counts."""
     expected, counts = np.full((2, len(queries), n_groups), np.nan, f32)
     for i, values in enumerate(queries):
-        query = prepared(space, settings, values)
+        query = Query(space, settings, values)
         for j in range(n_groups):
             seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64
             number = winners(query.routing[None], settings.n_probe)[0][(seed >> 33) % settings.n_probe]
@@ -267,8 +274,9 @@ def sample_counts(
             docs = docs[block.live[docs]]
             if not len(docs):
                 continue
-            products = scores_of(query, block)[docs]
+            view = query.view(number)
+            products = products_of(view, block)[docs]
             best = np.argmax(products)
-            expected[i, j] = products[best] * query.reach / block.lengths[group]
-            counts[i, j] = f32(counts_of(query, block.codes[docs[[best]]])[0]) - middle_of(space, settings)
+            expected[i, j] = products[best] * view.reach / block.lengths[group]
+            counts[i, j] = f32(counts_of(view, block.codes[docs[[best]]])[0]) - middle_of(space, settings)
     return expected, counts

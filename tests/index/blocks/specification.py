@@ -63,12 +63,10 @@ class Space:
     centroids: Floats  # (n_lists, d)
     routing: Floats  # (n_lists, n_columns); n_columns is d, or the rows of the reduction
     routing_bias: Floats
-    list_bias: Floats
     weights: Floats | None
     signs: Floats | None
     reduction: Floats | None
-    distance_weight: float
-    mean_offset: float
+    is_distance: bool
 
     def reduced(self, values: Floats) -> Floats:
         """Values (n, d) as (n, n_columns)."""
@@ -76,21 +74,11 @@ class Space:
             return values
         return sum_in_lanes(self.reduction[None] * values[:, None])
 
-    def with_column(self, values: Floats, column: Floats | f32) -> Floats:
-        """Values (n, n_columns) with the column that codes of distances have."""
-        if not self.distance_weight:
-            return values
-        return np.column_stack([values, np.broadcast_to(column, len(values))])
-
     def project(self, values: Floats) -> Floats:
-        """Values with the column of distances as (n, n_bits)."""
+        """Values (n, n_columns) as (n, n_bits)."""
         if self.weights is not None:
             return sum_in_lanes(self.weights[None] * values[:, None])
         assert self.signs is not None
-        if self.distance_weight:
-            order = np.arange(values.shape[1])
-            order[[1, -1]] = order[[-1, 1]]
-            values = values[:, order]
         size = self.n_bits // len(self.signs)
         return np.hstack([hadamard(folded(values * row, size)) for row in self.signs])
 
@@ -101,24 +89,18 @@ class Space:
         return (numbers @ lists.T).astype(f32) * (steps * units[:, None]) + self.routing_bias
 
     def residuals(self, vectors: Floats, lists: npt.NDArray[np.int32]) -> Residuals:
-        centroids = self.centroids[lists]
-        residuals = vectors - centroids
+        residuals = vectors - self.centroids[lists]
         reduced = self.reduced(residuals)
-        squares = sum_in_lanes(reduced * reduced)
-        if not self.distance_weight:
-            return Residuals(reduced, reduced, np.zeros(len(vectors), f32), np.sqrt(squares))
-        offsets = -sum_in_lanes(centroids * residuals) - f32(0.5) * sum_in_lanes(residuals * residuals)
-        offsets = offsets - f32(self.mean_offset)
-        column = offsets / f32(self.distance_weight)
-        coded = self.with_column(reduced, column)
-        return Residuals(reduced, coded, offsets, np.sqrt(squares + column * column))
+        offsets = (
+            -f32(0.5) * sum_in_lanes(residuals * residuals) if self.is_distance else np.zeros(len(lists), f32)
+        )
+        return Residuals(reduced, offsets, np.sqrt(sum_in_lanes(reduced * reduced)))
 
 
 class Residuals(NamedTuple):
-    """What is stored as 8-bit numbers, what codes are made of, offsets, and lengths for codes."""
+    """What codes and 8-bit numbers are made of, offsets, and lengths."""
 
-    numbers: Floats
-    coded: Floats
+    values: Floats
     offsets: Floats
     lengths: Floats
 
@@ -155,6 +137,7 @@ class Block:
     slots: npt.NDArray[np.uint32]
     live: npt.NDArray[np.bool_]
     lengths: Floats  # (n_groups)
+    offsets: Floats  # (n_groups)
 
     @property
     def halves(self) -> tuple[Numbers, Numbers]:
@@ -172,14 +155,15 @@ def empty_block(space: Space, number: int) -> Block:
         np.zeros(0, np.uint32),
         np.zeros(0, bool),
         np.zeros(0, f32),
+        np.zeros(0, f32),
     )
 
 
 def extended(space: Space, block: Block, residuals: Residuals, slots: npt.NDArray[np.uint32]) -> Block:
     """The block with further documents."""
     codes = np.zeros((len(slots), space.n_bits), bool)
-    np.put_along_axis(codes, winners(space.project(residuals.coded), space.n_active), True, axis=1)
-    numbers, scale = quantise(residuals.numbers, 127, 0)
+    np.put_along_axis(codes, winners(space.project(residuals.values), space.n_active), True, axis=1)
+    numbers, scale = quantise(residuals.values, 127, 0)
     return Block(
         block.list,
         np.vstack([block.codes, codes]),
@@ -188,21 +172,22 @@ def extended(space: Space, block: Block, residuals: Residuals, slots: npt.NDArra
         np.append(block.offset, residuals.offsets),
         np.append(block.slots, slots),
         np.append(block.live, np.ones(len(slots), bool)),
-        mean_lengths(block, residuals.lengths),
+        np.maximum(means_of_groups(block, block.lengths, residuals.lengths), SMALLEST),
+        means_of_groups(block, block.offsets, residuals.offsets),
     )
 
 
-def mean_lengths(block: Block, lengths: Floats) -> Floats:
-    """The mean length of each group's residuals: the former mean counts for all former documents."""
+def means_of_groups(block: Block, before: Floats, values: Floats) -> Floats:
+    """The mean of each group's values: the former mean counts for all former documents."""
     n_old = len(block.slots)
-    n = n_old + len(lengths)
+    n = n_old + len(values)
     means = []
     for start in range(0, n, GROUP):
         n_former = min(max(n_old - start, 0), GROUP)
-        former = float(block.lengths[start // GROUP]) * n_former if n_former else 0.0
-        new = lengths[max(start - n_old, 0) : max(start + GROUP - n_old, 0)].astype(np.float64)
+        former = float(before[start // GROUP]) * n_former if n_former else 0.0
+        new = values[max(start - n_old, 0) : max(start + GROUP - n_old, 0)].astype(np.float64)
         total = np.cumsum(np.append(former, new))[-1]
-        means.append(max(f32(total / min(GROUP, n - start)), SMALLEST))
+        means.append(f32(total / min(GROUP, n - start)))
     return np.array(means, f32)
 
 
@@ -253,18 +238,18 @@ def half_bytes(halves: Numbers, of_padding: int) -> npt.NDArray[np.uint8]:
 
 def arrays_of(blocks: list[Block]) -> tuple[npt.NDArray[np.uint8], Numbers, Floats, npt.NDArray[np.uint64]]:
     """The same as _native.Blocks.to_arrays."""
-    memory, table, lengths, live = b"", [], np.zeros((len(blocks), BLOCK // GROUP), f32), b""
+    memory, table, groups, live = b"", [], np.zeros((len(blocks), 2, BLOCK // GROUP), f32), b""
     for i, block in enumerate(blocks):
         high, low = block.halves
         table.append((len(memory), block.list, len(block.slots)))
         own = words_of(block.codes.T).tobytes() + half_bytes(high, 8).tobytes() + half_bytes(low, 0).tobytes()
         own += np.column_stack([block.scale, block.offset]).tobytes() + block.slots.tobytes()
         memory += own + bytes(-len(own) % 64)
-        lengths[i, : len(block.lengths)] = block.lengths
+        groups[i, :, : len(block.lengths)] = block.lengths, block.offsets
         live += words_of(block.live).tobytes()
     return (
         np.frombuffer(memory, np.uint8),
         np.array(table, np.int64).reshape(-1, 3),
-        lengths,
+        groups.reshape(len(blocks), 2 * BLOCK // GROUP),
         np.frombuffer(live, np.uint64),
     )

@@ -146,15 +146,15 @@ def test_arrays_come_back_as_the_same_blocks(case, tmp_path):
 
 
 def test_no_blocks_as_arrays(case):
-    memory, table, lengths, live = _native.Blocks(case.native_space()).to_arrays()
-    assert (memory.shape, table.shape, lengths.shape, live.shape) == ((0,), (0, 3), (0, 8), (0,))
-    same(_native.Blocks.from_arrays(case.native_space(), memory, table, lengths, live), [])
+    memory, table, groups, live = _native.Blocks(case.native_space()).to_arrays()
+    assert (memory.shape, table.shape, groups.shape, live.shape) == ((0,), (0, 3), (0, 16), (0,))
+    same(_native.Blocks.from_arrays(case.native_space(), memory, table, groups, live), [])
 
 
 def table_with(row: int, column: int, value: int):
-    def change(memory, table, lengths, live):
+    def change(memory, table, groups, live):
         table[row, column] = value
-        return memory, table, lengths, live
+        return memory, table, groups, live
 
     return change
 
@@ -176,6 +176,12 @@ LIES = {
     "memory at an odd address": lambda memory, *rest: (np.append(memory, memory[:1])[1:], *rest),
     "lengths for fewer blocks": lambda *a: (a[0], a[1], a[2][1:], a[3]),
     "lengths for fewer groups": lambda *a: (a[0], a[1], a[2][:, 1:].copy(), a[3]),
+    "an offset that is not a number": lambda *a: (
+        a[0],
+        a[1],
+        np.where(np.arange(16) == 8, f32(np.nan), a[2]),
+        a[3],
+    ),
     "a length of zero": lambda *a: (a[0], a[1], 0 * a[2], a[3]),
     "a length that is no number": lambda *a: (a[0], a[1], np.nan * a[2], a[3]),
     "an infinite length": lambda *a: (a[0], a[1], np.inf * a[2], a[3]),

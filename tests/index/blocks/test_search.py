@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posh import _native
+from posh.index.counts import CountModel
 from tests.conftest import CASES
 from tests.index.blocks import search_specification
 from tests.index.blocks import specification as spec
@@ -35,7 +36,8 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::RuntimeWarning"
 )  # overflow and 0 / 0 are part of the specification
 
-GENEROUS = Settings(1, 16, 16, 16, 10, 1.0, 1e9, 1e9, None, True, False)  # filters nothing
+NO_FILTER = np.zeros(2, np.int32)
+GENEROUS = Settings(1, 16, 16, 16, 10, NO_FILTER, 1.0, 1e9, None, True)  # filters nothing
 
 
 def equal_results(
@@ -105,8 +107,8 @@ def test_lists_of_several_blocks(seed, metric):
             n_plus=32,
             n_minus=32,
             n_scanned=case.space.n_bits,
-            gain=1.0,
-            slack=1.5,
+            thresholds=CountModel(32, 32, case.space.n_bits, 0.5).thresholds(1.5),
+            threshold_scale=128 / CountModel(32, 32, case.space.n_bits, 0.5).reach,
         )
         equal_results(case, blocks, chosen, 10, case.vectors)
         equal_results(case, blocks, chosen, 10, case.vectors, few)
@@ -142,13 +144,12 @@ def test_without_filters_the_results_are_those_of_brute_force(data):
         n_probe=len(case.space.centroids),
         n_keep=max(n, k),
         by_list=bool(rng.random() < 0.5),
-        is_distance=case.metric == "euclidean",
     )
     native = native_blocks(case, KERNELS[-1])
     for kernel in KERNELS:
         ids, scores = native_search(native, case, chosen, k, kernel, vectors=case.vectors, allowed=allowed)
         for i, query in enumerate(case.queries):
-            exact = search_specification.last_scores(case.vectors[passing], query, chosen.is_distance)
+            exact = search_specification.last_scores(case.vectors[passing], query, case.space.is_distance)
             order = np.lexsort((passing, -exact))[:k]
             assert ids[i].tolist() == passing[order].tolist() + [-1] * (k - len(order))
             np.testing.assert_array_equal(scores[i, : len(order)], exact[order])
@@ -182,7 +183,7 @@ def test_one_document_of_ten_thousand_passes(kernel, by_list):
     case = random_case(rng, "cosine", n=10_000, d=16, n_lists=30)
     native = native_blocks(case, kernel, 2)
     allowed = np.arange(10_000) == 4321
-    chosen = replace(GENEROUS, slack=1.0, half_margin=1.5, first=(0.9, 0.0), by_list=by_list)
+    chosen = replace(GENEROUS, half_margin=1.5, first=(0.9, 0.0), by_list=by_list)
     ids, scores = native_search(native, case, chosen, 5, kernel, vectors=case.vectors, allowed=allowed)
     assert ids.tolist() == [[4321, -1, -1, -1, -1]] * len(case.queries)
     np.testing.assert_allclose(scores[:, 0], case.queries @ case.vectors[4321], atol=1e-6)
@@ -240,7 +241,6 @@ def test_routing_of_another_shape_is_refused():
     wrong = {
         "routing_bias": case.space.routing_bias[1:],
         "routing": case.space.routing[:, 1:].copy(),
-        "list_bias": case.space.list_bias[1:],
         "centroids": case.space.centroids[1:],
     }
     for name, value in wrong.items():
