@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import posh
-from posh_reproduction.errors import LeakError
 from posh_reproduction.experiments import data as experiment_data
 from posh_reproduction.experiments import trial
-from posh_reproduction.experiments.guard import check_data, check_ids
+from posh_reproduction.experiments.guard import LeakError, check_data, check_ids
 from posh_reproduction.experiments.rankings import Coded
 
 DIGITS = posh.datasets.load("digits")

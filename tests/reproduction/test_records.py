@@ -7,8 +7,7 @@ import json
 import pytest
 
 from posh.errors import FormatError
-from posh_reproduction.errors import OtherParametersError
-from posh_reproduction.experiments import Records
+from posh_reproduction.experiments.records import OtherParametersError, Records
 
 UNIT = {"kind": "trial", "seed": 0}
 IDENTITY = {"hasher": {"n_bits": 64}, "data": {"name": "digits"}}

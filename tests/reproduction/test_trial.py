@@ -8,8 +8,7 @@ import pytest
 import posh
 from posh import metrics
 from posh_reproduction.experiments import SPECS, trial
-from posh_reproduction.experiments.full_ranking import full_map
-from posh_reproduction.experiments.rankings import Coded, asymmetric
+from posh_reproduction.experiments.rankings import Coded, asymmetric, full_map
 
 DIGITS = posh.datasets.load("digits")
 SMALL = {"n_bits": 128, "n_train": 500, "n_queries": 40}

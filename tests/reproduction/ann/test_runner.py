@@ -12,8 +12,7 @@ from posh_reproduction.ann.cases import Case, Prepared, _true
 from posh_reproduction.ann.measure import measured
 from posh_reproduction.ann.plan import Plan
 from posh_reproduction.ann.runner import compare
-from posh_reproduction.errors import OtherParametersError
-from posh_reproduction.experiments.records import Records
+from posh_reproduction.experiments.records import OtherParametersError, Records
 
 from .stubs import Stub, never
 

@@ -16,11 +16,10 @@ from posh import metrics
 from posh._progress import progress
 from posh.datasets import Dataset
 from posh.hashers._units import unit_rows
-from posh_reproduction.errors import OtherParametersError
 from posh_reproduction.experiments import rankings, trial
 from posh_reproduction.experiments.data import fingerprint, load
 from posh_reproduction.experiments.rankings import Coded, Values, summary
-from posh_reproduction.experiments.records import Records
+from posh_reproduction.experiments.records import OtherParametersError, Records
 from posh_reproduction.experiments.spec import Unit
 
 __all__ = ["DATA", "FLOATS", "METHODS", "measure", "retrieve", "units"]

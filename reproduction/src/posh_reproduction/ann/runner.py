@@ -21,9 +21,8 @@ from posh_reproduction.ann.choice import ENOUGH, Point, ladder, shortlist
 from posh_reproduction.ann.contenders import BuiltIndex, Contender, Params
 from posh_reproduction.ann.measure import Setting, measured
 from posh_reproduction.ann.plan import Plan
-from posh_reproduction.errors import OtherParametersError
 from posh_reproduction.experiments.environment import commit, environment
-from posh_reproduction.experiments.records import Record, Records
+from posh_reproduction.experiments.records import OtherParametersError, Record, Records
 from posh_reproduction.experiments.spec import Unit, key
 
 __all__ = ["Comparison", "compare"]

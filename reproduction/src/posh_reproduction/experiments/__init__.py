@@ -8,7 +8,7 @@
 from posh_reproduction.experiments.catalogue import SPECS
 from posh_reproduction.experiments.data import missing_files
 from posh_reproduction.experiments.kinds import KINDS, cost_minutes
-from posh_reproduction.experiments.outcome import Outcome
+from posh_reproduction.experiments.outcomes import Outcome
 from posh_reproduction.experiments.records import Record, Records
 from posh_reproduction.experiments.runner import remaining, run
 from posh_reproduction.experiments.spec import Spec, Unit, key

@@ -12,12 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from posh.datasets import Dataset
-from posh_reproduction.errors import LeakError
+from posh.errors import PoshError
 
-__all__ = ["check_data", "check_ids", "in_base"]
+__all__ = ["LeakError", "check_data", "check_ids", "in_base"]
 
 # So many rankings are checked for an id that comes twice. Sorting all would take longer than the search.
 _SAMPLE = 8
+
+
+class LeakError(PoshError, ValueError):
+    """A query is in the base, or a label is among the features: results would be too good."""
 
 
 def check_data(data: Dataset, *, labelled: bool = True) -> Dataset:

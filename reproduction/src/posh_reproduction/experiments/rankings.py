@@ -1,12 +1,12 @@
 """From codes to rankings, and from rankings to measures.
 
-All measures of a method come from one search: the first 100 of 1,000 results are those of a search for 100,
-and the candidates of a refinement are the first results of a longer search.
+All measures but that of the whole base come from one search: the first 100 of 1,000 results are those of a
+search for 100, and the candidates of a refinement are the first results of a longer search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from posh.index.refine import REFINERS, CandidateDocuments
 from posh.index.sliced import SlicedCodes
 from posh_reproduction.experiments.guard import check_ids
 
-__all__ = ["Coded", "asymmetric", "refined", "summary", "within"]
+__all__ = ["Coded", "asymmetric", "full_map", "refined", "summary", "within"]
 
 Values = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -85,6 +85,37 @@ def within(coded: Coded, ids: Ids) -> Mapping[str, Values]:
         "map_1000": metrics.average_precision(found, wanted, at=1000),
         "precision_1000": metrics.precision(found, wanted, at=1000),
     }
+
+
+def full_map(coded: Coded) -> Values:
+    """Average precision of the ranking of the whole base, one value per query: ties to the lower id.
+
+    A ranking by shared bits is a stable sort by a small integer, for which NumPy has a radix sort, and only
+    the places of relevant documents count. This is several times faster than to name all documents in order
+    and look each up.
+    """
+    labels, wanted = coded.labels(np.arange(len(coded.base))), coded.query_labels()
+    values = np.zeros(len(wanted))
+    for row, distances in enumerate(_distances(coded)):
+        order = np.argsort(distances, kind="stable")
+        places = np.flatnonzero(labels[order] == wanted[row]) + 1
+        if len(places):
+            values[row] = np.mean(np.arange(1, len(places) + 1) / places)
+    return values
+
+
+def _distances(coded: Coded) -> Iterator[npt.NDArray[Any]]:
+    """For each query, half the Hamming distance (sparse codes) or all of it (dense codes), (n,)."""
+    planes = np.ascontiguousarray(coded.base.to_dense().T)  # (n_bits, n): a bit of all documents in a row
+    queries = coded.queries
+    if isinstance(queries, Codes):
+        dtype = np.min_scalar_type(queries.n_active)
+        for active in queries.active:
+            yield dtype.type(queries.n_active) - planes[active].sum(axis=0, dtype=dtype)
+    else:
+        dtype = np.min_scalar_type(queries.n_bits)
+        for bits in queries.to_dense():
+            yield (planes ^ bits[:, None]).sum(axis=0, dtype=dtype)
 
 
 def asymmetric(coded: Coded, k: int, n_queries: int) -> Ids:

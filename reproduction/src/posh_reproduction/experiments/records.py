@@ -15,13 +15,16 @@ from typing import Any, BinaryIO, TypeAlias
 
 from filelock import FileLock, Timeout
 
-from posh.errors import FormatError
-from posh_reproduction.errors import OtherParametersError
+from posh.errors import FormatError, PoshError
 from posh_reproduction.experiments.spec import Unit, key
 
-__all__ = ["Record", "Records"]
+__all__ = ["OtherParametersError", "Record", "Records"]
 
 Record: TypeAlias = dict[str, Any]
+
+
+class OtherParametersError(PoshError, ValueError):
+    """A recorded result is of the same unit, but of other parameters or data than now."""
 
 
 class Records:

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from posh import _validate
-from posh_reproduction.errors import OtherParametersError
-from posh_reproduction.experiments import workers
 from posh_reproduction.experiments.environment import commit
 from posh_reproduction.experiments.kinds import KINDS
-from posh_reproduction.experiments.outcome import Outcome, outcome_of
-from posh_reproduction.experiments.records import Records
+from posh_reproduction.experiments.outcomes import Outcome, outcomes
+from posh_reproduction.experiments.records import OtherParametersError, Records
 from posh_reproduction.experiments.spec import Unit, seed_major
 
 __all__ = ["remaining", "run"]
@@ -47,17 +45,10 @@ def run(units: Iterable[Unit], folder: Path, *, jobs: int = 1, recompute: bool =
     records = Records(folder)
     with records.locked():
         todo = remaining(units, folder, recompute=recompute)
-        for outcome in _outcomes(todo, jobs):
+        for outcome in outcomes(todo, jobs, commit()):
             if outcome.record is not None:
                 records.append(outcome.record)
             yield outcome
-
-
-def _outcomes(units: list[Unit], jobs: int) -> Iterator[Outcome]:
-    made_by = commit()
-    if jobs == 1:
-        return (outcome_of(unit, made_by) for unit in units)
-    return workers.outcomes(units, jobs, made_by)
 
 
 def _is_done(unit: Unit, records: Records, recompute: bool) -> bool:

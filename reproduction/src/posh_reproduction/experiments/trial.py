@@ -22,8 +22,7 @@ from posh.datasets import Dataset
 from posh.hashers import registry
 from posh_reproduction.experiments import rankings
 from posh_reproduction.experiments.data import fingerprint, load
-from posh_reproduction.experiments.full_ranking import full_map
-from posh_reproduction.experiments.rankings import Coded, Values, summary
+from posh_reproduction.experiments.rankings import Coded, Values, full_map, summary
 from posh_reproduction.experiments.records import Record
 from posh_reproduction.experiments.spec import Unit
 
