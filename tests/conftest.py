@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import numpy as np
 import pytest
 from hypothesis import settings
+
+from posh import kernels
 
 CASES = int(os.environ.get("POSH_CASES", "50"))
 """Random cases of each property of the kernels and the index; more for a thorough run."""
@@ -25,3 +28,18 @@ def clusters(n: int, d: int, n_clusters: int = 10, seed: int = 0) -> np.ndarray:
 @pytest.fixture(scope="session")
 def X() -> np.ndarray:
     return clusters(400, 24)
+
+
+@pytest.fixture
+def listening():
+    """Ctrl-C is heard: processes in the background are started deaf to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def fastest_again():
+    """The fastest kernel is in use again after a test that chose another one."""
+    yield
+    kernels.use(None)

@@ -16,11 +16,7 @@ from posh import _native, kernels
 
 KERNELS = kernels.available()
 
-
-@pytest.fixture(autouse=True)
-def fastest_again():
-    yield
-    kernels.use(None)
+pytestmark = pytest.mark.usefixtures("fastest_again")
 
 
 def reference(scores: np.ndarray, n_active: int) -> np.ndarray:

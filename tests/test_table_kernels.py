@@ -13,11 +13,7 @@ from tests.conftest import CASES
 KERNELS = kernels.available()
 THREADS = [1, 2]
 
-
-@pytest.fixture(autouse=True)
-def fastest_again():
-    yield
-    kernels.use(None)
+pytestmark = pytest.mark.usefixtures("fastest_again")
 
 
 def best(scores: np.ndarray, slots: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,7 @@ import posh
 from posh.collection import filters
 from posh.serve.limits import Limits
 from tests.adversary.prober import Prober, probing
-from tests.serve.test_server import served
+from tests.serve.service import served
 
 LONG = os.environ.get("POSH_ADVERSARY") == "1"
 N, D, CLIENTS = (20_000, 512, 8) if LONG else (1_000, 64, 2)

@@ -19,7 +19,7 @@ import numpy as np
 
 import posh
 from tests.collection.implementations import DATA, SPARSE
-from tests.serve.test_server import served
+from tests.serve.service import served
 
 IS_LONG = "POSH_ADVERSARY" in os.environ
 N_SOCKETS, SECONDS = (1000, 300.0) if IS_LONG else (100, 4.0)

@@ -14,11 +14,7 @@ from tests.conftest import clusters
 
 KERNELS = kernels.available()
 
-
-@pytest.fixture(autouse=True)
-def fastest_again():
-    yield
-    kernels.use(None)
+pytestmark = pytest.mark.usefixtures("fastest_again")
 
 
 def plain_weights(signs: np.ndarray, n_bits: int) -> np.ndarray:

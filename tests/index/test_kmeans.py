@@ -20,11 +20,7 @@ from tests.conftest import clusters
 METRICS = ["cosine", "euclidean", "dot"]
 every_metric = pytest.mark.parametrize("metric", METRICS)
 
-
-@pytest.fixture(autouse=True)
-def fastest_again():
-    yield
-    kernels.use(None)
+pytestmark = pytest.mark.usefixtures("fastest_again")
 
 
 def train(X, n_lists, metric, *, seed=0, n_threads=1, **options):

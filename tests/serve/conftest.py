@@ -5,9 +5,30 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.service import MemorySource, running
+
+TOKEN = "correct horse"
+SMALL = Limits(
+    body_bytes=20_000,
+    body_values=500,
+    answer_bytes=2_000,
+    bytes_in_work=30_000,
+    body_seconds=0.3,
+    items=20,
+    page=50,
+    queries=10,
+    k=30,
+    hits=60,
+    oversample=8.0,
+    n_probe=5,
+    n_features=16,
+    n_bits=64,
+    sample=40,
+    collections=3,
+)
 
 
 def payloads(n: int) -> list[dict]:
@@ -43,3 +64,18 @@ def ask(http):
         return answer.status_code, answer.json()
 
     return post
+
+
+@pytest.fixture(scope="module")
+def locked():
+    """A service that needs a token, at its own limits."""
+    with running(MemorySource(things=filled()), token=TOKEN) as address:
+        yield address
+
+
+@pytest.fixture
+def new(http, ask):
+    http.put("/v1/collections/new", json={})
+    ask("upsert", {"ids": list(range(100)), "vectors": DATA[:100].tolist()}, "new")
+    yield "new"
+    http.delete("/v1/collections/new")

@@ -1,8 +1,12 @@
-"""A service in a thread, over collections in memory, for the tests."""
+"""Services for the tests: in a thread over collections in memory, or as a process."""
 
 from __future__ import annotations
 
 import atexit
+import os
+import re
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -85,3 +89,40 @@ def create_remote(path: object, hasher: Any = None, *, metadata: Any = None) -> 
 def reopen_remote(path: object) -> BaseCollection:
     """The collection that was made for this path."""
     return _shared_client().collection(_NAMES[path])
+
+
+class Slow(ReferenceCollection):
+    """Counts when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go, self.entered = threading.Event(), threading.Semaphore(0)
+
+    def _count(self, tree):
+        self.entered.release()
+        self.go.wait(30)
+        return super()._count(tree)
+
+
+@contextmanager
+def served(folder, *arguments, token=None, open_files=None):
+    """A ``posh serve`` of its own, and its address; ``open_files`` is its soft limit."""
+    environment = {key: value for key, value in os.environ.items() if key != "POSH_TOKEN"}
+    if token is not None:
+        environment["POSH_TOKEN"] = token
+    run = "import sys; from posh.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", run, "serve", str(folder), "--port", "0", *arguments]
+    if open_files is not None:
+        command = ["sh", "-c", f'ulimit -S -n {open_files}; exec "$@"', "sh", *command]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        line = process.stdout.readline()
+        match = re.fullmatch(r"serving (.*) at (http://127\.0\.0\.1:\d+)\n", line)
+        assert match, (line, process.stderr.read() if process.poll() is not None else "")
+        yield process, match[2]
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

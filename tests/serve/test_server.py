@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import re
 import signal
-import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 
 import httpx
 import numpy as np
@@ -20,30 +16,7 @@ from posh.cli import main
 from posh.serve.client import Client
 from posh.serve.server import bind, is_loopback
 from tests.collection.implementations import DATA, SPARSE
-
-
-@contextmanager
-def served(folder, *arguments, token=None, open_files=None):
-    """A ``posh serve`` of its own, and its address; ``open_files`` is its soft limit."""
-    environment = {key: value for key, value in os.environ.items() if key != "POSH_TOKEN"}
-    if token is not None:
-        environment["POSH_TOKEN"] = token
-    run = "import sys; from posh.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", run, "serve", str(folder), "--port", "0", *arguments]
-    if open_files is not None:
-        command = ["sh", "-c", f'ulimit -S -n {open_files}; exec "$@"', "sh", *command]
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        line = process.stdout.readline()
-        match = re.fullmatch(r"serving (.*) at (http://127\.0\.0\.1:\d+)\n", line)
-        assert match, (line, process.stderr.read() if process.poll() is not None else "")
-        yield process, match[2]
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+from tests.serve.service import served
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import signal
 import subprocess
 import sys
 import threading
@@ -50,14 +49,6 @@ def test_small_batches_do_not_keep_the_memory_of_replaced_blocks():
     """Every block is replaced, which takes its size once. If a batch shared memory, it would be 6 times."""
     run = subprocess.run([sys.executable, "-c", ADD_IN_BATCHES], check=True, capture_output=True, text=True)
     assert float(run.stdout) < 2
-
-
-@pytest.fixture
-def listening():
-    """Ctrl-C is heard: processes in the background are started deaf to it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("listening")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +16,7 @@ import posh
 from posh.cli import main
 from posh.errors import DataUnavailableError
 from posh.hashers.registry import HASHERS
+from tests.cli.running import help_of, one_error, run_json
 
 COMMANDS = [[], ["data"], ["data", "list"], ["data", "fetch"], ["fit"], ["encode"], ["demo"]]
 RUN = [sys.executable, "-c", "import sys; from posh.cli import main; sys.exit(main())"]
@@ -34,19 +33,6 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def model() -> str:
     posh.LSH(n_bits=12, random_state=0).fit(posh.datasets.load("digits").base).save("lsh.safetensors")
     return "lsh.safetensors"
-
-
-def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert main([*arguments, "--json"]) == 0
-    values = json.loads(capsys.readouterr().out)
-    assert isinstance(values, dict)
-    return values
-
-
-def help_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit, match="0"):
-        main([*command, "--help"])
-    return capsys.readouterr().out
 
 
 # Help --------------------------------------------------------------------------------------------------
@@ -197,13 +183,6 @@ ERRORS = {
     "no command": (2, [], "required: COMMAND (see 'posh --help')"),
     "no output": (2, ["fit", "digits"], "required: -o/--output (see 'posh fit --help')"),
 }
-
-
-def one_error(capsys: pytest.CaptureFixture[str]) -> str:
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert re.fullmatch(r"posh: error: .+\n", captured.err)
-    return captured.err
 
 
 @pytest.mark.parametrize(("code", "arguments", "message"), ERRORS.values(), ids=ERRORS)

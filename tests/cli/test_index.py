@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,45 +13,16 @@ from scipy.spatial.distance import cdist
 
 import posh
 from posh import _neighbours as neighbours
-from posh import bench, metrics
+from posh import metrics
 from posh.cli import main
 from posh.index.refine import REFINERS
-from tests.test_cli import help_of, one_error, run_json
+from tests.cli.running import help_of, run_json
 
 DIGITS = posh.datasets.load("digits")
 COMMANDS = [["build"], ["search"], ["eval"], ["info"], ["bench"]]
 COMMANDS += [["bench", command] for command in ("search", "encode", "fit")]
-SMALL = ["--bits", "64", "--active", "4", "--set", "n_epochs=2", "--rounds", "2"]
 
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with models, indexes and files of vectors; tests write elsewhere."""
-    folder = tmp_path_factory.mktemp("home")
-    sparse = posh.POSH(128, 8, n_epochs=2, random_state=0).fit(DIGITS.base)
-    sparse.save(folder / "digits.safetensors")
-    posh.LSH(24, random_state=0).fit(DIGITS.base).save(folder / "dense.safetensors")
-    posh.Index(sparse, refine="decoder").add(DIGITS.base).save(folder / "digits-index")
-    posh.Index(sparse, structure="ivf", n_lists=40, n_probe=2).add(DIGITS.base).save(folder / "lists")
-    posh.Index(sparse).add(DIGITS.base[:100]).save(folder / "few")
-    posh.Index(sparse).add(DIGITS.base[::-1]).save(folder / "reversed")
-    narrow = posh.LSH(8, random_state=0).fit(DIGITS.base[:, 20:28])
-    posh.Index(narrow).add(DIGITS.base[:, 20:28]).save(folder / "narrow")
-    np.save(folder / "queries.npy", DIGITS.queries[:7])
-    np.save(folder / "wide.npy", np.eye(7))
-    np.save(folder / "floats.npy", np.ones(5))
-    np.save(folder / "ids.npy", np.arange(30, 60))
-    np.save(folder / "mask.npy", np.isin(np.arange(len(DIGITS.base)), np.arange(30, 60)))
-    (folder / "text").mkdir()
-    (folder / "text" / "thesis.txt").write_text("precious")
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def _at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(home)
-    monkeypatch.delenv("POSH_DEBUG", raising=False)
-    monkeypatch.setitem(sys.modules, "faiss", None)  # as if it were not installed
+pytestmark = pytest.mark.usefixtures("at_home")
 
 
 def hits_of(capsys: pytest.CaptureFixture[str], output: Path, *arguments: str) -> dict[str, Any]:
@@ -246,154 +215,3 @@ def test_true_distances_in_many_blocks(metric: str, monkeypatch: pytest.MonkeyPa
     # The distance of unit vectors stands for the cosine: c = 1 - r² / 2.
     np.testing.assert_allclose(found**2 / 2 if metric == "cosine" else found, expected, rtol=1e-4)
     assert neighbours.true_distances(base[:3], queries, 4, metric).shape == (6, 3)
-
-
-# Bench -------------------------------------------------------------------------------------------------
-
-
-class PlainBinaryFlat:
-    """What ``faiss.IndexBinaryFlat`` promises."""
-
-    def __init__(self, n_bits: int) -> None:
-        self.codes = np.empty((0, n_bits // 8), np.uint8)
-
-    def add(self, codes: np.ndarray) -> None:
-        self.codes = np.concatenate([self.codes, codes])
-
-    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        differing = np.unpackbits(queries[:, None] ^ self.codes[None], axis=2).sum(axis=2)
-        order = np.argsort(differing, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(differing, order, axis=1), order
-
-
-@pytest.mark.parametrize("method", [SMALL, [*SMALL[4:], "--method", "ITQ", "--bits", "20"]], ids=str)
-def test_bench_search_beside_faiss(
-    method: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads: list[int] = []
-    faiss = SimpleNamespace(__version__="0", IndexBinaryFlat=PlainBinaryFlat, omp_get_max_threads=lambda: 7)
-    faiss.omp_set_num_threads = threads.append
-    monkeypatch.setitem(sys.modules, "faiss", faiss)
-    few = posh.datasets.Dataset("digits", DIGITS.base[:200], DIGITS.queries[:10])
-    monkeypatch.setattr(posh.datasets, "load", lambda name: few)
-    values = run_json(capsys, "bench", "search", *method, "-k", "5")
-    assert threads == [1, 7]
-    assert values["same_distances"] is True
-    for way in ("batch", "single"):
-        rates = values[way]
-        assert rates["ratio"] == pytest.approx(rates["posh_per_second"] / rates["faiss_per_second"])
-    assert (values["k"], values["threads"], values["n_documents"]) == (5, 1, 200)
-    assert main(["bench", "search", *method]) == 0
-    assert "rival: faiss.IndexBinaryFlat 0, which finds the same distances" in capsys.readouterr().out
-
-
-def test_bench_search_without_faiss_names_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "search", *SMALL]) == 0
-    assert "pip install faiss-cpu" in capsys.readouterr().out
-    values = run_json(capsys, "bench", "search", *SMALL)
-    assert (values["faiss"], values["batch"]["ratio"]) == (None, None)
-
-
-def test_bench_encode_and_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    encode = run_json(capsys, "bench", "encode", *SMALL)
-    ratio = encode["encode_per_second"] / encode["product_per_second"]
-    assert encode["fraction_of_product"] == pytest.approx(ratio)
-    assert encode["environment"]["kernel"] == posh.kernels.active()
-    fit = run_json(capsys, "bench", "fit", *SMALL)
-    assert fit["seconds"] > 0
-    assert (fit["bench"], fit["params"]["n_bits"], fit["rounds"]) == ("fit", 64, 2)
-
-
-def test_contenders_take_turns() -> None:
-    calls: list[str] = []
-    bench.best_times({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=2)
-    assert calls == ["a", "b", "a", "b"]
-
-
-# Errors ------------------------------------------------------------------------------------------------
-
-BUILD = ["build", "digits.safetensors", "digits", "-o", "new"]
-DENSE = ["build", "dense.safetensors", "digits", "-o", "new"]
-SEARCH = ["search", "digits-index", "digits"]
-EVAL = ["eval", "digits-index", "digits"]
-ERRORS = {
-    "no index": (1, ["search", "nope", "digits"], "nope: expected a saved index, found no manifest.json"),
-    "no index to eval": (1, ["eval", "nope", "digits"], "nope: expected a saved index"),
-    "nothing to tell about": (1, ["info", "nope"], "nope: No such file or directory"),
-    "foreign folder": (1, ["search", "text", "digits"], "text: expected a saved index, found no manifest"),
-    "foreign folder to tell about": (1, ["info", "text"], "text: expected a saved index"),
-    "foreign file": (1, ["info", "ids.npy"], "ids.npy: not a readable POSH model"),
-    "queries of another width": (
-        1,
-        ["search", "digits-index", "wide.npy"],
-        "expected vectors with 64 columns",
-    ),
-    "documents of another width": (
-        1,
-        [*BUILD[:2], "wide.npy", *BUILD[3:]],
-        "expected vectors with 64 columns",
-    ),
-    "output is a file": (1, [*BUILD[:4], "ids.npy"], "ids.npy: expected a folder to write, got a file"),
-    "unknown structure": (2, [*BUILD, "--structure", "x"], "'x' (choose from 'exact', 'ivf')"),
-    "unknown scoring": (2, [*BUILD, "--scoring", "x"], "'x' (choose from 'overlap', 'asymmetric')"),
-    "unknown refiner": (
-        2,
-        [*BUILD, "--refine", "x"],
-        "'sbiht', 'vectors', 'cosine') (see 'posh build --help')",
-    ),
-    "dense and lists": (
-        1,
-        [*DENSE, "--structure", "ivf"],
-        "structure='ivf' needs sparse codes, got LSH: leave",
-    ),
-    "lists without ivf": (2, [*BUILD, "--lists", "9"], "--lists is for --structure ivf, got exact"),
-    "filter of floats": (1, [*SEARCH, "--filter", "floats.npy"], "or a 1-D array of ids, got float64 (5,)"),
-    "filter of another kind": (1, [*SEARCH, "--filter", "dense.safetensors"], "expected an .npy file of ids"),
-    "no filter": (1, [*SEARCH, "--filter", "nope.npy"], "nope.npy: No such file or directory"),
-    "hits in a text": (2, [*SEARCH, "-o", "hits.txt"], "expected --output to end in .npz, got hits.txt"),
-    "probes without lists": (2, [*SEARCH, "--probes", "3"], "--probes is for lists, got Index(1,597"),
-    "nothing to refine": (
-        2,
-        ["search", "lists", "digits", "--oversample", "3"],
-        "--oversample is for candid",
-    ),
-    "too few candidates": (1, [*SEARCH, "--oversample", "0.5"], "expected oversample in [1, inf), got 0.5"),
-    "no results": (2, [*SEARCH, "-k", "0"], "expected a whole number of at least 1, got '0'"),
-    "some of the base": (
-        2,
-        ["eval", "few", "digits"],
-        "all 1,597 base vectors of digits with the ids 0, 1, …",
-    ),
-    "another order": (2, ["eval", "reversed", "digits"], "got documents with other codes: build it with"),
-    "another width": (
-        2,
-        ["eval", "narrow", "digits"],
-        "base vectors of digits, 64 wide, got one for width 8",
-    ),
-    "unknown data": (1, ["eval", "digits-index", "nope"], "unknown data set 'nope'; choose from digits"),
-    "too deep": (2, [*EVAL, "--at", "2000"], "expected --at of at most 1597"),
-    "neighbours by label": (2, [*EVAL, "--neighbours", "5"], "digits has labels: add --metric"),
-    "more neighbours than results": (
-        2,
-        [*EVAL, "--metric", "cosine", "--neighbours", "9", "--at", "5"],
-        "expected --neighbours of at most 5",
-    ),
-    "bench of nothing": (2, ["bench"], "required: COMMAND (see 'posh bench --help')"),
-    "bench of unknown data": (1, ["bench", "fit", "--data", "nope"], "unknown data set 'nope'"),
-    "bench with too large a k": (2, ["bench", "search", "-k", "2000"], "expected -k of at most 1597"),
-}
-
-
-@pytest.mark.parametrize(("code", "arguments", "message"), ERRORS.values(), ids=ERRORS)
-def test_an_error_is_one_line(
-    code: int, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == code
-    assert message in one_error(capsys)
-    assert not Path("new").exists()
-
-
-def test_build_leaves_other_files_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*BUILD[:4], "text"]) == 1
-    assert "text: expected an empty folder or a saved index, found other files" in capsys.readouterr().err
-    assert [path.name for path in Path("text").iterdir()] == ["thesis.txt"]

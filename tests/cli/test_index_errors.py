@@ -1,0 +1,98 @@
+"""The errors of commands about indexes: one line each, and nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from posh.cli import main
+from tests.cli.running import one_error
+
+pytestmark = pytest.mark.usefixtures("at_home")
+
+BUILD = ["build", "digits.safetensors", "digits", "-o", "new"]
+DENSE = ["build", "dense.safetensors", "digits", "-o", "new"]
+SEARCH = ["search", "digits-index", "digits"]
+EVAL = ["eval", "digits-index", "digits"]
+ERRORS = {
+    "no index": (1, ["search", "nope", "digits"], "nope: expected a saved index, found no manifest.json"),
+    "no index to eval": (1, ["eval", "nope", "digits"], "nope: expected a saved index"),
+    "nothing to tell about": (1, ["info", "nope"], "nope: No such file or directory"),
+    "foreign folder": (1, ["search", "text", "digits"], "text: expected a saved index, found no manifest"),
+    "foreign folder to tell about": (1, ["info", "text"], "text: expected a saved index"),
+    "foreign file": (1, ["info", "ids.npy"], "ids.npy: not a readable POSH model"),
+    "queries of another width": (
+        1,
+        ["search", "digits-index", "wide.npy"],
+        "expected vectors with 64 columns",
+    ),
+    "documents of another width": (
+        1,
+        [*BUILD[:2], "wide.npy", *BUILD[3:]],
+        "expected vectors with 64 columns",
+    ),
+    "output is a file": (1, [*BUILD[:4], "ids.npy"], "ids.npy: expected a folder to write, got a file"),
+    "unknown structure": (2, [*BUILD, "--structure", "x"], "'x' (choose from 'exact', 'ivf')"),
+    "unknown scoring": (2, [*BUILD, "--scoring", "x"], "'x' (choose from 'overlap', 'asymmetric')"),
+    "unknown refiner": (
+        2,
+        [*BUILD, "--refine", "x"],
+        "'sbiht', 'vectors', 'cosine') (see 'posh build --help')",
+    ),
+    "dense and lists": (
+        1,
+        [*DENSE, "--structure", "ivf"],
+        "structure='ivf' needs sparse codes, got LSH: leave",
+    ),
+    "lists without ivf": (2, [*BUILD, "--lists", "9"], "--lists is for --structure ivf, got exact"),
+    "filter of floats": (1, [*SEARCH, "--filter", "floats.npy"], "or a 1-D array of ids, got float64 (5,)"),
+    "filter of another kind": (1, [*SEARCH, "--filter", "dense.safetensors"], "expected an .npy file of ids"),
+    "no filter": (1, [*SEARCH, "--filter", "nope.npy"], "nope.npy: No such file or directory"),
+    "hits in a text": (2, [*SEARCH, "-o", "hits.txt"], "expected --output to end in .npz, got hits.txt"),
+    "probes without lists": (2, [*SEARCH, "--probes", "3"], "--probes is for lists, got Index(1,597"),
+    "nothing to refine": (
+        2,
+        ["search", "lists", "digits", "--oversample", "3"],
+        "--oversample is for candid",
+    ),
+    "too few candidates": (1, [*SEARCH, "--oversample", "0.5"], "expected oversample in [1, inf), got 0.5"),
+    "no results": (2, [*SEARCH, "-k", "0"], "expected a whole number of at least 1, got '0'"),
+    "some of the base": (
+        2,
+        ["eval", "few", "digits"],
+        "all 1,597 base vectors of digits with the ids 0, 1, …",
+    ),
+    "another order": (2, ["eval", "reversed", "digits"], "got documents with other codes: build it with"),
+    "another width": (
+        2,
+        ["eval", "narrow", "digits"],
+        "base vectors of digits, 64 wide, got one for width 8",
+    ),
+    "unknown data": (1, ["eval", "digits-index", "nope"], "unknown data set 'nope'; choose from digits"),
+    "too deep": (2, [*EVAL, "--at", "2000"], "expected --at of at most 1597"),
+    "neighbours by label": (2, [*EVAL, "--neighbours", "5"], "digits has labels: add --metric"),
+    "more neighbours than results": (
+        2,
+        [*EVAL, "--metric", "cosine", "--neighbours", "9", "--at", "5"],
+        "expected --neighbours of at most 5",
+    ),
+    "bench of nothing": (2, ["bench"], "required: COMMAND (see 'posh bench --help')"),
+    "bench of unknown data": (1, ["bench", "fit", "--data", "nope"], "unknown data set 'nope'"),
+    "bench with too large a k": (2, ["bench", "search", "-k", "2000"], "expected -k of at most 1597"),
+}
+
+
+@pytest.mark.parametrize(("code", "arguments", "message"), ERRORS.values(), ids=ERRORS)
+def test_an_error_is_one_line(
+    code: int, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == code
+    assert message in one_error(capsys)
+    assert not Path("new").exists()
+
+
+def test_build_leaves_other_files_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*BUILD[:4], "text"]) == 1
+    assert "text: expected an empty folder or a saved index, found other files" in capsys.readouterr().err
+    assert [path.name for path in Path("text").iterdir()] == ["thesis.txt"]
