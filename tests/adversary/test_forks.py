@@ -8,7 +8,8 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -149,8 +150,9 @@ def test_children_of_a_busy_process_search_encode_add_and_save(tmp_path: Path) -
     assert blas_threads() == limits
 
 
-def test_the_last_to_leave_takes_the_limit_of_blas_back() -> None:
-    limits = blas_threads()
+@contextmanager
+def held_by_another_thread() -> Iterator[None]:
+    """BLAS is held to one thread, at least by a thread that is not this one."""
     entered, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -159,23 +161,26 @@ def test_the_last_to_leave_takes_the_limit_of_blas_back() -> None:
             leave.wait()
 
     thread = threading.Thread(target=hold)
-    with one_blas_thread:
-        thread.start()
-        entered.wait()
-    assert set(blas_threads()) == {1}  # this thread has set it, the other one takes it back
-    leave.set()
-    thread.join()
+    thread.start()
+    entered.wait()
+    try:
+        yield
+    finally:
+        leave.set()
+        thread.join()
+
+
+def test_the_last_to_leave_takes_the_limit_of_blas_back() -> None:
+    limits = blas_threads()
+    with ExitStack() as other:
+        with one_blas_thread:
+            other.enter_context(held_by_another_thread())
+        assert set(blas_threads()) == {1}  # this thread has set it, the other one takes it back
     assert blas_threads() == limits
 
 
 def test_a_fork_while_blas_is_held_to_one_thread() -> None:
     limits = blas_threads()
-    entered, leave = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with one_blas_thread:
-            entered.set()
-            leave.wait()
 
     def free() -> None:
         assert blas_threads() == limits
@@ -183,15 +188,9 @@ def test_a_fork_while_blas_is_held_to_one_thread() -> None:
             assert set(blas_threads()) == {1}
         assert blas_threads() == limits
 
-    thread = threading.Thread(target=hold)
-    thread.start()
-    entered.wait()
-    try:
+    with held_by_another_thread():
         assert in_child(free) == ""
         assert set(blas_threads()) == {1}
         with one_blas_thread:  # who forks inside is inside in the child, too
             assert in_child(lambda: one_blas_thread.__exit__(None, None, None) or free()) == ""
-    finally:
-        leave.set()
-        thread.join()
     assert blas_threads() == limits

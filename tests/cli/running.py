@@ -24,6 +24,13 @@ def help_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+def fails_in_one_line(
+    capsys: pytest.CaptureFixture[str], code: int, arguments: list[str], message: str
+) -> None:
+    assert main(arguments) == code
+    assert message in one_error(capsys)
+
+
 def one_error(capsys: pytest.CaptureFixture[str]) -> str:
     captured = capsys.readouterr()
     assert captured.out == ""

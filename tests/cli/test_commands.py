@@ -16,7 +16,7 @@ import posh
 from posh.cli import main
 from posh.errors import DataUnavailableError
 from posh.hashers.registry import HASHERS
-from tests.cli.running import help_of, one_error, run_json
+from tests.cli.running import fails_in_one_line, help_of, one_error, run_json
 
 COMMANDS = [[], ["data"], ["data", "list"], ["data", "fetch"], ["fit"], ["encode"], ["demo"]]
 RUN = [sys.executable, "-c", "import sys; from posh.cli import main; sys.exit(main())"]
@@ -189,8 +189,7 @@ ERRORS = {
 def test_an_error_is_one_line(
     code: int, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments) == code
-    assert message in one_error(capsys)
+    fails_in_one_line(capsys, code, arguments, message)
     assert not Path("m").exists()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from posh.cli import main
-from tests.cli.running import one_error
+from tests.cli.running import fails_in_one_line
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -87,8 +87,7 @@ ERRORS = {
 def test_an_error_is_one_line(
     code: int, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments) == code
-    assert message in one_error(capsys)
+    fails_in_one_line(capsys, code, arguments, message)
     assert not Path("new").exists()
 
 

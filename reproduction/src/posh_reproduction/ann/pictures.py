@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from posh_reproduction.ann.choice import Point
-from posh_reproduction.report.plots import drawn
+from posh_reproduction.report.plots import drawn, legend_below
 
 __all__ = ["curves"]
 
@@ -44,19 +44,7 @@ def curves(titles: Sequence[str], panels: Sequence[Panel]) -> bytes:
             axis.set_ylabel("queries per second")
         for axis in axes[: len(titles)][-columns:]:
             axis.set_xlabel("recall (scale widens towards 1)")
-        handles = {
-            label: handle
-            for axis in axes
-            for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(
-            handles.values(),
-            handles.keys(),
-            loc="upper center",
-            bbox_to_anchor=(0.5, 0.0),
-            ncol=4,
-            fontsize=9,
-        )
+        legend_below(figure, axes, columns=4, fontsize=9)
     return bytes(buffer.getvalue())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "Series", "drawn", "panels", "style", "twins"]
+__all__ = ["COLOURS", "Series", "drawn", "legend_below", "panels", "style", "twins"]
 
 # Okabe and Ito's palette: readers with any of the common colour deficiencies can tell its colours apart.
 _BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -95,19 +95,25 @@ def panels(
             axis.set_visible(False)
         for axis in axes[::columns]:
             axis.set_ylabel(y_label)
-        handles = {
-            label: handle
-            for axis in axes
-            for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(
-            handles.values(),
-            handles.keys(),
-            loc="upper center",
-            bbox_to_anchor=(0.5, 0.0),
-            ncol=min(8, len(handles)),
-        )
+        legend_below(figure, axes, columns=8)
     return bytes(buffer.getvalue())
+
+
+def legend_below(figure: Figure, axes: Sequence[Any], *, columns: int, fontsize: int | None = None) -> None:
+    """One legend for all axes, below them, in at most so many columns. Each label is shown once."""
+    handles = {
+        label: handle
+        for axis in axes
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        ncol=min(columns, len(handles)),
+        fontsize=fontsize,
+    )
 
 
 def twins(axis: Any) -> tuple[Any, Any]:
