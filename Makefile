@@ -11,8 +11,9 @@ NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
 demo: $(READY)
 	$(BIN)/posh demo
 
+# Two processes; each takes the next file of tests, in alphabetical order: what takes longest, tests/adversary, comes first.
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	$(BIN)/ruff check .

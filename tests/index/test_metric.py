@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import cache
 
 import numpy as np
 import pytest
@@ -19,19 +20,20 @@ Q = clusters(6000, 24, seed=3)[::60].astype(np.float32) + 0.1
 HASHER = posh.FruitFly(256, 128, random_state=0).fit(X[:500])
 
 
-def plain_scores(metric, Q, X):
-    """Scores (m, n) in float64, by the definition of the metric."""
-    Q, X = Q.astype(np.float64), X.astype(np.float64)
+@cache
+def plain_scores(metric):
+    """Scores (m, n) of Q and X in float64, by the definition of the metric."""
+    queries, vectors = Q.astype(np.float64), X.astype(np.float64)
     if metric == "euclidean":
-        return -((Q[:, None] - X[None]) ** 2).sum(axis=2)
+        return -((queries[:, None] - vectors[None]) ** 2).sum(axis=2)
     if metric == "dot":
-        return Q @ X.T
-    lengths = np.linalg.norm(Q, axis=1)[:, None] * np.linalg.norm(X, axis=1)
-    return np.divide(Q @ X.T, lengths, out=np.zeros((len(Q), len(X))), where=lengths > 0)
+        return queries @ vectors.T
+    lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(vectors, axis=1)
+    return np.divide(queries @ vectors.T, lengths, out=np.zeros((len(Q), len(X))), where=lengths > 0)
 
 
-def recall(hits, metric, k, Q=Q, X=X):
-    best = np.argsort(-plain_scores(metric, Q, X), axis=1, kind="stable")[:, :k]
+def recall(hits, metric, k):
+    best = np.argsort(-plain_scores(metric), axis=1, kind="stable")[:, :k]
     return np.mean([len(set(a) & set(b)) / k for a, b in zip(hits.ids.tolist(), best.tolist(), strict=True)])
 
 
@@ -39,9 +41,21 @@ def index(metric, **options):
     return posh.Index(HASHER, metric=metric, **{"structure": "ivf", "n_lists": 32, "n_probe": 12} | options)
 
 
-@pytest.fixture(scope="module", params=METRICS)
+@cache
+def full(metric, store="float32"):
+    """An index of all of X, which tests share: who changes it takes a copy."""
+    return index(metric, store=store).add(X)
+
+
+@cache
+def thinned(metric, store):
+    """An index of which documents were removed; tests share it, too."""
+    return index(metric, store=store).add(X[:4000]).remove(np.arange(0, 4000, 5))
+
+
+@pytest.fixture(params=METRICS)
 def built(request):
-    return request.param, index(request.param).add(X)
+    return request.param, full(request.param)
 
 
 def test_most_neighbours_are_found_and_scores_are_those_of_the_metric(built):
@@ -49,7 +63,7 @@ def test_most_neighbours_are_found_and_scores_are_those_of_the_metric(built):
     hits = one.search(Q, 10)
     assert hits.kind == metric
     assert recall(hits, metric, 10) > 0.9
-    expected = np.take_along_axis(plain_scores(metric, Q, X), hits.ids, axis=1)
+    expected = np.take_along_axis(plain_scores(metric), hits.ids, axis=1)
     np.testing.assert_allclose(hits.scores, expected, rtol=1e-5, atol=1e-5)
     assert (np.diff(hits.scores, axis=1) <= 0).all()
 
@@ -62,7 +76,7 @@ def test_all_lists_and_no_skipping_find_everything(built):
 def test_exact_equals_brute_force(built):
     metric, one = built
     hits = one.search(Q, 10, exact=True)
-    scores = plain_scores(metric, Q, X)
+    scores = plain_scores(metric)
     best = np.take_along_axis(scores, np.argsort(-scores, axis=1)[:, :10], axis=1)
     np.testing.assert_allclose(hits.scores, best, rtol=1e-5, atol=1e-5)
     assert recall(hits, metric, 10) == 1.0
@@ -89,7 +103,7 @@ def test_filters(built, n_allowed):
     assert np.isneginf(hits.scores[:, n_found:]).all()
     mask = np.full(len(X), -np.inf)
     mask[allowed] = 0.0
-    best = np.sort(plain_scores(metric, Q, X) + mask, axis=1)[:, ::-1][:, :n_found]
+    best = np.sort(plain_scores(metric) + mask, axis=1)[:, ::-1][:, :n_found]
     assert np.isclose(hits.scores[:, :n_found], best, rtol=1e-4, atol=1e-4).mean() > 0.9 if n_found else True
 
 
@@ -118,16 +132,15 @@ def test_more_results_than_documents(built):
 @pytest.mark.parametrize("store", ["float16", "int8"])
 @pytest.mark.parametrize("metric", METRICS)
 def test_smaller_stores(metric, store):
-    small = index(metric, store=store).add(X)
-    hits = small.search(Q, 10)
+    hits = full(metric, store).search(Q, 10)
     assert recall(hits, metric, 10) > 0.85
-    expected = np.take_along_axis(plain_scores(metric, Q, X), hits.ids, axis=1)
-    scale = np.abs(plain_scores(metric, Q, X)).max()
+    expected = np.take_along_axis(plain_scores(metric), hits.ids, axis=1)
+    scale = np.abs(plain_scores(metric)).max()
     np.testing.assert_allclose(hits.scores, expected, atol=0.01 * scale)
 
 
 def test_int8_has_no_exact_search():
-    small = index("cosine", store="int8").add(X)
+    small = index("cosine", store="int8").add(X[:300])
     with pytest.raises(ValueError, match=r"store='int8': build it with store='float32'"):
         small.search(Q, exact=True)
 
@@ -138,7 +151,7 @@ def test_scales(metric, scale):
     hits = index(metric).add(X.astype(np.float64) * scale).search(Q.astype(np.float64) * scale, 10)
     assert recall(hits, metric, 10) > 0.9
     factor = 1.0 if metric == "cosine" else scale**2
-    expected = np.take_along_axis(plain_scores(metric, Q, X), hits.ids, axis=1) * factor
+    expected = np.take_along_axis(plain_scores(metric), hits.ids, axis=1) * factor
     np.testing.assert_allclose(hits.scores, expected, rtol=1e-4, atol=1e-5 * factor)
 
 
@@ -146,10 +159,11 @@ def test_scales(metric, scale):
 def test_zero_vectors_and_duplicates(metric):
     data = np.repeat(X[:50], 80, axis=0)
     data[::3] = 0.0
-    hits = index(metric).add(data).search(np.vstack([Q[:5], np.zeros((1, 24), np.float32)]), 10, slack=4.0)
+    one = index(metric).add(data)
+    hits = one.search(np.vstack([Q[:5], np.zeros((1, 24), np.float32)]), 10, slack=4.0)
     assert (hits.ids >= 0).all()
     assert np.isfinite(hits.scores).all()
-    exact = index(metric).add(data).search(Q[:5], 10, exact=True)
+    exact = one.search(Q[:5], 10, exact=True)
     np.testing.assert_allclose(hits.scores[:5], exact.scores, rtol=1e-5, atol=1e-5)
 
 
@@ -183,8 +197,7 @@ def test_brute_force_breaks_ties_by_slot(is_distance):
 @pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_saved_index_gives_the_same_answers(metric, mmap, store, tmp_path):
-    one = index(metric, store=store).add(X[:4000])
-    one.remove(np.arange(0, 4000, 5))
+    one = thinned(metric, store)
     one.save(tmp_path / "index")
     again = posh.Index.load(tmp_path / "index", mmap=mmap)
     for other in (again, copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
@@ -242,7 +255,7 @@ def test_lists_grow_with_the_documents(metric):
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_8_bits_are_enough_to_compact(metric):
-    one = index(metric, store="int8").add(X)
+    one = copy.copy(full(metric, "int8"))
     vectors = one.snapshot().documents.structure
     decoded = decoded_vectors(vectors.space, vectors.blocks, len(X))
     stored = vectors.space.metric.stored(X)

@@ -12,13 +12,12 @@ import pytest
 from tests.adversary.power_loss.crashes import crashes
 from tests.adversary.power_loss.disk import played
 from tests.adversary.power_loss.examination import examined, examined_in_processes
-from tests.adversary.power_loss.recording import compiled, read, recorded, why_not
+from tests.adversary.power_loss.recording import read, recorded
 from tests.adversary.power_loss.subjects import subject
 
 LONG = os.environ.get("POSH_ADVERSARY") == "1"
 
 
-@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 @pytest.mark.parametrize(
     ("name", "short", "long"),
     [
@@ -29,9 +28,9 @@ LONG = os.environ.get("POSH_ADVERSARY") == "1"
     ],
     ids=["models", "indexes", "collections", "served folders"],
 )
-def test_every_state_after_a_power_failure_is_good(name, short, long, tmp_path):
+def test_every_state_after_a_power_failure_is_good(name, short, long, library, tmp_path):
     steps, moments = long if LONG else short
-    log = recorded(compiled(tmp_path), tmp_path / "root", name, steps)
+    log = recorded(library, tmp_path / "root", name, steps)
     operations = list(read(log))
     played(operations, tmp_path / "root")
     if LONG:

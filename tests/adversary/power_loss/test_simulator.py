@@ -9,15 +9,8 @@ import pytest
 from tests.adversary.power_loss.crashes import crashes
 from tests.adversary.power_loss.disk import UnrecordedError, played
 from tests.adversary.power_loss.examination import Findings, examined
-from tests.adversary.power_loss.recording import Operation, compiled, read, recorded, why_not
+from tests.adversary.power_loss.recording import Operation, read, recorded
 from tests.adversary.power_loss.subjects import subject
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    if why_not():
-        pytest.skip(why_not())
-    return compiled(tmp_path_factory.mktemp("recorder"))
 
 
 def findings(library, tmp_path, name: str, steps: int = 5) -> Findings:
