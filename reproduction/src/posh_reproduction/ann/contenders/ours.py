@@ -12,7 +12,7 @@ from posh_reproduction.experiments.environment import commit
 
 __all__ = ["PoshExact", "PoshLists"]
 
-_SLACKS = (0.75, 1.0, 1.25, 1.5, 2.0)
+_SLACKS = (0.75, 1.0, 1.5, 2.0)
 
 
 @dataclass
