@@ -17,7 +17,7 @@ from posh._threads import cores
 from posh.hashers.base import Hasher
 from posh.index.block_vectors import decoded_vectors
 from posh.index.brute_force import nearest
-from posh.index.calibration import Asked, Calibration, calibrate
+from posh.index.calibration import Asked, Calibration, calibrate, evenly
 from posh.index.code_index import AnyCodes, CodeIndex, Queries, SlotScores, by_slot
 from posh.index.metric import Metric, reals
 from posh.index.sliced import Mask, Slots
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from posh.index.options import IndexOptions
     from posh.index.params import SearchParams
 
-__all__ = ["BlockIndex"]
+__all__ = ["BlockIndex", "is_held_out"]
 
 _FEW = 2048  # documents that are compared one by one: faster than blocks, and exact
 _GROWTH = 1.5  # of the documents, until the calibration is done again
@@ -72,7 +72,7 @@ class BlockIndex(CodeIndex):
         assert options.metric is not None
         rng = np.random.default_rng(options.random_state)
         n_lists = cls.n_lists_for(options, n)
-        known = np.flatnonzero(~_is_held_out(np.arange(len(X))))
+        known = np.flatnonzero(~is_held_out(np.arange(len(X))))
         sample = X[np.sort(rng.permutation(known)[: cls.training_size(options, n)])]
         metric = Metric.of(options.metric, sample)
         stored = metric.stored(sample)
@@ -83,11 +83,13 @@ class BlockIndex(CodeIndex):
 
     @classmethod
     def with_trained_state(cls, hasher: Hasher[Any], options: IndexOptions, state: Arrays) -> Self:
-        """Without documents, with lists that were trained before."""
+        """Without documents, with lists that were trained, and searches that were measured, before."""
         assert options.metric is not None
         d = hasher.n_features_in_
         space = Space.from_arrays(options.metric, code_shape(hasher, options.document_active), d, state)
-        return cls._empty(space, options, d)
+        calibration = Calibration.from_arrays(state) if "calibration" in state else None
+        tuning = Tuning.from_arrays(state) if "tuning" in state else None
+        return replace(cls._empty(space, options, d), calibration=calibration, tuning=tuning)
 
     @classmethod
     def _empty(cls, space: Space, options: IndexOptions, n_features: int) -> Self:
@@ -123,13 +125,18 @@ class BlockIndex(CodeIndex):
                 "expected an index that stores vectors for exact=True, got store='int8': "
                 "build it with store='float32'"
             )
-        few, n = max(_FEW, params.k), self.n_live if n_allowed is None else n_allowed
-        if self.stored.has_vectors and (params.exact or n <= few):
+        few = max(_FEW, params.k)
+        n_documents = self.n_live if n_allowed is None else n_allowed
+        if self.stored.has_vectors and (params.exact or n_documents <= few):
             return None
         effort = effort_of(params, self.options, self.tuning, self.space.centroids.shape[1])
         if effort is None and not self.stored.has_vectors:  # everything that is possible without vectors
             return Effort(self.space.n_lists, _CAREFUL, 8.0)
         return effort
+
+    def compares_all(self, params: SearchParams) -> bool:
+        """Whether no effort below that finds what is asked for."""
+        return self.effort_for(params) is None
 
     def _by_comparing_all(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
         metric = self.space.metric
@@ -164,7 +171,7 @@ class BlockIndex(CodeIndex):
         assert self.calibration is not None
         n_lists, n_probe = self.space.n_lists, effort.n_probe
         if n_allowed is not None:  # as many documents to choose from as without a filter
-            n_probe = math.ceil(n_probe * self.n_live / n_allowed)
+            n_probe = math.ceil(n_probe * self.n_live / max(1, n_allowed))
         n_probe = min(n_probe, n_lists)
         by_list = n_queries * n_probe >= _MIN_SHARED * n_lists
         n_keep = math.ceil(min(k * effort.oversample, self.n_live))
@@ -177,7 +184,7 @@ class BlockIndex(CodeIndex):
         assert X is not None
         stored = self.space.metric.stored(X)
         slots = np.arange(len(self), len(self) + len(X), dtype=np.uint32)
-        added = replace(
+        return replace(
             self,
             codes=self.codes.with_rows(np.empty((len(X), 0), np.uint8)),
             live=self.live.with_rows(np.ones(len(X), bool)),
@@ -185,7 +192,18 @@ class BlockIndex(CodeIndex):
             blocks=self._with_blocks(self.blocks, stored, slots),
             stored=self.stored.with_rows(stored),
         )
-        return added._with_new_lists() if added._is_outgrown() else added._calibrated(stored)
+
+    def measured(self, added: npt.NDArray[Any] | None = None) -> Self:
+        """With new lists, or a new calibration, if the documents have become too many for the old ones."""
+        if self._is_outgrown():
+            return self._with_new_lists()
+        is_due = self._needs_calibration(self.n_live) and self.n_live >= _GROWTH * self.n_measured
+        return self._calibrated(added) if is_due else self
+
+    @property
+    def n_measured(self) -> int:
+        """Documents that the calibration is of."""
+        return 0 if self.calibration is None else self.calibration.n_docs
 
     def _is_outgrown(self) -> bool:
         """Whether there are so many documents that more lists would serve them better."""
@@ -197,7 +215,7 @@ class BlockIndex(CodeIndex):
         """The same documents in lists that are trained on them."""
         rng = np.random.default_rng(self.options.random_state)
         live = np.flatnonzero(self.live.rows)
-        known = live[~_is_held_out(live)]
+        known = live[~is_held_out(live)]
         chosen = np.sort(rng.permutation(known)[: self.training_size(self.options, self.n_live)])
         n_lists = self.n_lists_for(self.options, self.n_live)
         sample, old = self.stored.some(chosen), self.space
@@ -207,7 +225,7 @@ class BlockIndex(CodeIndex):
         for start in range(0, len(live), self.rows_at_once):
             slots = live[start : start + self.rows_at_once]
             blocks = empty._with_blocks(blocks, self.stored.some(slots), slots.astype(np.uint32))
-        return replace(empty, blocks=blocks)._calibrated(sample)
+        return replace(empty, blocks=blocks)._calibrated()
 
     def without(self, slots: Slots) -> Self:
         """Remove the documents at these slots."""
@@ -242,21 +260,24 @@ class BlockIndex(CodeIndex):
         vectors = np.ascontiguousarray(stored)
         return blocks.with_documents(vectors, lists, slots, cores(), kernels.active())
 
-    def _calibrated(self, added: Float32) -> Self:
-        """With a new calibration if there is none, or if it is of far fewer documents."""
-        known = 0 if self.calibration is None else self.calibration.n_docs
-        if not self._needs_calibration(self.n_live) or self.n_live < _GROWTH * known:
-            return self
+    def _calibrated(self, added: npt.NDArray[Any] | None = None) -> Self:
         n_probe = min(self.options.n_probe, self.space.n_lists)
-        found = calibrate(self.space, self.blocks, self.stored, added, self.n_live, n_probe)
+        documents = self._typical(added)
+        found = calibrate(self.space, self.blocks, self.stored, documents, self.n_live, n_probe)
         calibrated = replace(self, calibration=found)
         return calibrated if self.options.recall is None else calibrated._tuned()
+
+    def _typical(self, added: npt.NDArray[Any] | None) -> Float32:
+        """Some documents to calibrate with; where none are stored, of those that were just added."""
+        if not self.stored.has_vectors and added is not None and len(added) >= len(evenly(self.n_live)):
+            return self.space.metric.stored(added[evenly(len(added))])
+        return self.vectors(np.flatnonzero(self.live.rows)[evenly(self.n_live)])
 
     def _tuned(self) -> Self:
         """With a measurement of what searches find."""
         rng = np.random.default_rng(self.options.random_state)
         live = np.flatnonzero(self.live.rows)
-        own = np.sort(rng.permutation(live[_is_held_out(live)])[:N_QUERIES])
+        own = np.sort(rng.permutation(live[is_held_out(live)])[:N_QUERIES])
         rows = self.stored.rows.rows if self.stored.has_vectors else self.vectors(np.arange(len(self)))
         queries = self.space.metric.like_queries(np.asarray(rows[own], np.float32))
         is_distance = self.space.metric.is_distance
@@ -291,16 +312,16 @@ class BlockIndex(CodeIndex):
         return self.stored.rows.buffer.nbytes
 
     def trained_state(self) -> Arrays:
-        """Lists and projection."""
-        return self.space.to_arrays()
-
-    def to_arrays(self) -> Arrays:
-        """The trained state, the blocks, the vectors, the calibration."""
-        blocks: Arrays = dict(zip(_BLOCK_ARRAYS, self.blocks.to_arrays(), strict=True))
-        arrays = self.trained_state() | blocks | {"vectors": self.stored.rows.rows}
+        """Lists and projection, and what was measured."""
+        arrays = self.space.to_arrays()
         for measured in (self.calibration, self.tuning):
             arrays |= {} if measured is None else measured.to_arrays()
         return arrays
+
+    def to_arrays(self) -> Arrays:
+        """The trained state, the blocks, the vectors."""
+        blocks: Arrays = dict(zip(_BLOCK_ARRAYS, self.blocks.to_arrays(), strict=True))
+        return self.trained_state() | blocks | {"vectors": self.stored.rows.rows}
 
     @classmethod
     def from_arrays(
@@ -312,21 +333,10 @@ class BlockIndex(CodeIndex):
         parts = [expect(arrays, name, *like) for name, like in _BLOCK_ARRAYS.items()]
         blocks = _native.Blocks.from_arrays(empty.space.native, *parts)
         stored = empty.stored.restored(arrays, n)
-        calibration = Calibration.from_arrays(arrays) if "calibration" in arrays else None
-        if calibration is None and empty._needs_calibration(n - len(arrays["removed"])):
+        if empty.calibration is None and empty._needs_calibration(n - len(arrays["removed"])):
             raise ValueError("the calibration is missing")
-        tuning = Tuning.from_arrays(arrays) if "tuning" in arrays else None
         rows, live, n_live = by_slot(codes)
-        return replace(
-            empty,
-            codes=rows,
-            live=live,
-            n_live=n_live,
-            blocks=blocks,
-            stored=stored,
-            calibration=calibration,
-            tuning=tuning,
-        )
+        return replace(empty, codes=rows, live=live, n_live=n_live, blocks=blocks, stored=stored)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle holds: arrays in place of the kernels' object."""
@@ -336,6 +346,6 @@ class BlockIndex(CodeIndex):
         vars(self).update(state, blocks=_native.Blocks.from_arrays(state["space"].native, *state["blocks"]))
 
 
-def _is_held_out(slots: Slots) -> Mask:
+def is_held_out(slots: Slots) -> Mask:
     """Which documents lists are not trained on: to measure what searches find, they are like new queries."""
     return np.asarray(slots % _HELD_OUT == _HELD_OUT - 1)

@@ -16,7 +16,7 @@ from posh.index.stored import Stored
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
-__all__ = ["Asked", "Calibration", "calibrate"]
+__all__ = ["Asked", "Calibration", "calibrate", "evenly"]
 
 Doubles = npt.NDArray[np.float64]
 
@@ -110,6 +110,11 @@ def _settings(space: Space, calibration: Calibration, asked: Asked) -> _native.B
     )
 
 
+def evenly(n: int) -> npt.NDArray[np.int64]:
+    """Which of n documents to calibrate with."""
+    return np.linspace(0, n - 1, min(_QUERIES, n)).astype(np.int64)
+
+
 def calibrate(
     space: Space,
     blocks: _native.Blocks,
@@ -118,9 +123,8 @@ def calibrate(
     n_docs: int,
     n_probe: int,
 ) -> Calibration:
-    """Measure with some of these documents, stored vectors (m, d), as queries among ``n_docs`` documents."""
-    chosen = np.linspace(0, len(documents) - 1, min(_QUERIES, len(documents))).astype(np.int64)
-    queries = space.metric.like_queries(documents[chosen])
+    """Measure with documents, stored vectors (m, d), as queries among ``n_docs`` documents."""
+    queries = space.metric.like_queries(documents)
     counts = np.array([_counts(space, blocks, queries, by_list) for by_list in (False, True)])
     known = Calibration(n_docs, counts, np.empty((0, 3)))
     ks = [k for k in _KS if k < n_docs]

@@ -132,6 +132,10 @@ class CodeIndex(ABC):
     def candidates(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
         """The ``params.k`` best live documents by ``params.scoring``; ``allowed`` is a mask over slots."""
 
+    def compares_all(self, params: SearchParams) -> bool:
+        """Whether such a search compares the vectors of all documents."""
+        return False
+
     @property
     @abstractmethod
     def nbytes(self) -> int:
@@ -160,6 +164,15 @@ class CodeIndex(ABC):
         rows: npt.NDArray[Any] = codes.active if isinstance(codes, Codes) else codes.bits
         live = self.live.with_rows(np.ones(len(rows), bool))
         return replace(self, codes=self.codes.with_rows(rows), live=live, n_live=self.n_live + len(rows))
+
+    def measured(self, added: npt.NDArray[Any] | None = None) -> Self:
+        """With new measurements of its own documents, if it needs any; ``added`` (n, d) came last."""
+        return self
+
+    @property
+    def n_measured(self) -> int:
+        """Documents that it had when it last measured; 0 if it never did."""
+        return 0
 
     def without(self, slots: Slots) -> Self:
         """Remove the documents at these slots."""

@@ -87,6 +87,10 @@ class Documents:
             next_id=max(self.next_id, _above(ids)),
         )
 
+    def measured(self, added: npt.NDArray[Any] | None = None) -> Documents:
+        """With new measurements of the documents, if the structure needs any; ``added`` (n, d) came last."""
+        return replace(self, structure=self.structure.measured(added))
+
     def without(self, slots: Slots) -> Documents:
         """Remove the documents at these slots."""
         return replace(self, structure=self.structure.without(slots))

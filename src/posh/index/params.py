@@ -108,7 +108,7 @@ exact=False, recall=None)
 
     def as_arguments(self) -> dict[str, Any]:
         """The arguments of ``search`` by name, without those that are not given."""
-        return {name: value for name, value in vars(self).items() if value not in (None, False)}
+        return {name: value for name, value in vars(self).items() if value is not None and value is not False}
 
     def _changed(self, **fields: Any) -> SearchParams:
         """The same with other fields, which are right already: ``replace`` would check all of them again."""

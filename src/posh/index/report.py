@@ -86,10 +86,15 @@ class IndexReport:
         return f"{batch} a query in a batch of {_QUERIES:,}, {alone} one by one, on one thread"
 
 
-def report_of(snapshot: IndexSnapshot) -> IndexReport:
-    """Look at a snapshot with documents and a metric, and time its searches."""
-    documents = snapshot.documents
-    if documents is None or not isinstance(documents.structure, BlockIndex) or not documents.n_live:
+def report_of(snapshot: IndexSnapshot | None) -> IndexReport:
+    """Look at a snapshot with documents and a metric, and time its searches; without, it is a ValueError."""
+    documents = None if snapshot is None else snapshot.documents
+    if (
+        snapshot is None
+        or documents is None
+        or not isinstance(documents.structure, BlockIndex)
+        or not documents.n_live
+    ):
         raise ValueError(
             "expected an index with a metric and documents, got one without: "
             "posh.Index.build(X, metric='cosine') makes one"

@@ -101,6 +101,11 @@ class IndexSnapshot:
         return np.empty(0, np.int64) if self.documents is None else self.documents.ids.rows
 
     @property
+    def n_measured(self) -> int:
+        """Documents that the structure had when it last measured; 0 if it never did."""
+        return 0 if self.documents is None else self.documents.structure.n_measured
+
+    @property
     def refiner_row_width(self) -> int:
         """Numbers that the refiner has of each document."""
         refiner = self._new_refiner()
@@ -120,6 +125,12 @@ class IndexSnapshot:
             "refiner": documents.refiner_rows.buffer.nbytes,
         }
         return parts | {"total": sum(parts.values())}
+
+    def compares_all(self, params: SearchParams) -> bool:
+        """Whether a search compares all vectors: because it is asked to, or because its recall needs it."""
+        if self.documents is None or self.options.metric is None:
+            return False
+        return self.documents.structure.compares_all(params.completed(self.options, self.hasher))
 
     @property
     def needs_training(self) -> bool:
@@ -145,14 +156,20 @@ class IndexSnapshot:
 
     def train(self, X: npt.NDArray[Any], n: int | None = None) -> IndexSnapshot:
         """Without documents, trained on vectors (m, d) for ``n`` (by default m) documents to come."""
-        if not self._has_fitted_hasher:  # the default for a metric, whose matrix does not depend on lengths
-            return replace(self, hasher=clone(self.hasher).fit(directions(X[:_ROWS]))).train(X, n)
+        if not self._has_fitted_hasher:
+            return self.with_fitted_hasher(X).train(X, n)
         refiner = self._new_refiner()
         if refiner is not None and refiner.needs_training:
             first = X[:_ROWS]
             refiner.fit(self.encode(first), first)
         structure = self._structure.train(self.hasher, self.options, X, len(X) if n is None else n)
         return self._empty(structure, refiner)
+
+    def with_fitted_hasher(self, X: npt.NDArray[Any]) -> IndexSnapshot:
+        """With its hasher fitted, the default for a metric, whose matrix does not depend on lengths."""
+        units = directions(X[:_ROWS])
+        several = np.concatenate([units, np.zeros_like(units)]) if len(units) < 2 else units
+        return replace(self, hasher=clone(self.hasher).fit(several))
 
     def trained_state(self) -> Arrays:
         """What was trained on documents, by name."""
@@ -167,11 +184,17 @@ class IndexSnapshot:
         return self._empty(self._structure.with_trained_state(self.hasher, self.options, state), refiner)
 
     def with_documents(
-        self, ids: npt.NDArray[np.int64], X: npt.NDArray[Any] | None, codes: Codes | PackedCodes | None = None
+        self,
+        ids: npt.NDArray[np.int64],
+        X: npt.NDArray[Any] | None,
+        codes: Codes | PackedCodes | None = None,
+        *,
+        more_follow: bool = False,
     ) -> IndexSnapshot:
         """Add documents by checked vectors (n, d), or by codes if vectors are not needed.
 
-        Codes that are given are not computed again. A snapshot that is not trained is trained on these.
+        Codes that are given are not computed again. A snapshot that is not trained is trained on these. If
+        ``more_follow``, call :meth:`measured` after the last addition and before the first search.
         """
         trained = self
         if trained.documents is None:
@@ -186,7 +209,12 @@ class IndexSnapshot:
             numbers = ids[rows]
             refiner_rows = trained._refiner_rows(len(numbers), block, own)
             documents = documents.with_documents(block, own, numbers, refiner_rows)
-        return replace(trained, documents=documents)
+        added = replace(trained, documents=documents)
+        return added if more_follow or not len(ids) else added.measured(own)
+
+    def measured(self, added: npt.NDArray[Any] | None = None) -> IndexSnapshot:
+        """With new measurements of the documents, if the structure needs any; ``added`` (n, d) came last."""
+        return self if self.documents is None else replace(self, documents=self.documents.measured(added))
 
     def without(self, slots: Slots) -> IndexSnapshot:
         """Remove the documents at these slots."""
