@@ -18,7 +18,7 @@ class Implementation:
     """How to make a collection in a folder of its own; ``reopen`` opens it again if it outlives a process."""
 
     name: str
-    create: Callable[..., BaseCollection]  # (path, hasher=None, *, metadata=None)
+    create: Callable[..., BaseCollection]  # (path, hasher=None, *, metadata=None, **options)
     reopen: Callable[[Path], BaseCollection] | None = None
 
     def __str__(self) -> str:

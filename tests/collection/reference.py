@@ -12,17 +12,27 @@ import posh
 from posh.collection.base import BaseCollection, Id, Item, Matches, Payload
 from posh.collection.filters import Filter, passes
 from posh.index.params import SearchParams
+from posh.index.report import IndexReport
+from tests.index.test_metric import plain_scores
 
 
 class ReferenceCollection(BaseCollection):
     """Keeps every promise of a collection but durability, in the simplest way."""
 
-    def __init__(self, hasher: posh.Hasher | None = None, *, metadata: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        hasher: posh.Hasher | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        recall: float | None = None,  # all vectors are compared: that is 1
+    ):
         self._by_id: dict[Id, Item] = {}  # in the order of writing: what is replaced moves to the end
         self._closed = False
         self._features: int | None = None
         self._hasher: posh.Hasher | None = None
         self._scoring = "overlap"
+        self._metric = metric
         self._metadata: Payload = {}
         self.set_metadata(metadata or {})
         if hasher is not None:
@@ -46,7 +56,7 @@ class ReferenceCollection(BaseCollection):
     @property
     def index_options(self) -> dict[str, Any]:
         self._require_open()
-        return {"scoring": self._scoring}
+        return {"scoring": self._scoring, "metric": self._metric}
 
     def memory_usage(self) -> int | None:
         self._require_open()
@@ -80,13 +90,15 @@ class ReferenceCollection(BaseCollection):
             order = np.argsort(-similarity, axis=1, kind="stable")[:, : params.k]
             ids[:, : order.shape[1]] = np.array([item.id for item in found], object)[order]
             scores[:, : order.shape[1]] = np.take_along_axis(similarity, order, axis=1)
-        if scoring == "asymmetric":
-            return Matches(ids, scores, "asymmetric")
+        if self._metric is not None or scoring == "asymmetric":
+            return Matches(ids, scores, self._metric or scoring)
         return Matches(
             ids, scores, "overlap" if isinstance(self._hasher, posh.SparseHasher) else "equal-bits"
         )
 
     def _similarity(self, queries: np.ndarray, vectors: np.ndarray, scoring: str) -> np.ndarray:
+        if self._metric is not None:
+            return plain_scores(self._metric, queries, vectors).astype(np.float32)
         base = self._hasher.encode(vectors).to_dense(np.float32)
         if scoring == "asymmetric":
             return self._hasher.project(queries) @ base.T
@@ -118,8 +130,17 @@ class ReferenceCollection(BaseCollection):
         vectors = np.array([item.vector for item in self._by_id.values()], np.float32)
         return vectors[np.sort(np.random.default_rng(0).permutation(len(vectors))[:n])]
 
-    def _reindex(self, hasher: posh.Hasher, options: Mapping[str, Any]) -> None:
-        self._hasher, self._features = copy.deepcopy(hasher), hasher.n_features_in_
+    def _report(self) -> IndexReport:
+        raise ValueError("expected an index with a metric and documents, got one without")
+
+    def _reindex(self, hasher: posh.Hasher | None, options: Mapping[str, Any]) -> None:
+        if hasher is not None:
+            self._hasher, self._features = copy.deepcopy(hasher), hasher.n_features_in_
+        elif self._hasher is None and self._metric is None and not options.get("metric"):
+            raise TypeError("expected a fitted hasher or a metric, got neither")
+        options = dict(options)
+        self._metric = options.pop("metric", self._metric)
+        options.pop("recall", None)
         for name, value in options.items():
             if name != "scoring":
                 raise TypeError(f"the reference knows the option scoring only, got {name!r}")

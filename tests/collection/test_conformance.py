@@ -145,7 +145,7 @@ def test_fit_on_what_is_stored_or_given(make):
         collection.fit(posh.POSH(16, 2))
     collection.upsert(list(range(100)), DATA[:100])
     with pytest.raises(
-        ValueError, match="expected a collection with a hasher, got none: call fit or reindex"
+        ValueError, match="expected a collection with a hasher or a metric, got neither: call fit or reindex"
     ):
         collection.search(DATA[0])
     unfitted = posh.POSH(16, 2, n_epochs=1, random_state=0)
@@ -158,6 +158,41 @@ def test_fit_on_what_is_stored_or_given(make):
     expected.fit(DATA[200:400])
     assert collection.hasher.encode(DATA) == expected.encode(DATA)
     assert collection.search(DATA[3], 1).kind == "asymmetric"
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "dot"])
+def test_a_metric_needs_no_hasher(make, metric):
+    collection = make(metric=metric, recall=0.9)
+    nothing = collection.search(DATA[:2], 3)
+    assert (nothing.ids.tolist(), nothing.kind) == ([[None] * 3] * 2, metric)
+    collection.upsert(list(range(300)), DATA[:300], labels(300))
+    collection.delete([0, 7])
+    plain = ReferenceCollection(metric=metric).upsert(list(range(300)), DATA[:300], labels(300))
+    plain.delete([0, 7])
+    for filter_ in (None, {"label": 1}):
+        found, expected = (one.search(DATA[300:320], 5, filter=filter_) for one in (collection, plain))
+        assert (found.ids.tolist(), found.kind) == (expected.ids.tolist(), metric)
+        np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5, atol=1e-6)
+    for options in ({"recall": 0.5}, {"slack": 0.0}, {"exact": True}, {"n_probe": 3}):
+        found = collection.search(DATA[300:320], 5, **options)  # so few items are always compared
+        assert found.ids.tolist() == plain.search(DATA[300:320], 5).ids.tolist()
+    with pytest.raises(ValueError, match="expected recall"):
+        collection.search(DATA[0], recall=1.5)
+    collection.reindex(metric="dot").reindex()
+    plain.reindex(metric="dot")
+    found = collection.search(DATA[:5], 5)
+    assert (found.ids.tolist(), found.kind) == (plain.search(DATA[:5], 5).ids.tolist(), "dot")
+
+
+def test_recall_needs_a_metric_and_an_index_a_hasher_or_a_metric(make, implementation):
+    collection = make(SPARSE).upsert(list(range(20)), DATA[:20])
+    with pytest.raises(ValueError, match="expected an index with a metric and documents"):
+        collection.report()
+    if implementation.name != "reference":
+        with pytest.raises(ValueError, match=r"recall=0\.9 needs an index with a metric"):
+            collection.search(DATA[0], recall=0.9)
+    with pytest.raises(TypeError, match="expected a fitted hasher or a metric, got neither"):
+        make().upsert([1], DATA[:1]).reindex()
 
 
 def test_a_sample_is_alike_for_the_same_items(make):

@@ -32,7 +32,9 @@ def test_a_saved_index_spares_building_the_index(tmp_path, monkeypatch, caplog):
     with monkeypatch.context() as patch:
         with_documents = IndexSnapshot.with_documents
         patch.setattr(
-            IndexSnapshot, "with_documents", lambda *args: added.append(len(args[1])) or with_documents(*args)
+            IndexSnapshot,
+            "with_documents",
+            lambda *args, **options: added.append(len(args[1])) or with_documents(*args, **options),
         )
         collection = reopened(collection)
     assert sum(added) == 1

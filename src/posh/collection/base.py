@@ -18,7 +18,8 @@ from posh import _validate
 from posh.collection import arguments
 from posh.collection.filters import Filter, parse
 from posh.hashers.base import Hasher
-from posh.index.params import SearchParams, require_scoring
+from posh.index.params import SearchParams, require_scoring, search_params
+from posh.index.report import IndexReport
 from posh.preprocess import Float32
 
 __all__ = ["BaseCollection", "Id", "Item", "Matches", "Payload"]
@@ -26,7 +27,7 @@ __all__ = ["BaseCollection", "Id", "Item", "Matches", "Payload"]
 Id = int | str
 Payload = dict[str, Any]
 
-NO_HASHER = "expected a collection with a hasher, got none: call fit or reindex first"
+NO_HASHER = "expected a collection with a hasher or a metric, got neither: call fit or reindex first"
 SAMPLE = 20_000  # stored vectors that fit uses
 
 
@@ -123,7 +124,10 @@ class BaseCollection(ABC):
         """Return up to n stored vectors, see :meth:`sample`."""
 
     @abstractmethod
-    def _reindex(self, hasher: Hasher[Any], options: Mapping[str, Any]) -> None: ...
+    def _reindex(self, hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> None: ...
+
+    @abstractmethod
+    def _report(self) -> IndexReport: ...
 
     @abstractmethod
     def compact(self) -> Self:
@@ -178,13 +182,16 @@ class BaseCollection(ABC):
         oversample: float | None = None,
         n_probe: int | None = None,
         n_threads: int | None = None,
+        slack: float | None = None,
+        exact: bool = False,
+        recall: float | None = None,
     ) -> Matches:
         """Find the k nearest items of one vector (d,) or of many (m, d) among those that pass the filter.
 
-        ``scoring``, ``oversample`` and ``n_probe`` are as in :class:`posh.Index`, by default what the
-        collection was made with; see :mod:`posh.collection.filters` for filters.
+        The options are as in :meth:`posh.Index.search`, by default what the collection was made with; see
+        :mod:`posh.collection.filters` for filters.
         """
-        params = SearchParams(k, scoring, oversample, n_probe, n_threads)
+        params = search_params(k, scoring, oversample, n_probe, n_threads, slack, exact, recall)
         self._require_searchable(params)
         array = arguments.vectors(np.atleast_2d(np.asarray(vectors)), self.n_features)
         return self._search(array, params, None if filter is None else parse(filter))
@@ -228,20 +235,32 @@ class BaseCollection(ABC):
             X = arguments.vectors(vectors, self.n_features)
         return self.reindex(clone(arguments.hasher(hasher)).fit(X), **options)
 
-    def reindex(self, hasher: Hasher[Any], **options: Any) -> Self:
+    def reindex(self, hasher: Hasher[Any] | None = None, **options: Any) -> Self:
         """Search by the codes of another fitted hasher from now on; searches and writes go on meanwhile.
 
-        ``options`` are those of :class:`posh.Index`; options that are left out keep their values.
+        ``options`` are those of :class:`posh.Index`; options that are left out keep their values. Without a
+        hasher the index is made again, trained and measured on the items that there are now. It keeps its
+        hasher, unless options bring a metric, or change the metric or its structure.
         """
-        self._reindex(arguments.fitted_hasher(hasher, self.n_features), options)
+        own = None if hasher is None else arguments.fitted_hasher(hasher, self.n_features)
+        self._reindex(own, options)
         return self
 
+    def report(self) -> IndexReport:
+        """What the index is, what its searches find, and what they cost: see :meth:`posh.Index.report`."""
+        return self._report()
+
+    def compares_all(self, params: SearchParams) -> bool:
+        """Whether a search compares the vectors of all items, as far as the engine knows: that takes long."""
+        return params.exact
+
     def _require_searchable(self, params: SearchParams) -> None:
-        """Raise if there is no hasher, or if its codes do not allow the scoring."""
+        """Raise if there is neither a hasher nor a metric, or if the codes do not allow the scoring."""
         hasher = self.hasher
-        if hasher is None:
+        if hasher is not None:
+            require_scoring(params.scoring, hasher)
+        elif self.index_options.get("metric") is None:
             raise ValueError(NO_HASHER)
-        require_scoring(params.scoring, hasher)
 
     def __len__(self) -> int:
         return self.count()

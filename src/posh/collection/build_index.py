@@ -1,13 +1,14 @@
 """The index of a collection, built from the database.
 
-The database keeps the trained state of the index (a decoder, the centroids of lists). So an index that is
-built again gives the same answers, whatever the order of its writes was.
+The database keeps the trained state of the index (a decoder, the centroids of lists, what was measured). So
+an index that is built again gives the same answers, whatever the order of its writes was.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,19 @@ from posh import model_files
 from posh._progress import progress
 from posh.collection import tables
 from posh.collection.database import Connection
-from posh.collection.snapshot import SlotTable
+from posh.collection.snapshot import CollectionSnapshot, Seqs, SlotTable
 from posh.collection.sqlite_errors import DamageError
 from posh.hashers.base import Hasher
+from posh.index.blocks import is_held_out
 from posh.index.index import Index
 from posh.index.snapshot import IndexSnapshot
 from posh.preprocess import Float32
 
-__all__ = ["empty_index", "fill", "must_train_again", "own_copy", "sample_vectors", "stored_index", "train"]
-__all__ += ["write_trained_state"]
+__all__ = ["empty_index", "fill", "lacks_index", "metric_hasher", "must_train_again", "new_generation"]
+__all__ += ["own_copy", "sample_vectors", "stored_index", "train", "with_defaults", "write_trained_state"]
 
 BLOCK = 8192  # items that are read and added together
+_DEFAULTS = {"structure": "ivf", "recall": 0.95}
 _TRAINING = 20_000  # items that an index is trained on, if its structure does not need more
 
 
@@ -35,9 +38,36 @@ def own_copy(hasher: Hasher[Any]) -> Hasher[Any]:
     return Hasher.from_bytes(hasher.to_bytes(), "hasher")
 
 
-def empty_index(hasher: Hasher[Any], options: Any) -> IndexSnapshot:
-    """Return an index without documents that is not trained; wrong options raise."""
+def empty_index(hasher: Hasher[Any] | None, options: Any) -> IndexSnapshot:
+    """Return an index without documents that is not trained; wrong options raise.
+
+    Without a hasher, it has that of its metric, which is not fitted.
+    """
     return Index(hasher, **options).snapshot()
+
+
+def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options for an index with the hasher of its metric: without others, as ``Index.build``."""
+    return (_DEFAULTS if options.get("metric") is not None else {}) | dict(options)
+
+
+def metric_hasher(options: Any, vectors: Float32) -> Hasher[Any]:
+    """Return the hasher of a metric, fitted on vectors (n, d)."""
+    return own_copy(empty_index(None, options).with_fitted_hasher(vectors).hasher)
+
+
+def lacks_index(snapshot: CollectionSnapshot) -> bool:
+    """Whether there are items and a metric but no index: older versions waited for a hasher."""
+    has_metric = snapshot.options.get("metric") is not None
+    return snapshot.index is None and has_metric and snapshot.slot_table.n_live > 0
+
+
+def new_generation(connection: Connection, hasher: Hasher[Any]) -> int:
+    """Enter a generation that has no codes yet in the database, and return its number."""
+    (last,) = connection.execute("SELECT max(number) FROM generations").fetchone()
+    number = int(last or 0) + 1
+    connection.execute("INSERT INTO generations VALUES (?, ?, NULL)", (number, hasher.to_bytes()))
+    return number
 
 
 def stored_index(connection: Connection, generation: int) -> tuple[IndexSnapshot, int]:
@@ -76,7 +106,8 @@ def fill(connection: Connection, generation: int, index: IndexSnapshot, table: S
     blocks = tables.read_blocks(connection, BLOCK, after=after, n_features=n_features, codes=codes)
     total = -(-(table.n_slots - start) // BLOCK)
     for block in progress(blocks, "building the index", "block", total):
-        index = index.with_documents(block.seqs, block.vectors, block.codes)
+        index = index.with_documents(block.seqs, block.vectors, block.codes, more_follow=True)
+    index = index.measured()
     seqs = index.ids_by_slot
     if not np.array_equal(seqs, table.seqs.rows):
         raise DamageError(f"the codes of {len(seqs)} items instead of {table.n_slots}")
@@ -97,12 +128,18 @@ def train(connection: Connection, index: IndexSnapshot, table: SlotTable) -> Ind
     """Return the index without documents, trained on the items of a slot table."""
     n = table.n_live
     n_sample = max(_TRAINING, index.training_size(n))
-    X = sample_vectors(connection, table, n_sample, index.hasher.n_features_in_)
+    seqs = table.seqs.rows[table.live.rows]
+    if index.options.recall is not None:  # what searches find is measured with the others
+        seqs = seqs[~is_held_out(np.arange(len(seqs)))]
+    X = _some_vectors(connection, seqs, n_sample, index.hasher.n_features_in_)
     return IndexSnapshot(index.hasher, index.options).train(X, n)
 
 
 def sample_vectors(connection: Connection, table: SlotTable, n: int, n_features: int) -> Float32:
     """Return up to n vectors (m, d) of a slot table, drawn at random with a fixed seed."""
-    seqs = table.seqs.rows[table.live.rows]
+    return _some_vectors(connection, table.seqs.rows[table.live.rows], n, n_features)
+
+
+def _some_vectors(connection: Connection, seqs: Seqs, n: int, n_features: int) -> Float32:
     chosen = np.sort(np.random.default_rng(0).permutation(len(seqs))[:n])
     return tables.vectors_by_seq(connection, seqs[chosen], n_features)

@@ -19,6 +19,7 @@ from posh.collection.snapshot import CollectionSnapshot
 from posh.collection.store import Store
 from posh.hashers.base import Hasher
 from posh.index.params import SearchParams
+from posh.index.report import IndexReport, report_of
 from posh.preprocess import Float32
 
 __all__ = ["Collection"]
@@ -38,7 +39,8 @@ class Collection(BaseCollection):
         hasher, this is an error: see :meth:`reindex`.
     metadata : a small JSON object for a new collection, see :attr:`metadata`.
     index_options : options of :class:`posh.Index`, such as ``refine="decoder"``. By default the collection
-        keeps those that it has.
+        keeps those that it has. With a metric and without a hasher, the first items make an index like that
+        of :meth:`posh.Index.build`: ``metric="cosine", recall=0.95``.
 
     Examples
     --------
@@ -51,6 +53,10 @@ class Collection(BaseCollection):
     ...     ids, scores = digits.search(data.queries[:5], k=3, filter={"label": {"in": [3, 5]}})
     >>> sorted({data.base_labels[item_id].item() for item_id in ids.ravel()})
     [3, 5]
+    >>> with tempfile.TemporaryDirectory() as folder, posh.Collection(folder, metric="cosine") as digits:
+    ...     _ = digits.upsert(range(len(data.base)), data.base)
+    ...     digits.search(data.queries, k=10).ids.shape, digits.report().recall
+    ((200, 10), 1.0)
 
     """
 
@@ -113,6 +119,11 @@ class Collection(BaseCollection):
         index = self._snapshot().index
         return 0 if index is None else index.memory_usage()["total"]
 
+    def compares_all(self, params: SearchParams) -> bool:
+        """Whether a search compares the vectors of all items: asked to, or because its recall needs it."""
+        index = self._snapshot().index
+        return index is not None and index.compares_all(params)
+
     def _snapshot(self) -> CollectionSnapshot:
         self._store.require_open()
         return self._store.snapshot
@@ -122,7 +133,7 @@ class Collection(BaseCollection):
         if where is not None:
             snapshot, allowed = self._store.filtered(where.tree)
         if snapshot.index is None:
-            raise ValueError(NO_HASHER)
+            return _nothing(len(vectors), params, snapshot.options)
         slots, scores, kind = snapshot.index.nearest(vectors, params, allowed)
         return Matches(snapshot.slot_table.ids_of(slots), scores, kind)
 
@@ -177,8 +188,11 @@ class Collection(BaseCollection):
             tables.put_meta(connection, {"metadata": text})
         self._metadata = text
 
-    def _reindex(self, hasher: Hasher[Any], options: Mapping[str, Any]) -> None:
+    def _reindex(self, hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> None:
         self._store.reindex(hasher, options)
+
+    def _report(self) -> IndexReport:
+        return report_of(self._snapshot().index)
 
     def compact(self) -> Self:
         """Give back the memory and the room on the disk of deleted and replaced items; save the index."""
@@ -188,3 +202,11 @@ class Collection(BaseCollection):
     def close(self) -> None:
         """Close the collection; save the index first if that makes the next opening much faster."""
         self._store.close()
+
+
+def _nothing(n_queries: int, params: SearchParams, options: Mapping[str, Any]) -> Matches:
+    """The matches in a collection that has a metric and never had an item."""
+    if options.get("metric") is None:
+        raise ValueError(NO_HASHER)
+    shape = (n_queries, params.k)
+    return Matches(np.full(shape, None, object), np.full(shape, -np.inf, np.float32), options["metric"])

@@ -42,6 +42,8 @@ class OpenOptions:
         own = checked_index_options(index_options)
         if hasher is not None:
             build_index.empty_index(arguments.fitted_hasher(hasher, None), own)
+        elif own.get("metric") is not None:
+            build_index.empty_index(None, build_index.with_defaults(own))
         return cls(hasher, None if metadata is None else arguments.json_object(metadata, "metadata"), own)
 
     def first_meta(self) -> dict[str, Any]:

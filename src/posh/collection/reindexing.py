@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from posh.collection import build_index, tables
+from posh.collection.base import SAMPLE
 from posh.collection.database import Connection, Database
 from posh.collection.snapshot import CollectionSnapshot, SlotTable
 from posh.hashers.base import Hasher
 from posh.index.snapshot import IndexSnapshot
 
-__all__ = ["Reindexing", "drop_unused_codes"]
+__all__ = ["Reindexing", "drop_unused_codes", "own_hasher"]
 
 _ROWS = 10_000  # codes removed in one transaction: others may write in between
 
@@ -44,10 +45,7 @@ class Reindexing:
     def begin(self) -> int:
         """Enter the new generation in the database and return its number."""
         with self._writing() as connection:
-            (last,) = connection.execute("SELECT max(number) FROM generations").fetchone()
-            self.generation = (last or 0) + 1
-            content = self._index.hasher.to_bytes()
-            connection.execute("INSERT INTO generations VALUES (?, ?, NULL)", (self.generation, content))
+            self.generation = build_index.new_generation(connection, self._index.hasher)
         return self.generation
 
     def steps(self) -> Iterator[None]:
@@ -58,13 +56,14 @@ class Reindexing:
                 self._train_once(connection, snapshot.slot_table)
                 block = next(self._blocks(connection, build_index.BLOCK), None)
             if block is None:
-                return
+                break
             codes = self._index.encode(block.vectors)
             with self._writing() as connection:
                 tables.insert_codes(connection, self.generation, block.seqs, codes)
             self._add(block, codes)
             full = len(block.seqs) == build_index.BLOCK
             yield
+        self._index = self._index.measured()
 
     def finish(self, connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
         """Encode the rest and return the snapshot that follows; within a transaction under the write lock."""
@@ -73,6 +72,7 @@ class Reindexing:
             codes = self._index.encode(block.vectors)
             tables.insert_codes(connection, self.generation, block.seqs, codes)
             self._add(block, codes)
+        self._index = self._index.measured()  # again only if others have written many items meanwhile
         if self._n_trained:
             build_index.write_trained_state(connection, self.generation, self._index, self._n_trained)
         n_features = self._index.hasher.n_features_in_
@@ -100,13 +100,33 @@ class Reindexing:
         return tables.read_blocks(connection, build_index.BLOCK, after=self._after, n_features=d, limit=limit)
 
     def _add(self, block: tables.Block, codes: Any) -> None:
-        self._index = self._index.with_documents(block.seqs, block.vectors, codes)
+        self._index = self._index.with_documents(block.seqs, block.vectors, codes, more_follow=True)
         self._after = int(block.seqs[-1])
 
     def _without_deleted(self, table: SlotTable) -> tuple[IndexSnapshot, SlotTable]:
         """Return the new index and its slot table, without the items that others deleted or replaced."""
         in_slots = table.rearranged(self._index.ids_by_slot)
         return self._index.without(np.flatnonzero(~in_slots.live.rows)), in_slots
+
+
+def own_hasher(
+    connection: Connection, snapshot: CollectionSnapshot, options: Mapping[str, Any]
+) -> tuple[Hasher[Any], Mapping[str, Any]]:
+    """Return the hasher and the options of a collection to which nobody gives another hasher.
+
+    The hasher stays what it is, unless options bring a metric or another structure: that of a metric depends
+    on both. A metric that the collection did not have brings its defaults.
+    """
+    index, metric = snapshot.index, options.get("metric")
+    if index is not None:
+        now = (index.options.metric, index.options.structure)
+        if metric is None or (metric, options.get("structure", now[1])) == now:
+            return index.hasher, options
+    if index is None or index.options.metric is None:
+        options = build_index.with_defaults(options)
+    X = build_index.sample_vectors(connection, snapshot.slot_table, SAMPLE, snapshot.n_features or 1)
+    like = X if len(X) else np.eye(2, snapshot.n_features, dtype=np.float32)  # only the width matters
+    return build_index.metric_hasher(options, like), options
 
 
 def drop_unused_codes(database: Database) -> bool:

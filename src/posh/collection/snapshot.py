@@ -145,6 +145,11 @@ class CollectionSnapshot:
     ids_sum: int
     n_trained: int = 0
 
+    @property
+    def training(self) -> tuple[int, int, int]:
+        """Whatever differs between indexes with different trained states: generation, and two numbers."""
+        return self.generation, self.n_trained, 0 if self.index is None else self.index.n_measured
+
     def compacted(self) -> CollectionSnapshot:
         """Give the items new slots, without gaps."""
         if self.slot_table.n_live == self.slot_table.n_slots:

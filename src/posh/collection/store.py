@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,8 @@ class Store:
             options.require_agreement(path, self.snapshot, metadata)
             if self.snapshot.index is None and options.hasher is not None:
                 self.reindex(options.hasher, options.index_options)
+            elif build_index.lacks_index(self.snapshot):
+                self.reindex(None, {})
             undo.pop_all()
 
     @property
@@ -172,12 +176,19 @@ class Store:
 
     # Long work -------------------------------------------------------------------------------------
 
-    def reindex(self, hasher: Hasher[Any], options: Mapping[str, Any]) -> None:
+    def reindex(self, hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> None:
         """Make codes with another hasher, and search by them."""
         with self._long_work:
             self.require_open()
-            merged = {**self.snapshot.options, **opening.checked_index_options(options)}
-            own = build_index.own_copy(hasher)
+            given = opening.checked_index_options(options)
+            merged: Mapping[str, Any] = {**self.snapshot.options, **given}
+            if hasher is not None:
+                own = build_index.own_copy(hasher)
+            elif self._set_options(merged):
+                return  # the first items make the index
+            else:
+                with self.reading() as (snapshot, connection):
+                    own, merged = reindexing.own_hasher(connection, snapshot, merged)
             work = reindexing.Reindexing(own, merged, self.reading, self.writing)
             self._new_generation = work.begin()
             try:
@@ -190,6 +201,19 @@ class Store:
                 self._drop_unused_codes()
             if saved_index.is_worth_it(after, self._n_unsaved):
                 self._save_index()
+
+    def _set_options(self, options: Mapping[str, Any]) -> bool:
+        """Set the options of a collection that never had an item; whether it was one."""
+
+        def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
+            if snapshot.n_features is not None:
+                return snapshot
+            build_index.empty_index(None, build_index.with_defaults(options))  # raises if they are wrong
+            version = snapshot.version + 1
+            tables.put_meta(connection, {"options": json.dumps(options), "version": version})
+            return replace(snapshot, options=options, version=version)
+
+        return self.write(step, 0)[1].n_features is None
 
     def _drop_unused_codes(self) -> None:
         """Remove codes that are out of use; if that fails, the next opening does it."""
@@ -234,7 +258,7 @@ class Store:
                 name = saved_index.write(self.path, snapshot)
                 with self._lock, self.database.writing() as connection:
                     now = self.snapshot
-                    if (now.generation, now.n_trained) == (snapshot.generation, snapshot.n_trained):
+                    if now.training == snapshot.training:
                         tables.put_meta(connection, {"snapshot": name})
         except Exception as error:  # the write that caused the saving is done and must not fail
             logger.warning("%s: the index is not saved (%s): opening will take longer", self.path, error)

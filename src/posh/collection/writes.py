@@ -5,6 +5,7 @@ Both are done within one transaction, before its commit. If one of them fails, n
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,6 +37,8 @@ def upsert(
             f"expected vectors with {snapshot.n_features} columns, as others have written meanwhile, "
             f"got {vectors.shape[1]}"
         )
+    if snapshot.index is None and snapshot.options.get("metric") is not None:
+        snapshot = _with_first_index(connection, snapshot, vectors)
     replaced = _delete_rows(connection, generations, ids)
     slots = _slots(snapshot, replaced)
     seqs = np.arange(snapshot.last_seq + 1, snapshot.last_seq + 1 + len(ids))
@@ -80,6 +83,18 @@ def _slots(snapshot: CollectionSnapshot, items: list[ItemWithoutVector]) -> Slot
     return snapshot.slot_table.slots_of(np.array([item.seq for item in items], np.int64))
 
 
+def _with_first_index(
+    connection: Connection, snapshot: CollectionSnapshot, vectors: Float32
+) -> CollectionSnapshot:
+    """Begin the first generation of an empty collection, with the hasher of its metric."""
+    options = build_index.with_defaults(snapshot.options)
+    hasher = build_index.metric_hasher(options, vectors)
+    generation = build_index.new_generation(connection, hasher)
+    tables.put_meta(connection, {"generation": generation, "options": json.dumps(options)})
+    index = build_index.empty_index(hasher, options)
+    return replace(snapshot, generation=generation, options=options, index=index)
+
+
 def _with_documents(
     connection: Connection, snapshot: CollectionSnapshot, index: IndexSnapshot, seqs: Seqs, vectors: Float32
 ) -> CollectionSnapshot:
@@ -87,11 +102,14 @@ def _with_documents(
     codes: Any = index.encode(vectors)
     tables.insert_codes(connection, snapshot.generation, seqs, codes)
     if not build_index.must_train_again(index, snapshot.n_trained, snapshot.slot_table.n_live):
-        return replace(snapshot, index=index.with_documents(seqs, vectors, codes))
+        grown = index.with_documents(seqs, vectors, codes)
+        if grown.n_measured != index.n_measured:
+            build_index.write_trained_state(connection, snapshot.generation, grown, snapshot.n_trained)
+        return replace(snapshot, index=grown)
     table = snapshot.slot_table.compacted()
     trained = build_index.train(connection, index, table)
-    build_index.write_trained_state(connection, snapshot.generation, trained, table.n_live)
     filled = build_index.fill(connection, snapshot.generation, trained, table)
+    build_index.write_trained_state(connection, snapshot.generation, filled, table.n_live)
     return replace(snapshot, slot_table=table, index=filled, n_trained=table.n_live)
 
 

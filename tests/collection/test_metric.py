@@ -1,0 +1,308 @@
+"""Embedded collections with a metric: an index that is made, trained and measured as items come."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import posh
+from posh import model_files
+from posh.collection import rows, saved_index
+from posh.collection.checking import check_collection
+from posh.index.params import SearchParams
+from tests.collection.opened import folders, reopened
+from tests.collection.reference import ReferenceCollection
+from tests.index.test_build import clusters, found_share
+
+N = 6000
+X = clusters(np.random.default_rng(5), 14_300, 24, spread=1.0).astype(np.float32)
+X, Q = X[:-300], X[-300:]
+
+
+def ids_of(collection: posh.Collection, **options) -> np.ndarray:
+    return collection.search(Q, 10, **options).ids.astype(np.int64)
+
+
+def share(collection: posh.Collection, n: int, **options) -> float:
+    """The share of the true ten nearest among the first n vectors that a search finds."""
+    return found_share("cosine", Q, X[:n], posh.Hits(ids_of(collection, **options), np.empty(0), "cosine"))
+
+
+def tuning(collection: posh.Collection):
+    return collection._store.snapshot.index.documents.structure.tuning
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """The folder of a closed collection with N items."""
+    folder = tmp_path_factory.mktemp("filled") / "collection"
+    with posh.Collection(folder, metric="cosine", recall=0.9) as collection:
+        collection.upsert(range(N), X[:N])
+    return folder
+
+
+@pytest.fixture
+def collection(filled, tmp_path):
+    shutil.copytree(filled, tmp_path / "collection")
+    with posh.Collection(tmp_path / "collection") as collection:
+        yield collection
+
+
+def test_the_first_items_make_an_index_that_keeps_its_promise(collection):
+    assert share(collection, N) >= 0.89
+    assert share(collection, N, recall=0.7) < share(collection, N) < share(collection, N, recall=0.99)
+    assert share(collection, N, recall=0.99) >= 0.98
+    assert share(collection, N, exact=True) == 1.0
+    assert share(collection, N, slack=0.0, n_probe=1) < 0.7
+    options = collection.index_options
+    assert (options["metric"], options["recall"], options["structure"]) == ("cosine", 0.9, "ivf")
+    report = collection.report()
+    assert (report.n_documents, report.asked, report.store) == (N, 0.9, "float32")
+    assert report.recall >= 0.9
+
+
+def test_recall_is_that_of_index_build_by_default(tmp_path):
+    with posh.Collection(tmp_path / "a", metric="dot") as collection:
+        assert collection.hasher is None
+        assert collection.index_options == {"metric": "dot"}
+        collection.upsert([1], X[:1])
+        assert collection.index_options["recall"] == 0.95
+        assert isinstance(collection.hasher, posh.Hadamard)
+    posh.Collection(tmp_path / "a", metric="dot").close()
+    with pytest.raises(ValueError, match="expected the options that this collection has"):
+        posh.Collection(tmp_path / "a", metric="dot", recall=0.5)
+
+
+@pytest.mark.parametrize("first", [np.ones((1, 3)), np.zeros((1, 3)), np.ones((5, 3)), np.zeros((5, 3))])
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "dot"])
+def test_first_items_that_say_nothing(tmp_path, metric, first):
+    with posh.Collection(tmp_path / "a", metric=metric) as collection:
+        collection.upsert(range(len(first)), first)
+        collection.upsert(range(10, 310), X[:300, :3])
+        plain = ReferenceCollection(metric=metric).upsert(range(len(first)), first)
+        plain.upsert(range(10, 310), X[:300, :3])
+        np.testing.assert_allclose(
+            collection.search(Q[:, :3], 10).scores, plain.search(Q[:, :3], 10).scores, rtol=1e-5, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("wrong", [{"metric": "manhattan"}, {"metric": "dot", "recall": 2.0}])
+def test_wrong_options_make_no_collection(tmp_path, wrong):
+    with pytest.raises(ValueError, match="expected"):
+        posh.Collection(tmp_path / "a", **wrong)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_what_was_measured_survives_reopening(collection, saved, monkeypatch):
+    before, found = tuning(collection), ids_of(collection)
+    assert len(folders(collection)) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("posh.index.blocks.tune", None)  # nothing is measured again
+        collection = reopened(collection, saved_index=saved)
+    after = tuning(collection)
+    assert (after.n_docs, after.n_queries) == (N, before.n_queries)
+    np.testing.assert_array_equal(after.rows, before.rows)
+    np.testing.assert_array_equal(ids_of(collection), found)
+    assert share(collection, N, recall=0.99) >= 0.98
+    collection.close()
+    assert check_collection(collection.path).problems == []
+
+
+def test_a_measurement_that_is_lost_is_made_again(collection):
+    """A trained state of a version that did not keep it."""
+    with collection._store.writing() as connection:
+        (content,) = connection.execute("SELECT knowledge FROM generations").fetchone()
+        model = model_files.parse_model(content, "knowledge")
+        kept = {name: array for name, array in model.arrays.items() if "tun" not in name}
+        kept = {name: array for name, array in kept.items() if "calibration" not in name}
+        content = model_files.dump_model("Knowledge", model.params, kept)
+        connection.execute("UPDATE generations SET knowledge = ?", (content,))
+    collection = reopened(collection, saved_index=False)
+    assert tuning(collection).n_docs == N
+    assert share(collection, N, recall=0.99) >= 0.98
+    collection.close()
+
+
+def test_growing_measures_again_and_then_trains_again(collection):
+    first = collection._store.snapshot
+    collection.upsert(range(N, 8000), X[N:8000])
+    assert tuning(collection).n_docs == N
+    collection.upsert(range(8000, 9500), X[8000:9500])
+    grown = collection._store.snapshot
+    assert (tuning(collection).n_docs, grown.n_trained, first.n_trained) == (9500, N, N)
+    collection = reopened(collection, saved_index=False)
+    assert tuning(collection).n_docs == 9500
+    assert share(collection, 9500) >= 0.89
+    collection.upsert(range(9500, 12_500), X[9500:12_500])
+    trained = collection._store.snapshot
+    assert (tuning(collection).n_docs, trained.n_trained) == (12_500, 12_500)
+    assert share(collection, 12_500) >= 0.89
+    collection.close()
+    assert check_collection(collection.path).problems == []
+
+
+def test_a_saved_index_of_an_older_measurement_does_not_count(collection, monkeypatch):
+    """It was being saved while a write measured again."""
+    write = saved_index.write
+
+    def slow(folder, snapshot):
+        monkeypatch.setattr(saved_index, "write", write)
+        name = write(folder, snapshot)
+        collection.upsert(range(N, 9500), X[N:9500])
+        return name
+
+    collection.upsert([N], X[N : N + 1])
+    monkeypatch.setattr(saved_index, "write", slow)
+    collection.compact()
+    collection = reopened(collection)
+    assert tuning(collection).n_docs == 9500
+    collection.close()
+
+
+def test_items_that_come_one_by_one(tmp_path):
+    """The calibration of 2,049 documents must not rest on the one that came last."""
+    with posh.Collection(tmp_path / "a", metric="cosine", recall=0.9) as collection:
+        collection.upsert(range(2040), X[:2040])
+        for i in range(2040, 2060):
+            collection.upsert([i], X[i : i + 1])
+        assert collection._store.snapshot.index.n_measured == 2049
+        assert share(collection, 2060) >= 0.89
+        assert collection.report().n_measured > 100
+
+
+def test_deleted_and_replaced_items(collection):
+    collection.delete(list(range(0, 2000)))
+    collection.upsert(range(2000, 2500), X[2000:2500])
+    rest = np.arange(2000, N)
+    expected = rest[np.argsort(-unit(Q) @ unit(X[rest]).T, axis=1, kind="stable")[:, :10]]
+    found = ids_of(collection)
+    assert found_share_of(found, expected) >= 0.89
+    np.testing.assert_array_equal(np.sort(ids_of(collection, exact=True)), np.sort(expected))
+    collection = reopened(collection, saved_index=False)
+    assert found_share_of(ids_of(collection), expected) >= 0.89
+    collection.close()
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def found_share_of(found: np.ndarray, expected: np.ndarray) -> float:
+    return np.mean([len(np.intersect1d(*pair)) / 10 for pair in zip(found, expected, strict=True)])
+
+
+def test_reindex_changes_the_recall_the_metric_and_back_to_plain_codes(collection):
+    hasher = collection.hasher
+    collection.reindex(recall=0.99)
+    assert share(collection, N) >= 0.98
+    assert collection.report().asked == 0.99
+    np.testing.assert_array_equal(collection.hasher.weights_, hasher.weights_)
+    collection.reindex(metric="euclidean", structure="exact")
+    assert collection.search(Q[:2], 3).kind == "euclidean"
+    assert collection.hasher.n_bits == 1024  # without lists, codes are longer
+    collection = reopened(collection, saved_index=False)
+    assert tuning(collection).n_docs == N
+    plain = posh.POSH(64, 8, random_state=0).fit(X)
+    collection.reindex(plain, metric=None, recall=None)
+    assert collection.search(Q[:2], 3).kind == "overlap"
+    collection.reindex(metric="cosine")
+    assert collection.index_options["recall"] is None  # what was given counts
+    assert share(collection, N, exact=True) == 1.0
+    collection.close()
+
+
+def test_reindex_of_an_empty_collection(tmp_path):
+    with posh.Collection(tmp_path / "a") as collection:
+        with pytest.raises(ValueError, match="expected a collection with a hasher or a metric"):
+            collection.search(Q, 3)
+        collection.reindex(metric="cosine", recall=0.8)
+        assert collection.search(Q, 3).ids.shape == (300, 3)
+    with posh.Collection(tmp_path / "a") as collection:
+        collection.upsert(range(50), X[:50])
+        assert collection.report().asked == 0.8
+        collection.delete(range(50))
+        collection.reindex(metric="dot")
+        assert (collection.search(Q[:1], 1).ids[0, 0], collection.search(Q[:1], 1).kind) == (None, "dot")
+        collection.upsert([7], X[:1])
+        assert collection.search(Q[:1], 1).ids[0, 0] == 7
+
+
+def test_items_of_an_older_version_get_their_index(tmp_path):
+    """It kept a metric without a hasher, and no index, until somebody fitted one."""
+    with posh.Collection(tmp_path / "a") as collection:
+        collection.upsert(range(100), X[:100])
+    connection = sqlite3.connect(tmp_path / "a" / "collection.sqlite3")
+    options = json.dumps({"metric": "cosine"})
+    checksum = rows.meta_checksum("options", options)
+    connection.execute("UPDATE meta SET value = ?, sum = ? WHERE key = 'options'", (options, checksum))
+    connection.commit()
+    connection.close()
+    with posh.Collection(tmp_path / "a") as collection:
+        assert share(collection, 100) == 1.0
+        assert collection.report().asked == 0.95
+    assert check_collection(tmp_path / "a").problems == []
+
+
+KILLED = """
+import os, sys
+import numpy as np
+import posh
+from posh.collection.database import Database
+X = np.random.default_rng(0).standard_normal((4000, 8)).astype(np.float32)
+collection = posh.Collection(sys.argv[1], metric="cosine", recall=0.9)
+if sys.argv[2] != "first":
+    collection.upsert(range(3000), X[:3000])
+os.write(1, b"written\\n")
+import posh.collection.tables as tables
+put_meta = tables.put_meta
+def killed(connection, values):
+    put_meta(connection, values)
+    if sys.argv[3] in values:
+        os.kill(os.getpid(), 9)
+tables.put_meta = killed
+collection.upsert(range(3000, 3000 + int(sys.argv[4])), X[: int(sys.argv[4])])
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "n", "key"),
+    [
+        ("first", 500, "generation"),
+        ("first", 500, "version"),
+        ("later", 1800, "version"),
+        ("later", 3500, "version"),
+    ],
+)
+def test_killed_while_the_index_is_made_measured_or_trained(tmp_path, before, n, key):
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "a", before, key, str(n)],
+        env=os.environ | {"TQDM_DISABLE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "written\n"), done.stderr
+    n_before = 0 if before == "first" else 3000
+    with posh.Collection(tmp_path / "a") as collection:
+        assert len(collection) == n_before
+        if n_before:
+            assert tuning(collection).n_docs == 3000
+        collection.upsert(range(3000, 3000 + n), np.random.default_rng(1).standard_normal((n, 8)))
+        assert len(collection) == n_before + n
+        assert collection.search(np.ones(8), 5, recall=0.99).ids.shape == (1, 5)
+    assert check_collection(tmp_path / "a").problems == []
+
+
+def test_parameters_with_zero_are_arguments_too():
+    assert SearchParams(3, slack=0.0).as_arguments() == {"k": 3, "slack": 0.0}
