@@ -65,6 +65,8 @@ def service(tmp_path_factory) -> Iterator[Service]:
         hot.upsert(list(range(N)), X, payloads)
     with posh.Collection(folder / "cold", hasher) as cold:
         cold.upsert(list(range(1000)), X[:1000], payloads[:1000])
+    with posh.Collection(folder / "near", metric="cosine", recall=1.0) as near:
+        near.upsert(list(range(N)), X)
     arguments = [part for limit in LIMITS for part in ("--limit", limit)]
     with (
         served(folder, *arguments) as (process, address),
@@ -109,6 +111,8 @@ KEPT = {"ids": [f"{i:0>500}" for i in range(ITEMS)]} if LONG else {"ids": [str(i
 ROOM = max(1, (BYTES - ITEMS * (6 * D + 500)) // ITEMS - 100)  # bytes for each payload of a full body
 
 CASES["POST /v1/collections/{name}/search"] = [
+    post("/v1/collections/near/search", {"vectors": packed(100), "k": 1000, "exact": True, "include": []}),
+    post("/v1/collections/near/search", {"vectors": packed(100), "k": 100, "slack": 100, "n_probe": 1000}),
     post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 100_000 // QUERIES // 10, "include": ALL}),
     post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 10, "include": ["payload"]}),
     post(f"{HOT}/search", {"vectors": packed(QUERIES), "k": 100, "include": []}),
@@ -170,6 +174,11 @@ CASES["PUT /v1/collections/{name}/hasher"] = [
     ),
     lambda http, i: http.put(f"{HOT}/hasher", content=b"x" * (BYTES - 1), headers=FILE),
 ]
+CASES["POST /v1/collections/{name}/reindex"] = [
+    post(f"{HOT}/reindex", {"index": {"structure": "ivf", "n_lists": 65_536}}),
+    post("/v1/collections/near/reindex", {}),
+]
+CASES["GET /v1/collections/{name}/report"] = [lambda http, i: http.get("/v1/collections/near/report")]
 
 
 def fit(method: str, **params: object) -> Ask:

@@ -80,10 +80,12 @@ def _shared_client() -> Client:
     return stack.enter_context(Client(stack.enter_context(running(Folder(Path(folder))))))
 
 
-def create_remote(path: object, hasher: Any = None, *, metadata: Any = None) -> BaseCollection:
+def create_remote(
+    path: object, hasher: Any = None, *, metadata: Any = None, **options: Any
+) -> BaseCollection:
     """A new collection of the shared service."""
     _NAMES[path] = f"collection-{len(_NAMES)}"
-    return _shared_client().create(_NAMES[path], hasher, metadata=metadata)
+    return _shared_client().create(_NAMES[path], hasher, metadata=metadata, **options)
 
 
 def reopen_remote(path: object) -> BaseCollection:

@@ -61,7 +61,7 @@ def test_errors_are_those_of_the_library(client):
         things.reindex(SPARSE, colour="red")
     with pytest.raises(KeyError, match="expected after to be the id of an item"):
         next(things.items(after="nothing"))
-    with pytest.raises(ValueError, match="expected a collection with a hasher, got none"):
+    with pytest.raises(ValueError, match="expected a collection with a hasher or a metric, got neither"):
         client.collection("empty").search(DATA[0])
 
 

@@ -33,6 +33,8 @@ OPERATIONS = [
     ("delete", "/v1/collections/{name}/fit"),
     ("get", "/v1/collections/{name}/hasher"),
     ("put", "/v1/collections/{name}/hasher"),
+    ("post", "/v1/collections/{name}/reindex"),
+    ("get", "/v1/collections/{name}/report"),
     ("post", "/v1/collections/{name}/sample"),
     ("post", "/v1/collections/{name}/upsert"),
     ("post", "/v1/collections/{name}/delete"),
@@ -62,6 +64,7 @@ def address(tmp_path_factory):
             list(range(40)), NARROW, [{"label": i % 3} for i in range(40)]
         )
         client.create("dense", posh.LSH(8, random_state=0).fit(NARROW)).upsert(["a", "b"], NARROW[:2])
+        client.create("metric", metric="euclidean", recall=0.9).upsert(list(range(40)), NARROW)
         client.create("empty")
         yield address
 
@@ -113,7 +116,7 @@ def test_every_body_has_an_example_that_is_accepted(http):
                 )
                 assert answer.status_code in (201, 404)  # the collection is made by one of them
                 tried += 1
-    assert tried == 10
+    assert tried == 11
 
 
 RIGHT = [(*operation, GenerationMode.POSITIVE) for operation in OPERATIONS]

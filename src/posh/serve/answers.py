@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from posh.index.report import IndexReport
 from posh.serve.info import Indexing, Info
 
 __all__ = [
@@ -22,7 +23,7 @@ __all__ = [
     "ItemsPage",
     "Problem",
 ]
-__all__ += ["Sampled", "SearchResults", "Written"]
+__all__ += ["IndexReport", "Sampled", "SearchResults", "Written"]
 
 Id = int | str
 

@@ -101,6 +101,8 @@ def operations(registry: Registry, reader: Reader) -> list[Operation]:
         Operation("DELETE", f"{one}/fit", on(hashers.cancel_fit), None, answers.Indexing),
         Operation("GET", f"{one}/hasher", on(hashers.get_hasher), None, file),
         Operation("PUT", f"{one}/hasher", on(hashers.put_hasher), file, None, 204, models.IndexOptions),
+        Operation("POST", f"{one}/reindex", on(hashers.reindex), models.Reindex, None, 204),
+        Operation("GET", f"{one}/report", on(hashers.report), None, answers.IndexReport),
         Operation("POST", f"{one}/compact", on(collections.compact), None, None, 204),
         Operation("PUT", f"{one}/metadata", on(collections.set_metadata), models.Metadata, None, 204),
         Operation("GET", "/v1/collections", collections.list_collections, None, answers.Collections),

@@ -68,7 +68,8 @@ class Client:
     ) -> RemoteCollection:
         """Make a collection; ``hasher`` (fitted) and ``options`` are as in ``reindex``.
 
-        Without a hasher the collection keeps the options for the hasher that it gets later.
+        Without a hasher, ``metric="cosine", recall=0.95`` lets the first items make the index. Without a
+        metric either, the collection keeps the options for the hasher that it gets later.
         """
         body = {"metadata": dict(metadata or {}), "index": options}
         self.request("PUT", f"/v1/collections/{checked_name(name)}", body)

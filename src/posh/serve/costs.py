@@ -11,13 +11,18 @@ from posh._bitsliced import MAX_DOCS, stride_words
 from posh.collection.base import SAMPLE, BaseCollection
 from posh.hashers.base import Hasher, SparseHasher
 from posh.hashers.cost import FitCost
+from posh.index.options import default_hasher
 from posh.index.params import SearchParams
+from posh.index.space import default_lists
+from posh.index.stored import bytes_per_number
 from posh.serve.capacity import busy
 from posh.serve.limits import Limits
 
 __all__ = ["FitMemory", "fit_bytes", "index_bytes", "require_affordable_search"]
 
 _ROUNDS = 50  # of SBIHT for each candidate
+_GROUP = 256  # documents for which a list has room at least
+_MEASURED = 2000  # documents that are compared with all others to measure recall, with what that needs
 _GATHERED = 10  # operations that take as long as gathering one number of a candidate
 
 
@@ -57,9 +62,11 @@ def fit_bytes(
 
 
 def index_bytes(
-    hasher: Hasher[Any], collection: BaseCollection, options: Mapping[str, Any], limits: Limits
+    hasher: Hasher[Any] | None, collection: BaseCollection, options: Mapping[str, Any], limits: Limits
 ) -> int:
-    """Memory for indexing a collection by a hasher; a ValueError if it is too much."""
+    """Memory for indexing a collection by a hasher, by default its own; a ValueError if it is too much."""
+    if hasher is None:
+        hasher = collection.hasher or default_hasher(options.get("metric"), "ivf", 0)
     cost = _index_cost(hasher, collection.count(), collection.n_features or 0, options)
     _require(cost, "an index", limits)
     return cost.bytes
@@ -81,10 +88,10 @@ def _require(cost: FitCost, what: str, limits: Limits) -> None:
 
 def _index_cost(hasher: Hasher[Any], n: int, d: int, options: Mapping[str, Any]) -> FitCost:
     """What indexing n vectors of d columns costs."""
+    if options.get("metric") is not None:
+        return _metric_cost(hasher.n_bits, n, d, options)
     n_bits, refine = hasher.n_bits, options.get("refine")
     kept = 4 * d if refine in ("vectors", "cosine") else 4
-    if options.get("metric") is not None:
-        kept = 5 * d + 8  # stored vectors, 8-bit numbers, scale and slot
     if not isinstance(hasher, SparseHasher):
         return FitCost(n * (n_bits // 8 + 10 + kept), n * n_bits * d)
     n_active = options.get("document_active") or hasher.n_active
@@ -104,6 +111,16 @@ def _index_cost(hasher: Hasher[Any], n: int, d: int, options: Mapping[str, Any])
     return FitCost(n_bytes, operations)
 
 
+def _metric_cost(n_bits: int, n: int, d: int, options: Mapping[str, Any]) -> FitCost:
+    """What indexing n vectors of d columns by a metric costs."""
+    n_lists = 1 if options.get("structure") == "exact" else options.get("n_lists") or default_lists(n)
+    n_sample = min(n, max(SAMPLE, 100 * n_lists))
+    kept = (1 + bytes_per_number(options.get("store") or "float32")) * d + n_bits // 8 + 21
+    n_bytes = n * kept + n_lists * (_GROUP * n_bits // 8 + 8 * d) + 12 * n_sample * d
+    training = (10 * n_sample + n) * n_lists // 4  # of 8-bit numbers, four at once
+    return FitCost(n_bytes, (training + _MEASURED * n) * d)
+
+
 def require_affordable_search(
     collection: BaseCollection,
     options: Mapping[str, Any],
@@ -111,11 +128,20 @@ def require_affordable_search(
     params: SearchParams,
     limits: Limits,
 ) -> None:
-    """Raise a ValueError if refining the candidates of a search would take too long."""
+    """Raise a ValueError if comparing vectors, or refining candidates, would take too long."""
     refine = options.get("refine")
-    if refine is None:
+    compares_all = options.get("metric") is not None and collection.compares_all(params)
+    if refine is None and not compares_all:
         return
     count, d = collection.count(), collection.n_features or 1
+    if compares_all and n_queries * count * d > limits.work:
+        raise ValueError(
+            f"expected a search of at most {limits.work:,} operations, got {n_queries} queries that are "
+            f"compared with all {count:,} vectors, about {n_queries * count * d:,}: ask for fewer at once, "
+            "or for a lower recall"
+        )
+    if refine is None:
+        return
     wanted = params.oversample or options.get("oversample") or 1.0
     n_candidates = min(math.ceil(params.k * wanted), count)
     n_bits = 1 if collection.hasher is None else collection.hasher.n_bits

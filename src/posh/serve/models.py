@@ -30,7 +30,7 @@ __all__ = [
     "Metadata",
     "Packed",
 ]
-__all__ += ["Sample", "Search", "Upsert", "Vectors"]
+__all__ += ["Reindex", "Sample", "Search", "Upsert", "Vectors"]
 
 Id = Annotated[int, Field(ge=-(2**63), lt=2**63)] | Annotated[str, Field(min_length=1, max_length=512)]
 Row = Annotated[list[float], Field(fail_fast=True)]
@@ -112,6 +112,7 @@ class IndexOptions(Body):
     random_state: int | None = Field(None, ge=0)
     metric: Metric | None = None
     store: Store | None = None
+    recall: float | None = Field(None, gt=0, le=1, description="With a metric, the share to find.")
 
 
 NO_OPTIONS: Any = Field(default_factory=lambda: IndexOptions.model_validate({}))
@@ -121,7 +122,7 @@ class Create(Body):
     """A new collection."""
 
     size_limit = "metadata_bytes"
-    model_config = example({"metadata": {"title": "digits"}})
+    model_config = example({"metadata": {"title": "digits"}, "index": {"metric": "cosine", "recall": 0.95}})
     metadata: dict[str, Any] = Field({}, description="A small object that is kept with the collection.")
     index: IndexOptions = NO_OPTIONS
 
@@ -182,6 +183,9 @@ class Search(Body):
     scoring: Scoring | None = Field(None, description="By default the collection's.")
     oversample: float | None = bounded("oversample", default=None, ge=1)
     n_probe: int | None = bounded("n_probe", default=None, ge=1)
+    slack: float | None = Field(None, ge=0, le=100, description="With a metric: more is slower, finds more.")
+    exact: bool = Field(False, description="With a metric: compare all vectors.")
+    recall: float | None = Field(None, gt=0, le=1, description="With a metric, the share to find.")
     include: Include = ["payload"]
 
     @model_validator(mode="after")
@@ -198,6 +202,14 @@ class Fit(Body):
     model_config = example({"method": "POSH", "params": {"n_bits": 1024, "n_active": 32, "random_state": 0}})
     method: Method
     params: dict[str, int | float | str | bool | None] = {}
+    index: IndexOptions = NO_OPTIONS
+
+
+class Reindex(Body):
+    """Options for an index that is made again; without a metric the collection must have a hasher."""
+
+    size_limit = "metadata_bytes"
+    model_config = example({"index": {"metric": "cosine", "recall": 0.98}})
     index: IndexOptions = NO_OPTIONS
 
 

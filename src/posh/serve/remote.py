@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from itertools import islice
 from typing import Any, Protocol, Self
 
@@ -13,6 +14,7 @@ from posh.collection.base import BaseCollection, Id, Item, Matches, Payload
 from posh.collection.filters import Filter
 from posh.hashers.base import Hasher
 from posh.index.params import SearchParams
+from posh.index.report import IndexReport
 from posh.preprocess import Float32
 from posh.serve.info import Indexing, Info
 from posh.serve.vectors import from_base64, pack
@@ -149,8 +151,15 @@ class RemoteCollection(BaseCollection):
         packed = self._ask("POST", "/sample", {"n": n})
         return np.array(from_base64(packed["shape"], packed["float32"]), np.float32)
 
-    def _reindex(self, hasher: Hasher[Any], options: Mapping[str, Any]) -> None:
-        self._ask("PUT", "/hasher", hasher.to_bytes(), index=json.dumps(dict(options)))
+    def _reindex(self, hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> None:
+        if hasher is None:
+            self._ask("POST", "/reindex", {"index": dict(options)})
+        else:
+            self._ask("PUT", "/hasher", hasher.to_bytes(), index=json.dumps(dict(options)))
+
+    def _report(self) -> IndexReport:
+        answer = self._ask("GET", "/report")
+        return IndexReport(**{field.name: answer[field.name] for field in fields(IndexReport)})
 
     def _require_open(self) -> None:
         if self._closed:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 from posh.collection.base import NO_HASHER
+from posh.hashers.base import Hasher
 from posh.hashers.registry import make_hasher
 from posh.serve import models
 from posh.serve.costs import fit_bytes, index_bytes
@@ -73,19 +77,36 @@ class HasherOperations(Operations):
         content = await self._reader.read_file(request)
 
         def reindex() -> None:
-            hasher = read_hasher(content, self._limits)
-            given = options.model_dump(exclude_unset=True)
-            merged = opened.collection.index_options | given
-            give_back = self._registry.memory.take(
-                index_bytes(hasher, opened.collection, merged, self._limits)
-            )
-            try:
-                opened.indexing.run(lambda: opened.collection.reindex(hasher, **given))
-            finally:
-                give_back()
+            self._reindex(opened, read_hasher(content, self._limits), options)
 
         await opened.long_work.run(reindex)
         return Response(status_code=204)
+
+    async def reindex(self, request: Request, opened: OpenCollection) -> Response:
+        """Make the index again, trained and measured on the items that there are now.
+
+        The answer comes when searches use it. The hasher stays, unless options bring a metric, or change the
+        metric or its structure.
+        """
+        body = await self._reader.parse(request, models.Reindex)
+        await opened.long_work.run(self._reindex, opened, None, body.index)
+        return Response(status_code=204)
+
+    async def report(self, request: Request, opened: OpenCollection) -> Response:
+        """What the index of a metric is, what its searches find, and what they cost. Takes about a second."""
+        return answer(asdict(await opened.long_work.run(opened.collection.report)))
+
+    def _reindex(
+        self, opened: OpenCollection, hasher: Hasher[Any] | None, options: models.IndexOptions
+    ) -> None:
+        """In a thread, with memory for it."""
+        collection, given = opened.collection, options.model_dump(exclude_unset=True)
+        n_bytes = index_bytes(hasher, collection, collection.index_options | given, self._limits)
+        give_back = self._registry.memory.take(n_bytes)
+        try:
+            opened.indexing.run(lambda: collection.reindex(hasher, **given))
+        finally:
+            give_back()
 
     async def sample(self, request: Request, opened: OpenCollection) -> Response:
         """Up to n stored vectors, drawn at random, but alike for the same items; fewer if they are large."""

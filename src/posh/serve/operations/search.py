@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from posh.collection import arguments
 from posh.collection.base import NO_HASHER, Id, Matches
-from posh.index.params import SearchParams
+from posh.index.params import search_params
 from posh.preprocess import Float32
 from posh.serve import models
 from posh.serve.coalesce import SharedOptions
@@ -48,7 +48,9 @@ class SearchOperations(Operations):
                 f"expected at most {self._limits.hits:,} hits of all queries, got {len(vectors)} queries of "
                 f"{k} each: ask for less at once"
             )
-        params = SearchParams(k, body.scoring, body.oversample, body.n_probe)
+        params = search_params(
+            k, body.scoring, body.oversample, body.n_probe, None, body.slack, body.exact, body.recall
+        )
         own = opened.collection.index_options
         require_affordable_search(opened.collection, own, len(vectors), params, self._limits)
         itself = body.ids is not None  # an item is not its own neighbour: one more is needed
@@ -73,7 +75,7 @@ class SearchOperations(Operations):
 
     async def _queries(self, opened: OpenCollection, body: models.Search, *, large: bool) -> Float32:
         collection = opened.collection
-        if collection.hasher is None:
+        if collection.hasher is None and collection.index_options.get("metric") is None:
             raise ProblemError(409, "no-hasher", NO_HASHER)
         if body.vectors is not None:
             call = partial(self._checked, body.vectors, collection.n_features)

@@ -1,0 +1,131 @@
+"""Collections with a metric in the service: filled and searched without a hasher."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import numpy as np
+import pytest
+
+import posh
+from posh.serve.client import Client
+from posh.serve.folder import Folder
+from posh.serve.limits import Limits
+from tests.index.test_build import clusters, found_share
+from tests.serve.service import running
+from tests.serve.test_coalesce import alive as waiting
+from tests.serve.test_coalesce import begun, options, rows, run
+
+X = clusters(np.random.default_rng(5), 5300, 16, spread=1.0).astype(np.float32)
+X, Q = X[:-300], X[-300:]
+WORK = 100 * len(X) * X.shape[1]  # a hundred queries may be compared with all vectors
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    limits = Limits(work=WORK)
+    with running(Folder(tmp_path_factory.mktemp("served")), limits=limits) as address:
+        http = httpx.Client(base_url=address, timeout=60)
+        body = {"index": {"metric": "cosine", "recall": 0.9}}
+        assert http.put("/v1/collections/near", json=body).status_code == 201
+        assert http.put("/v1/collections/empty", json=body).status_code == 201
+        for start in (0, 2500):
+            part = slice(start, start + 2500)
+            items = {"ids": list(range(start, start + 2500)), "vectors": X[part].tolist()}
+            assert http.post("/v1/collections/near/upsert", json=items).status_code == 200
+        http.close()
+        yield address
+
+
+@pytest.fixture
+def http(address):
+    with httpx.Client(base_url=address, timeout=60) as client:
+        yield client
+
+
+def searched(http, n=300, **body) -> tuple[int, dict]:
+    body |= {"vectors": Q[:n].tolist(), "include": []}
+    answer = http.post("/v1/collections/near/search", json=body)
+    return answer.status_code, answer.json()
+
+
+def share(http, n=300, **body) -> float:
+    status, found = searched(http, n, **body)
+    assert status == 200, found
+    ids = np.array([[hit["id"] for hit in result["hits"]] for result in found["results"]])
+    return found_share("cosine", Q[:n], X, posh.Hits(ids, np.empty(0), found["kind"]))
+
+
+def test_a_search_asks_for_a_recall(http):
+    assert http.get("/v1/collections/near").json()["hasher"]["method"] == "Hadamard"
+    assert share(http) >= 0.89
+    assert share(http, recall=0.6) < share(http) < share(http, recall=0.99)
+    assert share(http, recall=0.99) >= 0.98
+    assert share(http, n_probe=1, slack=0.0) < share(http, n_probe=1, slack=3.0)
+    assert share(http, 100, exact=True) == 1.0
+
+
+@pytest.mark.parametrize("asked", [{"exact": True}, {"recall": 1.0}])
+def test_comparing_all_vectors_is_bounded_by_the_work(http, asked):
+    status, problem = searched(http, 101, **asked)
+    assert (status, problem["type"]) == (422, "urn:posh:invalid-argument")
+    assert (
+        f"at most {WORK:,} operations, got 101 queries that are compared with all 5,000" in problem["detail"]
+    )
+    assert searched(http, 100, **asked)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"recall": 0}, {"recall": 1.1}, {"slack": -1}, {"exact": 1}, {"scoring": "overlap"}]
+)
+def test_wrong_options_are_refused(http, wrong):
+    assert searched(http, 3, **wrong)[0] == 422
+
+
+def test_before_the_first_item_nothing_is_found(http):
+    answer = http.post("/v1/collections/empty/search", json={"vectors": [[1, 2]], "k": 3})
+    assert (answer.status_code, answer.json()["results"]) == (200, [{"hits": []}])
+    assert answer.json()["kind"] == "cosine"
+    problem = http.get("/v1/collections/empty/report").json()
+    assert "expected an index with a metric and documents" in problem["detail"]
+
+
+def test_the_client_has_the_same_words(address):
+    with Client(address) as client:
+        near = client.collection("near")
+        report = near.report()
+        assert (report.n_documents, report.asked, report.metric) == (5000, 0.9, "cosine")
+        assert report.recall >= 0.9
+        assert "asked for: 0.9" in str(report)
+        ids = near.search(Q, 10, recall=0.99).ids.astype(np.int64)
+        assert found_share("cosine", Q, X, posh.Hits(ids, np.empty(0), "cosine")) >= 0.98
+        other = client.create("other", metric="euclidean").upsert([1, 2], X[:2])
+        assert other.search(X[1], 1).ids.tolist() == [[2]]
+        assert other.reindex(recall=0.5).index_options["recall"] == 0.5
+        plain = client.create("plain", posh.POSH(32, 4, random_state=0).fit(X), metric="cosine")
+        assert (plain.index_options["structure"], plain.index_options["recall"]) == ("exact", None)
+        client.drop("other")
+        client.drop("plain")
+
+
+def test_searches_with_different_recall_are_not_joined():
+    async def scenario(coalescer, kernel):
+        asked = [{"recall": 0.9}, {"recall": 0.99}, {"exact": True}, {"slack": 0.0}, {}, {"recall": 0.9}]
+        tasks = await begun(
+            coalescer,
+            kernel,
+            *(coalescer.search(rows(i), options(**one), waiting) for i, one in enumerate(asked, 1)),
+        )
+        kernel.open.set()
+        await asyncio.gather(*tasks)
+
+    _, kernel, sizes = run(scenario)
+    assert sizes == [1, 6]
+    assert kernel.calls[1:] == [
+        ([1.0, 6.0], {"k": 1, "filter": None, "recall": 0.9}),
+        ([2.0], {"k": 1, "filter": None, "recall": 0.99}),
+        ([3.0], {"k": 1, "filter": None, "exact": True}),
+        ([4.0], {"k": 1, "filter": None, "slack": 0.0}),
+        ([5.0], {"k": 1, "filter": None}),
+    ]
