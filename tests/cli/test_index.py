@@ -17,9 +17,10 @@ from posh import metrics
 from posh.cli import main
 from posh.index.refine import REFINERS
 from tests.cli.running import help_of, run_json
+from tests.conftest import clusters
 
 DIGITS = posh.datasets.load("digits")
-COMMANDS = [["build"], ["search"], ["eval"], ["info"], ["bench"]]
+COMMANDS = [["build"], ["search"], ["eval"], ["info"], ["tune"], ["bench"]]
 COMMANDS += [["bench", command] for command in ("search", "encode", "fit")]
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -99,6 +100,8 @@ BUILDS: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "asymmetric": (["--scoring", "asymmetric"], {"scoring": "asymmetric"}),
     **{name: (["--refine", name], {"refine": name}) for name in REFINERS},
+    "metric": (["--metric", "dot", "--store", "float16"], {"metric": "dot", "store": "float16"}),
+    "recall": (["--metric", "cosine", "--recall", "0.8"], {"metric": "cosine", "recall": 0.8}),
 }
 
 
@@ -111,6 +114,41 @@ def test_options_of_build_reach_the_index(
     index = posh.Index.load(new)
     assert index.options == posh.Index(index.hasher, **expected).options
     assert len(index) == 7
+
+
+def test_a_metric_needs_no_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    X = clusters(5000, 16).astype(np.float32)
+    np.save(tmp_path / "x.npy", X)
+    folder, asked = str(tmp_path / "near"), str(tmp_path / "x.npy")
+    built = run_json(capsys, "build", asked, "-o", folder, "--metric", "cosine")
+    index = posh.Index.build(X)
+    assert posh.Index.load(folder).options == index.options
+    assert built["report"]["asked"] == 0.95
+    assert built["estimated_bytes"] == index.estimate_memory(len(X))
+    assert main(["build", asked, "-o", folder, "--metric", "cosine", "--recall", "0.9"]) == 0
+    assert "asked for: 0.9" in capsys.readouterr().out
+    index = posh.Index.load(folder)
+    for options, expected in (
+        (["--exact"], {"exact": True}),
+        (["--recall", "0.6"], {"recall": 0.6}),
+        (["--oversample", "1", "--probes", "1"], {"oversample": 1.0, "n_probe": 1}),
+    ):
+        found = hits_of(capsys, tmp_path / "h.npz", folder, asked, "-k", "20", *options)
+        assert_same(found, index.search(X, 20, **expected))
+        assert not np.array_equal(found["ids"], index.search(X, 20).ids)
+
+
+@pytest.mark.parametrize("store", ["float32", "int8"])
+def test_an_index_with_a_metric_is_judged(
+    store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "near")
+    run_json(capsys, "build", "digits", "-o", folder, "--metric", "euclidean", "--store", store)
+    measured = run_json(capsys, "eval", folder, "digits", "--metric", "euclidean", "--at", "10")
+    assert measured["results"]["recall 10@10"]["mean"] >= (1.0 if store == "float32" else 0.9)
+    posh.Index.build(DIGITS.base[::-1], metric="euclidean", store=store).save(folder)
+    assert main(["eval", folder, "digits"]) == 2
+    assert "got documents with other vectors" in capsys.readouterr().err
 
 
 SEARCHES: dict[str, tuple[str, list[str], dict[str, Any]]] = {

@@ -56,6 +56,15 @@ ERRORS = {
         ["search", "lists", "digits", "--oversample", "3"],
         "--oversample is for candid",
     ),
+    "neither model nor metric": (
+        2,
+        ["build", "digits", "-o", "new"],
+        "expected a MODEL or --metric, got neither",
+    ),
+    "recall without a metric": (2, [*BUILD, "--recall", "0.9"], "--recall is for --metric: add it, or"),
+    "store without a metric": (2, [*BUILD, "--store", "int8"], "--store is for --metric: add it, or"),
+    "recall of codes": (2, [*SEARCH, "--recall", "0.9"], "--recall is for an index with a metric"),
+    "exact codes": (2, [*SEARCH, "--exact"], "--exact is for an index with a metric"),
     "too few candidates": (1, [*SEARCH, "--oversample", "0.5"], "expected oversample in [1, inf), got 0.5"),
     "no results": (2, [*SEARCH, "-k", "0"], "expected a whole number of at least 1, got '0'"),
     "some of the base": (

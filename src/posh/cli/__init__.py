@@ -29,6 +29,9 @@ _COMMANDS = {
     "encode": Command("turn vectors into codes with a saved hasher", "posh.cli._encode"),
     "build": Command("encode vectors and save them as an index", "posh.cli._build"),
     "search": Command("find the nearest documents of an index", "posh.cli._search"),
+    "tune": Command(
+        "measure what searches of your vectors find and cost: a table, a plot, and a choice", "posh.cli._tune"
+    ),
     "serve": Command("answer HTTP requests for a folder of collections", "posh.cli._serve"),
     "eval": Command(
         "measure what an index finds: precision by labels, or recall of the true neighbours", "posh.cli._eval"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import inspect
 import time
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import posh
 from posh._folder import require_free
@@ -23,8 +25,10 @@ from posh.cli._command import (
 )
 from posh.cli._index import disk_bytes
 from posh.index.files import FORMAT
+from posh.index.metric import METRICS
 from posh.index.params import SCORINGS
 from posh.index.refine import REFINERS
+from posh.index.stored import STORES
 from posh.index.structures import STRUCTURES
 
 __all__ = ["add"]
@@ -32,9 +36,9 @@ __all__ = ["add"]
 
 def add(parser: Parser) -> None:
     """Declare the arguments."""
-    example = "posh build digits.safetensors digits -o digits-index --refine decoder"
+    example = "posh build digits -o digits-index --metric cosine --recall 0.95"
     declare(parser, example, _build)
-    add_model(parser)
+    add_model(parser, nargs="?", more="; not needed with --metric")
     add_source(parser, name="the base of a data set")
     parser.add_argument(
         "-o",
@@ -49,6 +53,16 @@ def add(parser: Parser) -> None:
 
 def _add_options(parser: Parser) -> None:
     """Declare the parameters of an index under their own names; the index knows defaults and limits."""
+    parser.add_argument("--metric", choices=METRICS, help="find the nearest vectors by this, not by codes")
+    parser.add_argument(
+        "--recall",
+        type=float,
+        metavar="R",
+        help="with a metric: the share of the true nearest to find; without a model, default: 0.95",
+    )
+    parser.add_argument(
+        "--store", choices=STORES, help="with a metric: what is kept of vectors; default: float32"
+    )
     for option, table in (("--structure", STRUCTURES), ("--scoring", SCORINGS)):
         choices = [f"{name}: {choice.about}" for name, choice in table.items()]
         parser.add_argument(option, choices=table, help=f"{'; '.join(choices)}; default: the first")
@@ -77,7 +91,7 @@ def _build(args: argparse.Namespace) -> Report:
     index = _empty_index(args)
     vectors = read_source(args)
     index.add(vectors[:0])  # refuses vectors of another width before anything is announced
-    estimate = index.estimate_memory(len(vectors))
+    estimate = index.estimate_memory(len(vectors), vectors.shape[1])
     note(f"estimated memory: {shown_size(estimate)} for {len(vectors):,} documents")
     start = time.perf_counter()
     index.add(vectors)
@@ -89,7 +103,14 @@ def _build(args: argparse.Namespace) -> Report:
 def _empty_index(args: argparse.Namespace) -> posh.Index:
     known = inspect.signature(posh.Index).parameters
     options = {name: value for name, value in vars(args).items() if name in known and value is not None}
-    index = posh.Index(posh.Hasher.load(args.model), **options)
+    for name in ("recall", "store"):
+        if name in options and args.metric is None:
+            raise UsageError(f"--{name} is for --metric: add it, or leave --{name} out")
+    if args.model is None and args.metric is None:
+        raise UsageError("expected a MODEL or --metric, got neither: add '--metric cosine', say")
+    if args.model is None:
+        options = {"structure": "ivf", "recall": 0.95} | options  # as Index.build
+    index = posh.Index(None if args.model is None else posh.Hasher.load(args.model), **options)
     for name, option in (("n_lists", "--lists"), ("n_probe", "--probes")):
         if name in options and index.options.structure != "ivf":
             raise UsageError(f"{option} is for --structure ivf, got {index.options.structure}: leave it out")
@@ -100,7 +121,7 @@ def _report(
     index: posh.Index, estimate: int, add_seconds: float, save_seconds: float, output: Path
 ) -> Report:
     n, memory, disk = len(index), index.memory_usage()["total"], disk_bytes(output)
-    values = {
+    values: dict[str, Any] = {
         "index": repr(index),
         "n_documents": n,
         "estimated_bytes": estimate,
@@ -116,4 +137,8 @@ def _report(
         f"memory: {shown_size(memory)} ({shown_size(estimate)} estimated)",
         f"saved: {output}: {shown_size(disk)} on disk, in {save_seconds:.2f} s",
     ]
+    if index.options.recall is not None:
+        report = index.report()
+        values["report"] = asdict(report)
+        lines += ["", str(report)]
     return Report(values, "\n".join(lines))

@@ -76,9 +76,10 @@ def add_verbs(parser: Parser, example: str) -> Commands:
     return parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb", required=True)
 
 
-def add_model(parser: Parser) -> None:
+def add_model(parser: Parser, nargs: str | None = None, more: str = "") -> None:
     """Declare the argument for a hasher."""
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a file that 'posh fit' wrote")
+    help_ = f"a file that 'posh fit' wrote{more}"
+    parser.add_argument("model", metavar="MODEL", type=Path, nargs=nargs, help=help_)
 
 
 def add_source(parser: Parser, metavar: str = "DATA", name: str = "a data set") -> None:

@@ -18,12 +18,14 @@ from posh.cli._command import Parser, Report, UsageError, counted, declare
 from posh.cli._index import add_index, open_index, search_options
 from posh.datasets import Dataset
 from posh.index import files
+from posh.index.blocks import BlockIndex
 from posh.metrics import Interval
 
 __all__ = ["add"]
 
 _AT, _NEIGHBOURS, _RECALL_QUERIES = 1000, 10, 1000
-_COMPARED = 256  # documents whose codes are compared with those of the data set
+_COMPARED = 256  # documents whose codes or vectors are compared with those of the data set
+_PRECISION = 0.05  # of a number that is stored in 8 bits, as a share of the largest
 
 Values = dict[str, npt.NDArray[np.float64]]
 
@@ -90,10 +92,25 @@ def _require_base_of(data: Dataset, index: posh.Index, folder: Path) -> None:
     if not np.array_equal(index.ids, np.arange(len(data.base))):
         raise UsageError(f"{what} with the ids 0, 1, …, got {len(index):,} documents or other ids: {remedy}")
     rows = np.unique(np.linspace(0, len(data.base) - 1, _COMPARED).astype(np.int64))
+    if index.options.metric is not None:
+        if not _are_vectors_of(index, data.base, rows):
+            raise UsageError(f"{what}, got documents with other vectors: {remedy} --metric")
+        return
     opened = files.load(folder, mmap=True, verify=False)
     slots = np.setdiff1d(np.arange(len(opened.arrays["ids"])), opened.arrays["removed"])[rows]
     if not np.array_equal(opened.arrays["codes"][slots], _codes(index, data.base[rows])):
         raise UsageError(f"{what}, got documents with other codes: {remedy}")
+
+
+def _are_vectors_of(index: posh.Index, base: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]) -> bool:
+    """Whether these rows are the vectors of an index with a metric, as precisely as they are stored."""
+    documents = index.snapshot().documents
+    assert documents is not None
+    structure = documents.structure
+    assert isinstance(structure, BlockIndex)
+    stored = structure.vectors(np.flatnonzero(documents.live)[rows])
+    wanted = structure.space.metric.stored(base[rows])
+    return bool(np.abs(stored - wanted).max() <= _PRECISION * np.abs(wanted).max())
 
 
 def _codes(index: posh.Index, X: npt.NDArray[np.float32]) -> npt.NDArray[Any]:

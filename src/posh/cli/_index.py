@@ -25,6 +25,10 @@ def add_index(parser: Parser) -> None:
     parser.add_argument(
         "--probes", type=counted, metavar="N", help="visit so many lists; default: the index's"
     )
+    parser.add_argument(
+        "--recall", type=float, metavar="R", help="with a metric: the share of the true nearest to find"
+    )
+    parser.add_argument("--exact", action="store_true", help="with a metric: compare all vectors")
     parser.add_argument("--threads", type=counted, metavar="N", help="default: all cores")
 
 
@@ -39,9 +43,19 @@ def search_options(args: argparse.Namespace, index: posh.Index) -> dict[str, Any
     ivf = made.structure == "ivf"
     if args.probes is not None and not ivf:
         raise UsageError(f"--probes is for lists, got {index}: leave it out")
-    if args.oversample is not None and not (made.refine or (ivf and made.scoring == "asymmetric")):
+    refines = made.refine or made.metric or (ivf and made.scoring == "asymmetric")
+    if args.oversample is not None and not refines:
         raise UsageError(f"--oversample is for candidates that are refined, got {index}: leave it out")
-    return {"oversample": args.oversample, "n_probe": args.probes, "n_threads": args.threads}
+    if made.metric is None and (args.exact or args.recall is not None):
+        name = "--exact" if args.exact else "--recall"
+        raise UsageError(f"{name} is for an index with a metric, got {index}: leave it out")
+    return {
+        "oversample": args.oversample,
+        "n_probe": args.probes,
+        "n_threads": args.threads,
+        "exact": args.exact,
+        "recall": args.recall,
+    }
 
 
 def disk_bytes(folder: Path) -> int:

@@ -146,8 +146,13 @@ def _ladder(
     first = max(1, n_lists // 200)  # lists: fewer find too little
     lines = [(oversample, slack) for oversample in _OVERSAMPLES for slack in _SLACKS]
     for oversample, slack in progress(lines, title, "line"):
-        if rows and oversample > rows[-1][3] and max(row[4] for row in rows) >= _ENOUGH:
-            break
+        if rows and oversample > rows[-1][3]:
+            best = max(rows, key=lambda row: row[4])
+            if best[4] >= _ENOUGH:
+                break
+            # Where the most careful search finds nothing more among more candidates, no other one does.
+            if measured(Effort(int(best[1]), best[2], oversample))[4] < best[4] + _GAIN:
+                break
         own: list[tuple[float, ...]] = []
         for n_probe in _probes(first, n_lists):
             own.append(measured(Effort(n_probe, slack, oversample)))

@@ -1,0 +1,167 @@
+"""What ``posh tune`` measures with vectors: recall, speed and memory of the efforts of an index."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+import posh
+from posh._progress import progress
+from posh.index.blocks import BlockIndex
+from posh.index.params import SearchParams
+from posh.index.stored import STORES
+from posh.index.tuning import Effort, cost, shares
+
+__all__ = ["K", "Setting", "Split", "chosen", "front", "measured_settings", "scores", "split"]
+
+K = 10
+_QUERIES, _ALONE = 1000, 200  # timed in one batch and one by one
+_EFFORTS = 10  # of each index, beside the one that it chooses
+_CLOSE = 0.85  # of the highest speed: less memory is worth more than the rest
+_AS_FAST = 0.95  # times are not more precise
+_ALIKE = 0.002  # recalls that differ by less are not told apart
+_SPARE = 0.01  # by which a sample of queries may miss the recall
+
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Vectors to build an index of, and others to search for."""
+
+    base: Float32
+    queries: Float32
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to search, and what was measured; ``effort`` is None if it compares all vectors."""
+
+    store: str
+    effort: Effort | None
+    recall: float
+    per_second: float  # queries in a batch, on all cores
+    alone_per_second: float  # queries one by one, on one core
+    bytes_per_vector: float
+    is_default: bool = False  # what Index.build chooses for the recall that was asked for
+
+    def beats(self, other: Setting) -> bool:
+        """Whether nothing that can be measured speaks for the other one."""
+        is_smaller = self.bytes_per_vector < other.bytes_per_vector
+        is_faster = self.per_second > other.per_second
+        return (
+            self.recall >= other.recall - _ALIKE
+            and self.per_second >= _AS_FAST * other.per_second
+            and (is_smaller or (is_faster and self.bytes_per_vector == other.bytes_per_vector))
+        )
+
+
+def split(X: Float32, n_queries: int = _QUERIES) -> Split:
+    """Hold out queries, at most a tenth of the vectors (n, d), drawn with a fixed seed."""
+    if len(X) < 2:
+        raise ValueError(f"expected at least 2 vectors to tune with, got {len(X)}")
+    n = max(1, min(n_queries, len(X) // 10))
+    held_out = np.zeros(len(X), bool)
+    held_out[np.random.default_rng(0).permutation(len(X))[:n]] = True
+    return Split(X[~held_out], X[held_out])
+
+
+def measured_settings(data: Split, metric: str, recall: float) -> Iterator[Setting]:
+    """Build an index for each way to store vectors, and measure its efforts on the held-out queries."""
+    true: Float32 | None = None
+    for store in STORES:
+        index = posh.Index.build(data.base, metric=metric, recall=recall, store=store)
+        if true is None:  # of the first store, which keeps vectors as they are
+            nearest = index.search(data.queries, min(K, len(data.base)), exact=True)
+            true = scores(index, data, nearest.ids)
+        default = _structure(index).effort_for(SearchParams(K, recall=recall))
+        for effort in progress(_efforts(index, default), f"measuring {store}", "setting"):
+            yield replace(_measured(index, data, effort, true), is_default=effort == default)
+
+
+def front(settings: list[Setting]) -> list[Setting]:
+    """Those that no other one beats, and the defaults, by recall."""
+    kept = [one for one in settings if one.is_default or not any(other.beats(one) for other in settings)]
+    return sorted(kept, key=lambda one: (one.recall, -one.per_second))
+
+
+def chosen(settings: list[Setting], recall: float) -> Setting | None:
+    """The default that reaches the recall, is about as fast as the fastest, and takes the least memory."""
+    able = [one for one in settings if one.is_default and one.recall >= recall - _SPARE]
+    fastest = max((one.per_second for one in able), default=0.0)
+    fast = [one for one in able if one.per_second >= _CLOSE * fastest]
+    return min(fast, key=lambda one: one.bytes_per_vector, default=None)
+
+
+def _structure(index: posh.Index) -> BlockIndex:
+    documents = index.snapshot().documents
+    assert documents is not None
+    assert isinstance(documents.structure, BlockIndex)
+    return documents.structure
+
+
+def _efforts(index: posh.Index, default: Effort | None) -> list[Effort | None]:
+    """The default, and some of those that were measured: none that another beats in recall and cost."""
+    tuning, n_features = _structure(index).tuning, index.hasher.n_features_in_
+    if tuning is None:
+        return [default]
+    rows = tuning.rows_of(K)
+    efforts = [Effort(int(row[1]), float(row[2]), float(row[3])) for row in rows]
+    costs = np.array([cost(effort, K, n_features) for effort in efforts])
+    useful, best = [], 0.0
+    for i in np.lexsort((-rows[:, 4], costs)):
+        if rows[i, 4] > best:
+            useful.append(efforts[i])
+            best = rows[i, 4]
+    some = np.unique(np.linspace(0, len(useful) - 1, min(_EFFORTS, len(useful))).round().astype(int))
+    others: list[Effort | None] = [useful[i] for i in some if useful[i] != default]
+    return [default, *others]
+
+
+def _measured(index: posh.Index, data: Split, effort: Effort | None, true: Float32) -> Setting:
+    k = true.shape[1]
+
+    def search(queries: Float32, n_threads: int | None = None) -> posh.Hits:
+        if effort is None:
+            return index.search(queries, k, n_threads=n_threads, exact=True)
+        n_probe, slack, oversample = effort
+        return index.search(
+            queries, k, n_probe=n_probe, slack=slack, oversample=oversample, n_threads=n_threads
+        )
+
+    found = scores(index, data, search(data.queries).ids)
+    alone = data.queries[:_ALONE, None]
+    return Setting(
+        store=index.options.store,
+        effort=effort,
+        recall=float(shares(true, found).mean()),
+        per_second=len(data.queries) / _best_of_three(lambda: search(data.queries)),
+        alone_per_second=len(alone) / _best_of_three(lambda: [search(query, 1) for query in alone]),
+        bytes_per_vector=index.memory_usage()["total"] / len(index),
+    )
+
+
+def scores(index: posh.Index, data: Split, ids: npt.NDArray[np.int64]) -> Float32:
+    """The scores (m, k) of found documents by the metric, from the vectors as they came; best first."""
+    queries, rows = data.queries.astype(np.float64), data.base[ids].astype(np.float64)
+    if index.options.metric == "euclidean":
+        found = -((queries[:, None] - rows) ** 2).sum(axis=2)
+    else:
+        found = np.einsum("md,mkd->mk", queries, rows)
+    if index.options.metric == "cosine":
+        lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(rows, axis=2)
+        found = found / np.where(lengths > 0, lengths, 1.0)
+    return -np.sort(-found, axis=1).astype(np.float32)
+
+
+def _best_of_three(call: Callable[[], object]) -> float:
+    def once() -> float:
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
+
+    return min(once() for _ in range(3))

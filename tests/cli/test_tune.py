@@ -1,0 +1,236 @@
+"""``posh tune``: what it measures is so, and what it prints is the useful part of that."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import posh
+from posh import metrics
+from posh.cli import _tune_labels, _tune_vectors, main
+from posh.cli._tune_vectors import Setting, chosen, front
+from posh.index.tuning import Effort
+from tests.cli.running import one_error, run_json
+from tests.index.test_build import clusters
+from tests.index.test_metric import plain_scores
+
+X = clusters(np.random.default_rng(3), 4000, 16, spread=1.0).astype(np.float32)
+DIGITS = posh.datasets.load("digits")
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("POSH_DEBUG", raising=False)
+    np.save("x.npy", X)
+    np.save("digits.npy", DIGITS.base)
+    np.save("labels.npy", DIGITS.base_labels)
+    np.save("floats.npy", np.ones(len(DIGITS.base)))
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("tuned") / "x.npy"
+    np.save(path, X)
+    data = _tune_vectors.split(X)
+    return {
+        "data": data,
+        "settings": list(_tune_vectors.measured_settings(data, "euclidean", 0.9)),
+    }
+
+
+def test_queries_are_held_out() -> None:
+    data = _tune_vectors.split(X)
+    assert (len(data.base), len(data.queries)) == (3600, 400)
+    together = np.concatenate([data.base, data.queries])
+    np.testing.assert_array_equal(np.sort(together, axis=0), np.sort(X, axis=0))
+    assert not set(map(bytes, data.queries)) & set(map(bytes, data.base))
+
+
+def test_recall_is_the_share_of_the_true_nearest(tuned: dict[str, Any]) -> None:
+    data = tuned["data"]
+    true = plain_scores("euclidean", data.queries, data.base)
+    last = np.sort(true, axis=1)[:, -10][:, None]
+    stores = {one.store for one in tuned["settings"]}
+    assert stores == {"float32", "float16", "int8"}
+    for store in stores:
+        index = posh.Index.build(data.base, metric="euclidean", recall=0.9, store=store)
+        own = [one for one in tuned["settings"] if one.store == store]
+        (default,) = [one for one in own if one.is_default]
+        assert len(own) > 3
+        for one in own:
+            hits = index.search(data.queries, 10, **one.effort._asdict())
+            share = np.mean(np.take_along_axis(true, hits.ids, axis=1) >= last - 1e-5 * np.abs(last))
+            assert one.recall == pytest.approx(share, abs=1e-3)
+            assert one.bytes_per_vector == index.memory_usage()["total"] / 3600
+        plain = index.search(data.queries, 10)
+        np.testing.assert_array_equal(
+            plain.ids, index.search(data.queries, 10, **default.effort._asdict()).ids
+        )
+        assert default.recall >= 0.88
+
+
+def setting(recall: float, rate: float, size: float, **more: Any) -> Setting:
+    return Setting("float32", Effort(1, 1.0, 1.4), recall, rate, rate, size, **more)
+
+
+def test_the_front_leaves_out_what_another_one_beats() -> None:
+    good, small, careful = setting(0.9, 1000, 400), setting(0.9, 500, 100), setting(0.99, 100, 400)
+    slow, alike = setting(0.9, 800, 400), setting(0.9015, 990, 410)
+    default = setting(0.8, 10, 400, is_default=True)
+    assert front([careful, slow, good, alike, small, default]) == [default, good, small, careful]
+
+
+def test_the_choice_is_small_if_that_is_about_as_fast() -> None:
+    fast = setting(0.96, 1000, 400, is_default=True)
+    small = setting(0.95, 900, 100, is_default=True)
+    slow = setting(0.97, 300, 50, is_default=True)
+    assert chosen([fast, small, slow, setting(0.99, 5000, 10)], 0.95) is small
+    assert chosen([fast, slow], 0.95) is fast
+    assert chosen([small], 0.97) is None
+
+
+def test_a_table_a_plot_and_a_line_of_python(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", "x.npy", "--metric", "dot", "--recall", "0.8", "-o", "picture.png"]) == 0
+    text = capsys.readouterr().out
+    assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
+    assert len(re.findall("<- chosen", text)) == 1
+    (line,) = re.findall(r"^  (index = .*)$", text, flags=re.MULTILINE)
+    scope: dict[str, Any] = {"posh": posh, "X": X}
+    exec(line, scope)
+    options = scope["index"].options
+    assert (options.metric, options.recall) == ("dot", 0.8)
+    assert options.store in text
+    values = run_json(capsys, "tune", "x.npy", "--metric", "dot", "--recall", "0.8", "--no-plot")
+    assert values["n_documents"] == 3600
+    assert values["chosen"] in values["settings"]
+    assert values["python"].startswith("index = posh.Index.build(X, metric='dot', recall=0.8")
+    assert not Path("tune.png").exists()
+
+
+def test_few_vectors_are_compared_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    values = run_json(capsys, "tune", "digits.npy", "--no-plot")
+    (plain,) = [one for one in values["settings"] if one["store"] == "float16"]
+    assert (plain["effort"], plain["recall"]) == (None, pytest.approx(1.0, abs=0.01))
+    assert main(["tune", "digits.npy", "--no-plot"]) == 0
+    assert "compares all vectors" in capsys.readouterr().out
+
+
+def test_a_recall_that_nothing_reaches(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_tune_vectors, "STORES", ["float32"])
+    monkeypatch.setattr(_tune_vectors, "chosen", lambda *_: None)
+    assert main(["tune", "digits.npy", "--no-plot", "--recall", "0.99"]) == 0
+    assert "nothing that was measured reaches a recall of 0.99" in capsys.readouterr().out
+
+
+def interrupted_after(n: int, call: Any) -> Any:
+    calls = iter(range(n))
+
+    def limited(*args: Any) -> Any:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return call(*args)
+
+    return limited
+
+
+def test_an_interruption_prints_what_there_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_tune_vectors, "_measured", interrupted_after(2, _tune_vectors._measured))
+    assert main(["tune", "x.npy"]) == 130
+    captured = capsys.readouterr()
+    assert captured.out.count("float32") >= 2
+    assert "interrupted: this is what was measured so far" in captured.err
+    assert Path("tune.png").exists()
+    monkeypatch.setattr(_tune_vectors, "_measured", interrupted_after(0, None))
+    assert main(["tune", "x.npy", "--no-plot"]) == 130
+    assert capsys.readouterr().out == ""
+
+
+def test_labels_compare_hashers(capsys: pytest.CaptureFixture[str]) -> None:
+    values = run_json(capsys, "tune", "digits.npy", "--labels", "labels.npy", "--bits", "64", "-o", "l.png")
+    assert Path("l.png").read_bytes().startswith(b"\x89PNG")
+    results = values["results"]
+    assert [one["map"] for one in results] == sorted((one["map"] for one in results), reverse=True)
+    assert {(one["hasher"], one["n_active"]) for one in results if one["hasher"]} == {
+        (name, n) for name in ("POSH", "SphericalHash", "FruitFly") for n in (8, 16, 32)
+    }
+    data = _tune_labels.split(DIGITS.base, DIGITS.base_labels)
+    hasher = posh.POSH(64, 16, random_state=0).fit(data.base)
+    found = posh.Index(hasher).add(data.base).search(data.queries, 1000).ids
+    expected = metrics.average_precision(data.base_labels[found], data.query_labels)
+    (own,) = [one for one in results if (one["hasher"], one["n_active"]) == ("POSH", 16)]
+    assert own["map"] == pytest.approx(expected.mean())
+    assert own["bytes_per_vector"] == 32
+    cosine = plain_scores("cosine", data.queries, data.base)
+    order = np.argsort(-cosine, axis=1, kind="stable")[:, :1000]
+    exact = metrics.average_precision(data.base_labels[order], data.query_labels).mean()
+    (flat,) = [one for one in results if one["name"] == "float vectors, cosine"]
+    assert flat["map"] == pytest.approx(exact, abs=1e-4)
+    assert re.match(r"index = posh\.Index\(posh\.\w+\(n_bits=64, n_active=\d+\)", values["python"])
+
+
+def test_an_interrupted_comparison_of_hashers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_tune_labels, "_coded", interrupted_after(1, _tune_labels._coded))
+    assert main(["tune", "digits.npy", "--labels", "labels.npy", "--no-plot"]) == 130
+    out = capsys.readouterr().out
+    assert "POSH, 8 of 1024 bits" in out
+    assert "FruitFly" not in out
+
+
+def test_without_matplotlib_the_table_works(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["tune", "digits.npy"]) == 1
+    assert "(or --no-plot) needs matplotlib: pip install 'posh-ann[plot]'" in one_error(capsys)
+    assert main(["tune", "digits.npy", "--no-plot"]) == 0
+
+
+ERRORS = {
+    "bits without labels": (2, ["--bits", "64"], "--bits is for --labels: leave it out"),
+    "recall of labels": (
+        2,
+        ["--labels", "labels.npy", "--recall", "0.9"],
+        "--recall is for nearest neighbours",
+    ),
+    "metric of labels": (
+        2,
+        ["--labels", "labels.npy", "--metric", "dot"],
+        "--metric is for nearest neighbours",
+    ),
+    "no recall": (2, ["--recall", "0"], "expected --recall above 0 and up to 1, got 0.0"),
+    "another suffix": (2, ["-o", "tune.pdf"], "expected --output to end in .png, got tune.pdf"),
+    "no folder": (1, ["-o", "nowhere/tune.png"], "expected an existing folder, got nowhere"),
+    "labels of others": (
+        1,
+        ["--labels", "x.npy"],
+        "expected 1597 whole numbers, one for each vector, got float32",
+    ),
+    "labels that are not whole": (1, ["--labels", "floats.npy"], "expected 1597 whole numbers"),
+    "no labels": (1, ["--labels", "nope.npy"], "nope.npy: No such file"),
+}
+
+
+@pytest.mark.parametrize(("code", "arguments", "message"), ERRORS.values(), ids=ERRORS)
+def test_an_error_is_one_line(
+    code: int, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", "digits.npy", *arguments]) == code
+    assert message in one_error(capsys)
+
+
+def test_too_few_vectors(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("one.npy", X[:1])
+    assert main(["tune", "one.npy", "--no-plot"]) == 1
+    assert "expected at least 2 vectors to tune with, got 1" in one_error(capsys)
