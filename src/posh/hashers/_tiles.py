@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from posh._progress import progress
+from posh._progress import progress, steps_of
 from posh._threads import no_fork, one_blas_thread
 from posh.preprocess import Float32, Preprocess
 
-__all__ = ["TILE", "Projection", "for_each_tile"]
+__all__ = ["TILE", "Projection", "do_all", "for_each_tile"]
+
+T = TypeVar("T")
 
 TILE = 512  # vectors; the scores of a tile (2 MB at 1024 bits) stay in the cache until they are used
 _RUN = 8  # tiles that a thread takes at a time; with fewer, handing out work would take too long
@@ -78,31 +80,33 @@ def for_each_tile(
             spare.append(projection)
 
     with one_blas_thread:
-        _do_all(work, runs, n_threads)
+        do_all(work, runs, n_threads, "encoding")
 
 
-def _do_all(work: Callable[[list[slice]], None], runs: list[list[slice]], n_threads: int) -> None:
-    """Do all runs, in this thread and ``n_threads - 1`` others.
+def do_all(work: Callable[[T], None], items: list[T], n_threads: int, title: str | None = None) -> None:
+    """Call ``work`` for each item, in this thread and ``n_threads - 1`` others; show a bar if it has a title.
 
     This thread works, too, because it gets Ctrl-C: it would not notice while it waits for a lock.
     """
-    left = iter(runs)  # all threads share the iterator, which gives each run once
+    left = iter(items)  # all threads share the iterator, which gives each item once
 
     def share() -> Iterator[None]:
         try:
-            for run in left:
-                work(run)
+            for item in left:
+                work(item)
                 yield
         finally:  # if an exception ends this thread, the others stop, too
             _exhaust(left)
 
+    own: Iterable[None] = share()
+    own = progress(own, title, "block", -(-len(items) // n_threads)) if title else steps_of(own)
     if n_threads == 1:
-        _exhaust(progress(share(), "encoding", "block", len(runs)))
+        _exhaust(own)
         return
     with ThreadPoolExecutor(n_threads - 1) as pool:
         try:
             helpers = [pool.submit(_exhaust, share()) for _ in range(n_threads - 1)]
-            _exhaust(progress(share(), "encoding", "block", -(-len(runs) // n_threads)))
+            _exhaust(own)
         finally:
             _exhaust(left)
     for helper in helpers:

@@ -14,13 +14,16 @@ from sklearn.utils.validation import validate_data
 from posh import _validate, kernels
 from posh._progress import progress, steps_of
 from posh.codes import Codes
-from posh.hashers._orthogonal import procrustes, random_orthogonal
+from posh.hashers._orthogonal import procrustes, procrustes_step, random_orthogonal
+from posh.hashers._products import in_threads, slices
 from posh.hashers.cost import STEP, FitCost, procrustes_cost
 from posh.hashers.epochs import EpochHasher
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32, Preprocess, move_extremes_in, training_vectors
 
 __all__ = ["POSH"]
+
+_BLOCK = 2048  # vectors that are scored at a time, at most, unless a mini-batch is larger
 
 
 class POSH(EpochHasher):
@@ -138,7 +141,7 @@ class POSH(EpochHasher):
         for epoch in progress(range(self.n_epochs), "POSH"):
             objective = moments.visit(Z, self)
             if epoch == self.n_epochs - 1:
-                moments.refresh()
+                moments.finish()
                 self._adopt(moments)
             yield moments.weights, objective
 
@@ -195,23 +198,48 @@ class _Moments:
     def visit(self, Z: Float32, params: POSH) -> float:
         """Visit every row of Z (n, d) once and return the mean of ‖h − W z‖²."""
         gain = 0.0
-        for start in steps_of(range(0, len(Z), params.batch_size)):
-            gain += self._accumulate(Z[start : start + params.batch_size], params.n_active)
+        for rows in steps_of(self._blocks(len(Z), params)):
+            gain += self._accumulate(Z[rows], params.n_active)
             if self.n_seen >= (1.0 + params.lag) * self.n_at_refresh:
-                self.refresh()
+                self.weights = procrustes_step(self.moment, previous=self.weights)
+                self.n_at_refresh = self.n_seen
         # ‖h − Wz‖² = n_active − 2 h·Wz + ‖z‖², because WᵀW = I.
         return params.n_active - (2.0 * gain - float(np.vdot(Z, Z))) / len(Z)
 
-    def refresh(self) -> None:
-        """Solve the Procrustes problem for the present M."""
+    def finish(self) -> None:
+        """Solve the Procrustes problem for the present M exactly."""
         self.weights = procrustes(self.moment, previous=self.weights)
         self.n_at_refresh = self.n_seen
 
-    def _accumulate(self, batch: Float32, n_active: int) -> float:
-        """Add Σ h zᵀ of a mini-batch to M and return Σ h·Wz."""
-        scores = batch @ self.weights.T
-        codes = Codes.trusted(kernels.winners(scores, n_active), scores.shape[1])
-        self.moment += codes.to_csr().T @ batch
-        self.counts += np.bincount(codes.active.ravel(), minlength=codes.n_bits)
-        self.n_seen += len(batch)
-        return float(np.take_along_axis(scores, codes.active.astype(np.int64), axis=1).sum(dtype=np.float64))
+    def _blocks(self, n: int, params: POSH) -> Iterator[slice]:
+        """Divide n rows into blocks of mini-batches for which W stays the same."""
+        start = 0
+        while start < n:
+            n_until_refresh = (1.0 + params.lag) * self.n_at_refresh - self.n_seen
+            size = params.batch_size * max(1, math.ceil(min(n_until_refresh, _BLOCK) / params.batch_size))
+            yield slice(start, start + size)
+            start += size
+
+    def _accumulate(self, block: Float32, n_active: int) -> float:
+        """Add Σ h zᵀ of a block of rows to M and return Σ h·Wz."""
+        active = np.empty((len(block), n_active), np.uint16)
+        tiles = slices(len(block))
+        gains = np.zeros(len(tiles))
+
+        def score(number: int) -> None:
+            rows = tiles[number]
+            scores = block[rows] @ self.weights.T
+            won = kernels.winners(scores, n_active, active[rows]).astype(np.int64)
+            gains[number] = np.take_along_axis(scores, won, axis=1).sum(dtype=np.float64)
+
+        in_threads(score, list(range(len(tiles))))
+        codes = Codes.trusted(active, len(self.weights))
+        by_bit = codes.to_csr().T.tocsr()
+
+        def add(columns: slice) -> None:
+            self.moment[:, columns] += by_bit @ block[:, columns]
+
+        in_threads(add, slices(block.shape[1]))
+        self.counts += np.bincount(active.ravel(), minlength=codes.n_bits)
+        self.n_seen += len(block)
+        return float(gains.sum())
