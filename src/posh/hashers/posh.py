@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 from posh import _validate, kernels
 from posh._progress import progress, steps_of
 from posh.codes import Codes
-from posh.hashers._orthogonal import procrustes, procrustes_step, random_orthogonal
+from posh.hashers._orthogonal import polished, procrustes, procrustes_step, random_orthogonal
 from posh.hashers._products import in_threads, slices
 from posh.hashers.cost import STEP, FitCost, procrustes_cost
 from posh.hashers.epochs import EpochHasher
@@ -42,7 +42,8 @@ class POSH(EpochHasher):
     lag
         W is recomputed when the number of vectors seen has grown by this fraction since the last time, and at
         the end. M hardly changes in between, so this saves time and hardly changes the result. 0 recomputes W
-        after every mini-batch, as Algorithm 1 does.
+        after every mini-batch, as Algorithm 1 does. With more than 256 features, W is a close approximation
+        until the end, when it is computed exactly.
     random_state : int, RandomState or None
         Source of the random numbers.
 
@@ -78,7 +79,7 @@ class POSH(EpochHasher):
         *,
         n_epochs: int = 50,
         batch_size: int = 100,
-        lag: float = 0.05,
+        lag: float = 0.15,
         random_state: Any = None,
     ) -> None:
         self.n_bits = n_bits
@@ -197,12 +198,14 @@ class _Moments:
 
     def visit(self, Z: Float32, params: POSH) -> float:
         """Visit every row of Z (n, d) once and return the mean of ‖h − W z‖²."""
-        gain = 0.0
+        gain, start = 0.0, self.weights
         for rows in steps_of(self._blocks(len(Z), params)):
             gain += self._accumulate(Z[rows], params.n_active)
             if self.n_seen >= (1.0 + params.lag) * self.n_at_refresh:
                 self.weights = procrustes_step(self.moment, previous=self.weights)
                 self.n_at_refresh = self.n_seen
+        if self.weights is not start:
+            self.weights = polished(self.weights)
         # ‖h − Wz‖² = n_active − 2 h·Wz + ‖z‖², because WᵀW = I.
         return params.n_active - (2.0 * gain - float(np.vdot(Z, Z))) / len(Z)
 
