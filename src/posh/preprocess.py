@@ -2,7 +2,7 @@
 
 The paper (appendix, "Preprocessing") subtracts a mean, and applies PCA when the data has more dimensions than
 the code has bits. It computes both from the whole base. Here a hasher computes them from the vectors that it
-is fitted on.
+is fitted on, and keeps more components than the paper does unless it is told otherwise (``reduce``).
 
 Two steps are not in the paper. We divide by one global scale: codes do not depend on the scale of the data,
 so learning must not depend on it either. And :func:`training_vectors` moves extreme vectors in: one vector
@@ -12,6 +12,7 @@ that hashers learn from.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from posh import _native
+from posh._threads import one_blas_thread
 from posh.model_files import Arrays, expect
+
+_log = logging.getLogger("posh")
 
 _ROWS = 4096  # vectors per step, which bounds the temporary memory
 _FAR = 1e15  # largest entry of a centred vector; with larger ones, float32 scores would overflow
@@ -72,8 +76,17 @@ class Preprocess:
             return cls(mean, scale)
         from sklearn.decomposition import PCA  # takes long to import, and few data sets need it
 
-        pca = PCA(min(n_components, *X.shape), random_state=0).fit((X - mean) / scale)
-        return cls(mean, scale, np.ascontiguousarray(pca.components_, np.float32))
+        with one_blas_thread:  # with more threads, the rounding would depend on their number
+            pca = PCA(min(n_components, *X.shape), random_state=0).fit((X - mean) / scale)
+        components = np.ascontiguousarray(pca.components_, np.float32)
+        kept = pca.explained_variance_ratio_.sum()
+        _log.info(
+            "%d features: PCA keeps %d components, %.1f %% of the variance",
+            X.shape[1],
+            len(components),
+            100 * kept,
+        )
+        return cls(mean, scale, components)
 
     @property
     def n_features_out(self) -> int:

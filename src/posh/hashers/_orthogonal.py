@@ -15,7 +15,7 @@ from posh.preprocess import Float32
 # Weights of the previous solution, relative to the root mean square of M's singular values. The second one
 # keeps the condition number so low that products in float32 will do.
 _PULL, _PULL_FLOAT32 = 1e-3, np.float32(0.03)
-_SMALL = 256  # columns up to which the exact solution takes hardly longer than the approximate one
+SMALL = 256  # columns up to which the exact solution takes hardly longer than the approximate one
 
 
 def random_orthogonal(n_rows: int, n_columns: int, rng: np.random.Generator) -> Float32:
@@ -51,7 +51,7 @@ def procrustes_step(M: Float32, previous: Float32) -> Float32:
     matter, need several steps. The result does not depend on the number of threads.
     """
     size = np.float32(np.linalg.norm(M) / np.sqrt(M.shape[1]))
-    if size == 0.0 or M.shape[1] <= _SMALL:
+    if size == 0.0 or M.shape[1] <= SMALL:
         return procrustes(M, previous)
     W = M / size + _PULL_FLOAT32 * previous
     squares = gram(W)

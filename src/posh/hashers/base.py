@@ -32,6 +32,8 @@ __all__ = ["DenseHasher", "Hasher", "SparseHasher"]
 
 C = TypeVar("C", Codes, PackedCodes)
 _CLASSES: dict[str, type[Hasher[Any]]] = {}
+_REDUCE = ("auto", "paper")
+_COMPONENTS = 128  # more did not find more neighbours, and take longer: see ARCHITECTURE.md, "Reduction"
 
 
 class Hasher(
@@ -73,14 +75,6 @@ class Hasher(
     @abstractmethod
     def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
         """Return weights (n_bits, d') and the objective per epoch, from preprocessed Z (n, d')."""
-
-    @abstractmethod
-    def _check_params(self) -> None:
-        """Raise for parameters that make no sense."""
-
-    @abstractmethod
-    def _n_components(self) -> int:
-        """Return the number of PCA components when there are more features than bits."""
 
     @abstractmethod
     def encode(self, X: npt.ArrayLike, *, n_threads: int | None = None) -> C:
@@ -130,7 +124,9 @@ class Hasher(
             )
         if not issubclass(found, cls):
             raise model_files.FormatError(f"{Path(path)}: expected a {cls.__name__}, found {model.name}")
-        hasher = model_files.checked(path, lambda: found(**model.params)._restore(model.arrays))
+        # Files that do not name the reduction were written when there was only the paper's.
+        old = {"reduce": "paper"} if "reduce" in found._get_param_names() else {}
+        hasher = model_files.checked(path, lambda: found(**old | model.params)._restore(model.arrays))
         if model.columns is not None:
             hasher.feature_names_in_ = np.array(model.columns, object)
         assert isinstance(hasher, cls)
@@ -221,12 +217,15 @@ class Hasher(
 class SparseHasher(Hasher[Codes]):
     """A hasher whose codes have exactly ``n_active`` of ``n_bits`` bits set (winner-take-all).
 
+    If the vectors have more features than ``n_bits``, PCA reduces them: see ``reduce`` of :class:`POSH`.
+
     >>> import posh
     >>> isinstance(posh.FruitFly(), posh.SparseHasher)
     True
     """
 
     n_active: int
+    reduce: str = "auto"  # for subclasses without this parameter
 
     def transform(self, X: npt.ArrayLike) -> sp.csr_array:
         """Codes of vectors (n, d) as a SciPy CSR array (n, n_bits) of float32 ones."""
@@ -234,9 +233,12 @@ class SparseHasher(Hasher[Codes]):
 
     def _check_params(self) -> None:
         _validate.code_shape(self.n_bits, self.n_active)
+        _validate.choice("reduce", self.reduce, _REDUCE)
 
     def _n_components(self) -> int:
-        return self.n_active
+        if self.reduce == "paper":
+            return self.n_active
+        return min(self.n_bits, max(self.n_active, _COMPONENTS))
 
     def encode(self, X: npt.ArrayLike, *, n_active: int | None = None, n_threads: int | None = None) -> Codes:
         """Codes of vectors (n, d), with another number of set bits if ``n_active`` is given.

@@ -45,6 +45,8 @@ class BioHash(EpochHasher):
         Strength and rank of the unit that is pushed away.
     stop_norm
         Learning ends after an epoch in which the mean norm of the units is no larger than this.
+    reduce
+        As in :class:`POSH`.
     random_state : int, RandomState or None
         Source of the random numbers.
 
@@ -75,6 +77,7 @@ class BioHash(EpochHasher):
         delta: float = 0.0,
         rank: int = 2,
         stop_norm: float = 1.06,
+        reduce: str = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_bits = n_bits
@@ -87,6 +90,7 @@ class BioHash(EpochHasher):
         self.delta = delta
         self.rank = rank
         self.stop_norm = stop_norm
+        self.reduce = reduce
         self.random_state = random_state
 
     def _check_params(self) -> None:

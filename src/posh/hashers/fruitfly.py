@@ -27,6 +27,8 @@ class FruitFly(SparseHasher):
         columns from a Gaussian matrix: a little more accurate, the paper's figure 1b).
     p
         Density of Bernoulli weights; the paper uses 0.2.
+    reduce
+        As in :class:`POSH`.
     random_state : int, RandomState or None
         Source of the random numbers.
 
@@ -46,12 +48,14 @@ class FruitFly(SparseHasher):
         *,
         weights: str = "bernoulli",
         p: float = 0.2,
+        reduce: str = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_bits = n_bits
         self.n_active = n_active
         self.weights = weights
         self.p = p
+        self.reduce = reduce
         self.random_state = random_state
 
     def _check_params(self) -> None:

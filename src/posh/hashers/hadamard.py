@@ -37,6 +37,8 @@ class Hadamard(SparseHasher):
     ----------
     n_bits, n_active
         Length of the codes and number of set bits.
+    reduce
+        As in :class:`POSH`.
     random_state : int, RandomState or None
         Source of the random signs.
 
@@ -52,9 +54,12 @@ class Hadamard(SparseHasher):
 
     """
 
-    def __init__(self, n_bits: int = 256, n_active: int = 128, *, random_state: Any = None) -> None:
+    def __init__(
+        self, n_bits: int = 256, n_active: int = 128, *, reduce: str = "auto", random_state: Any = None
+    ) -> None:
         self.n_bits = n_bits
         self.n_active = n_active
+        self.reduce = reduce
         self.random_state = random_state
 
     @property

@@ -49,6 +49,8 @@ class BOSL(SparseHasher):
         Largest number of solver steps in each.
     ridge
         Penalty on W, relative to the mean eigenvalue of XᵀX.
+    reduce
+        As in :class:`POSH`.
     random_state : int, RandomState or None
         Source of the random numbers.
 
@@ -74,6 +76,7 @@ class BOSL(SparseHasher):
         n_epochs: int = 1,
         n_steps: int = 20,
         ridge: float = 0.01,
+        reduce: str = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_bits = n_bits
@@ -81,6 +84,7 @@ class BOSL(SparseHasher):
         self.n_epochs = n_epochs
         self.n_steps = n_steps
         self.ridge = ridge
+        self.reduce = reduce
         self.random_state = random_state
 
     def _check_params(self) -> None:
@@ -139,6 +143,8 @@ class OSL(SparseHasher):
         Exponent of the penalties, in (0, 1].
     n_epochs
         Frank-Wolfe iterations for the codes; the weights get four times as many.
+    reduce
+        As in :class:`POSH`.
     random_state : int, RandomState or None
         Source of the random numbers.
 
@@ -166,6 +172,7 @@ class OSL(SparseHasher):
         beta: float = 0.0,
         p: float = 0.5,
         n_epochs: int = 50,
+        reduce: str = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_bits = n_bits
@@ -175,6 +182,7 @@ class OSL(SparseHasher):
         self.beta = beta
         self.p = p
         self.n_epochs = n_epochs
+        self.reduce = reduce
         self.random_state = random_state
 
     def _check_params(self) -> None:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 from posh import _validate, kernels
 from posh._progress import progress, steps_of
 from posh.codes import Codes
-from posh.hashers._orthogonal import polished, procrustes, procrustes_step, random_orthogonal
+from posh.hashers._orthogonal import SMALL, polished, procrustes, procrustes_step, random_orthogonal
 from posh.hashers._products import in_threads, slices
 from posh.hashers.cost import STEP, FitCost, procrustes_cost
 from posh.hashers.epochs import EpochHasher
@@ -44,6 +44,10 @@ class POSH(EpochHasher):
         the end. M hardly changes in between, so this saves time and hardly changes the result. 0 recomputes W
         after every mini-batch, as Algorithm 1 does. With more than 256 features, W is a close approximation
         until the end, when it is computed exactly.
+    reduce
+        What PCA makes of vectors with more features than ``n_bits``: ``"auto"`` keeps 128 components (or
+        ``n_active`` if that is more, or ``n_bits`` if that is less), ``"paper"`` keeps ``n_active``, the
+        paper's rule. The logger ``posh`` tells that it was done.
     random_state : int, RandomState or None
         Source of the random numbers.
 
@@ -80,6 +84,7 @@ class POSH(EpochHasher):
         n_epochs: int = 50,
         batch_size: int = 100,
         lag: float = 0.15,
+        reduce: str = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_bits = n_bits
@@ -87,6 +92,7 @@ class POSH(EpochHasher):
         self.n_epochs = n_epochs
         self.batch_size = batch_size
         self.lag = lag
+        self.reduce = reduce
         self.random_state = random_state
 
     def partial_fit(self, X: npt.ArrayLike, y: Any = None) -> Self:
@@ -204,7 +210,7 @@ class _Moments:
             if self.n_seen >= (1.0 + params.lag) * self.n_at_refresh:
                 self.weights = procrustes_step(self.moment, previous=self.weights)
                 self.n_at_refresh = self.n_seen
-        if self.weights is not start:
+        if self.weights is not start and self.weights.shape[1] > SMALL:
             self.weights = polished(self.weights)
         # ‖h − Wz‖² = n_active − 2 h·Wz + ‖z‖², because WᵀW = I.
         return params.n_active - (2.0 * gain - float(np.vdot(Z, Z))) / len(Z)
@@ -216,10 +222,12 @@ class _Moments:
 
     def _blocks(self, n: int, params: POSH) -> Iterator[slice]:
         """Divide n rows into blocks of mini-batches for which W stays the same."""
+        # Blocks change the rounding. The paper's tables were reproduced with few features and without blocks.
+        largest = _BLOCK if self.weights.shape[1] > SMALL else params.batch_size
         start = 0
         while start < n:
-            n_until_refresh = (1.0 + params.lag) * self.n_at_refresh - self.n_seen
-            size = params.batch_size * max(1, math.ceil(min(n_until_refresh, _BLOCK) / params.batch_size))
+            n_until_refresh = min(largest, (1.0 + params.lag) * self.n_at_refresh - self.n_seen)
+            size = params.batch_size * max(1, math.ceil(n_until_refresh / params.batch_size))
             yield slice(start, start + size)
             start += size
 

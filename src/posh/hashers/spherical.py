@@ -32,6 +32,8 @@ class SphericalHash(EpochHasher):
         paper's listing: its score is then 0 for every vector, so it wins only where fewer than ``n_active``
         scores are positive. ``"keep"`` does not change it. ``"resample"`` sets it to a random training
         vector, so that it soon wins some.
+    reduce
+        As in :class:`POSH`.
     random_state : int, RandomState or None
         Source of the random numbers.
 
@@ -58,12 +60,14 @@ class SphericalHash(EpochHasher):
         *,
         n_epochs: int = 50,
         empty: str = "zero",
+        reduce: str = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_bits = n_bits
         self.n_active = n_active
         self.n_epochs = n_epochs
         self.empty = empty
+        self.reduce = reduce
         self.random_state = random_state
 
     def _check_params(self) -> None:

@@ -68,8 +68,8 @@ class Trial(NamedTuple):
 def contenders() -> tuple[Hasher[Any], ...]:
     """Return the hashers to compare; the picture is about the first."""
     return (
-        POSH(n_bits=1024, n_active=64, random_state=0),
-        FruitFly(n_bits=1024, n_active=64, random_state=0),
+        POSH(n_bits=1024, n_active=64, reduce="paper", random_state=0),
+        FruitFly(n_bits=1024, n_active=64, reduce="paper", random_state=0),
         LSH(n_bits=64, random_state=0),
     )
 

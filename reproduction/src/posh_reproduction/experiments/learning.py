@@ -17,8 +17,8 @@ import numpy as np
 import posh
 from posh import metrics
 from posh.datasets import Dataset
-from posh.hashers.registry import make_hasher
 from posh.preprocess import Float32
+from posh_reproduction.experiments import hashers
 from posh_reproduction.experiments.data import balanced, fingerprint, load
 from posh_reproduction.experiments.rankings import Coded, summary
 from posh_reproduction.experiments.records import Record
@@ -65,7 +65,7 @@ def unit(
 
 def identity(unit: Unit) -> dict[str, Any]:
     """Everything else that decides the result: the hasher's parameters and the data."""
-    return {"hasher": _hasher(unit).get_params(), "data": fingerprint(unit["data"])}
+    return {"hasher": hashers.identity(_hasher(unit)), "data": fingerprint(unit["data"])}
 
 
 def measure(unit: Unit) -> dict[str, Any]:
@@ -92,7 +92,11 @@ def _batches(hasher: posh.EpochHasher, training: Float32) -> Iterator[tuple[floa
     """POSH from its start on: mini-batches of the first epoch, then epochs up to the tenth."""
     assert isinstance(hasher, posh.POSH)
     start = posh.FruitFly(
-        hasher.n_bits, hasher.n_active, weights="orthogonal", random_state=hasher.random_state
+        hasher.n_bits,
+        hasher.n_active,
+        weights="orthogonal",
+        reduce=hasher.reduce,
+        random_state=hasher.random_state,
     )
     yield 0, start.fit(training)
     for epoch, first in product(range(_EVERY_EPOCH), range(0, len(training), hasher.batch_size)):
@@ -144,7 +148,7 @@ def headline(record: Record) -> str:
 
 def _hasher(unit: Unit) -> posh.EpochHasher:
     params = {"n_bits": 1024, "n_active": unit["size"], "random_state": unit["seed"], **unit["params"]}
-    hasher = make_hasher(unit["method"], params)
+    hasher = hashers.paper_hasher(unit["method"], params)
     assert isinstance(hasher, posh.EpochHasher)
     return hasher
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 import posh
+from posh_reproduction.experiments import hashers
 from posh_reproduction.experiments.records import Record
 from posh_reproduction.experiments.spec import Unit
 
@@ -36,7 +37,7 @@ def unit(p: float, *, n_matrices: int = 100, n_bits: int = 1024, n_features: int
 
 def identity(unit: Unit) -> dict[str, Any]:
     """The parameters of the first matrix's hasher; matrices differ by their seed only."""
-    return {"hasher": _hasher(unit, 0).get_params()}
+    return {"hasher": hashers.identity(_hasher(unit, 0))}
 
 
 def measure(unit: Unit) -> dict[str, Any]:
@@ -65,8 +66,9 @@ def headline(record: Record) -> str:
     return f"p {record['unit']['p']}: diagonal {means['diagonal']:.3f}, others {means['others']:.3f}"
 
 
-def _hasher(unit: Unit, number: int) -> posh.FruitFly:
-    return posh.FruitFly(unit["n_bits"], 1, p=unit["p"], random_state=number)
+def _hasher(unit: Unit, number: int) -> posh.Hasher[Any]:
+    params = {"n_bits": unit["n_bits"], "n_active": 1, "p": unit["p"], "random_state": number}
+    return hashers.paper_hasher("FruitFly", params)
 
 
 def _distribution(counts: Counts, scale: float) -> dict[str, Any]:

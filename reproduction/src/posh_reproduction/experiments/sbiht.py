@@ -10,6 +10,7 @@ import posh
 from posh import kernels, metrics
 from posh.datasets import Dataset
 from posh.preprocess import Float32
+from posh_reproduction.experiments import hashers
 from posh_reproduction.experiments.data import balanced, fingerprint, load
 from posh_reproduction.experiments.rankings import Coded, Ids, Values, summary
 from posh_reproduction.experiments.records import Record
@@ -47,7 +48,7 @@ def unit(
 
 def identity(unit: Unit) -> dict[str, Any]:
     """Everything else that decides the result: the hasher's parameters and the data."""
-    return {"hasher": _hasher(unit).get_params(), "data": fingerprint(unit["data"])}
+    return {"hasher": hashers.identity(_hasher(unit)), "data": fingerprint(unit["data"])}
 
 
 def measure(unit: Unit) -> dict[str, Any]:
@@ -85,7 +86,10 @@ def headline(record: Record) -> str:
 
 
 def _hasher(unit: Unit) -> posh.POSH:
-    return posh.POSH(1024, unit["size"], random_state=unit["seed"])
+    params = {"n_bits": 1024, "n_active": unit["size"], "random_state": unit["seed"]}
+    hasher = hashers.paper_hasher("POSH", params)
+    assert isinstance(hasher, posh.POSH)
+    return hasher
 
 
 def _refined(data: Dataset, restored: Float32, candidates: Ids) -> Ids:

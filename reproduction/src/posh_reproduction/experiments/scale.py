@@ -20,7 +20,7 @@ import posh
 from posh import datasets, metrics
 from posh._neighbours import distances, true_distances
 from posh.datasets import Dataset
-from posh_reproduction.experiments import rankings, trial
+from posh_reproduction.experiments import hashers, rankings, trial
 from posh_reproduction.experiments.data import fingerprint, load
 from posh_reproduction.experiments.rankings import Coded, Ids, Values, summary
 from posh_reproduction.experiments.records import Record
@@ -68,7 +68,7 @@ def unit(
 def identity(unit: Unit) -> dict[str, Any]:
     """Everything else that decides the result: the hasher's parameters and the data."""
     data = fingerprint(unit["data"], unit["n_base"], unit["n_queries"], labelled=False)
-    return {"hasher": trial.make_hasher(unit).get_params(), "data": data}
+    return {"hasher": hashers.identity(trial.make_hasher(unit)), "data": data}
 
 
 def measure(unit: Unit) -> dict[str, Any]:

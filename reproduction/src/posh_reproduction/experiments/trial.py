@@ -19,8 +19,7 @@ from typing import Any
 import posh
 from posh import datasets
 from posh.datasets import Dataset
-from posh.hashers import registry
-from posh_reproduction.experiments import rankings
+from posh_reproduction.experiments import hashers, rankings
 from posh_reproduction.experiments.data import fingerprint, load
 from posh_reproduction.experiments.rankings import Coded, Values, full_map, summary
 from posh_reproduction.experiments.records import Record
@@ -82,17 +81,17 @@ def unit(
 
 
 def make_hasher(unit: Unit) -> posh.Hasher[Any]:
-    """The unfitted hasher of a unit: the defaults of its class are the paper's parameters."""
+    """The unfitted hasher of a unit: the other parameters are the paper's."""
     params = {"n_bits": unit["n_bits"], "random_state": unit["seed"], **unit.get("params", {})}
     if unit["method"] in SPARSE:
         params["n_active"] = unit["size"]
-    return registry.make_hasher(unit["method"], params)
+    return hashers.paper_hasher(unit["method"], params)
 
 
 def identity(unit: Unit) -> dict[str, Any]:
     """Everything else that decides the result: the hasher's parameters and the data."""
     return {
-        "hasher": make_hasher(unit).get_params(),
+        "hasher": hashers.identity(make_hasher(unit)),
         "data": fingerprint(unit["data"], unit["n_base"], unit["n_queries"]),
     }
 
