@@ -139,6 +139,16 @@ def test_set_takes_words_and_numbers(capsys: pytest.CaptureFixture[str]) -> None
     assert (values["params"]["weights"], values["params"]["p"]) == ("orthogonal", 0.5)
 
 
+def test_set_reaches_the_reduction(capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez("x.npz", X=np.random.default_rng(0).normal(size=(100, 40)))
+    for rule, expected in (("auto", 32), ("paper", 4)):
+        values = run_json(
+            capsys, "fit", "x.npz", "-o", "m", "--bits", "32", "--active", "4", "--set", f"reduce={rule}"
+        )
+        assert values["params"]["reduce"] == rule
+        assert posh.POSH.load("m").preprocess_.n_features_out == expected
+
+
 def test_key_chooses_an_array_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     np.savez("x.npz", few=np.eye(5), many=np.eye(9))
     values = run_json(capsys, "fit", "x.npz", "--key", "many", "-o", "m", "--method", "LSH", "--bits", "4")

@@ -122,19 +122,6 @@ def test_identical_rows_get_identical_codes(hasher):
 
 
 @every_hasher
-def test_more_features_than_bits_go_through_pca(hasher):
-    X = clusters(300, 150)
-    hasher = clone(hasher).fit(X)
-    expected = hasher.n_active if isinstance(hasher, posh.SparseHasher) else hasher.n_bits
-    assert hasher.preprocess_.components.shape == (expected, 150)
-    np.testing.assert_allclose(
-        hasher.preprocess_.components @ hasher.preprocess_.components.T, np.eye(expected), atol=1e-5
-    )
-    assert hasher.weights_.shape == (hasher.n_bits, expected)
-    assert len(hasher.encode(X)) == 300
-
-
-@every_hasher
 def test_no_vectors_give_no_codes(hasher, X):
     assert len(clone(hasher).fit(X).encode(np.empty((0, 24)))) == 0
 

@@ -141,6 +141,20 @@ def test_the_parameters_of_a_unit_are_those_of_its_hasher(change):
         assert trial.make_hasher(unit).get_params()[params[name]] != value
 
 
+@pytest.mark.parametrize("method", [*trial.DENSE, *trial.SPARSE])
+def test_hashers_keep_the_rules_of_the_paper_and_records_do_not_name_its_reduction(method):
+    unit = trial.unit("digits", method, 16, seed=0, n_bits=32)
+    hasher = trial.make_hasher(unit).fit(posh.datasets.load("digits").base)
+    assert hasher.preprocess_.n_features_out == 16
+    assert "reduce" not in trial.identity(unit)["hasher"]
+    assert method != "POSH" or hasher.lag == 0.05
+
+
+def test_a_record_of_another_reduction_names_it():
+    unit = trial.unit("digits", "POSH", 16, seed=0, params={"reduce": "auto"})
+    assert trial.identity(unit)["hasher"]["reduce"] == "auto"
+
+
 def test_identity_tells_data_of_other_sizes_apart():
     units = [trial.unit("digits", "LSH", 16, seed=0, n_base=n) for n in (None, 1000, 1200)]
     assert len({trial.identity(unit)["data"]["sha256"] for unit in units}) == 3

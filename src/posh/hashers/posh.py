@@ -15,7 +15,7 @@ from posh import _validate, kernels
 from posh._progress import progress, steps_of
 from posh.codes import Codes
 from posh.hashers._orthogonal import SMALL, polished, procrustes, procrustes_step, random_orthogonal
-from posh.hashers._products import in_threads, slices
+from posh.hashers._products import WIDTH, in_threads, slices
 from posh.hashers.cost import STEP, FitCost, procrustes_cost
 from posh.hashers.epochs import EpochHasher
 from posh.model_files import Arrays, expect
@@ -135,9 +135,8 @@ class POSH(EpochHasher):
         n_refreshes = n_batches
         if self.lag > 0.0:
             n_refreshes = min(n_batches, int(1 / self.lag + math.log1p(n_batches) / math.log1p(self.lag)) + 2)
-        n_bytes = (
-            4 * n * d + 16 * self.n_bits * d + refresh.bytes + batch * (4 * self.n_bits + 40 * self.n_active)
-        )
+        scoring = 4 * WIDTH * self.n_bits + 40 * min(n, max(batch, _BLOCK)) * self.n_active
+        n_bytes = 4 * n * d + 16 * self.n_bits * d + refresh.bytes + scoring
         epoch = n * d * (self.n_bits + self.n_active) + 4 * n * self.n_bits
         accumulating = n_batches * (2 * self.n_bits * d + STEP)
         return FitCost(n_bytes, self.n_epochs * epoch + accumulating + n_refreshes * refresh.operations)
