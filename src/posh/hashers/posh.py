@@ -83,7 +83,7 @@ class POSH(EpochHasher):
         *,
         n_epochs: int = 50,
         batch_size: int = 100,
-        lag: float = 0.15,
+        lag: float = 0.2,
         reduce: str = "auto",
         random_state: Any = None,
     ) -> None:
