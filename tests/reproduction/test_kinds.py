@@ -7,7 +7,6 @@ import pytest
 
 import posh
 from posh import datasets
-from posh.hashers.registry import HASHERS
 from posh_reproduction.experiments import (
     KINDS,
     SPECS,
@@ -20,6 +19,7 @@ from posh_reproduction.experiments import (
 )
 from posh_reproduction.experiments import data as experiment_data
 from posh_reproduction.experiments.data import balanced, load
+from posh_reproduction.experiments.hashers import paper_hasher
 from posh_reproduction.experiments.spec import key
 
 DIGITS = datasets.load("digits")
@@ -65,7 +65,7 @@ def test_the_last_epoch_is_what_fit_learns(method):
     unit = learning.unit(method, 0, size=8, **TINY)
     measured = learning.measure(unit)
     data = balanced(load("digits"), 30, 5)
-    hasher = HASHERS[method](1024, 8, random_state=0).fit(data.base[:200])
+    hasher = paper_hasher(method, {"n_bits": 1024, "n_active": 8, "random_state": 0}).fit(data.base[:200])
     last = measured["epochs"][-1]
     assert last["epoch"] == len(hasher.objective_)
     assert last["objective"] == pytest.approx(learning.objective(hasher, data.base[:200]), rel=1e-5)
@@ -104,7 +104,7 @@ def test_sbiht_begins_at_the_linear_decoder_and_meets_codes_better():
     unit = sbiht.unit(8, 0, n_iter=5, data="digits", per_class=(30, 5), n_train=200)
     measured = sbiht.measure(unit)
     data = balanced(load("digits"), 30, 5)
-    hasher = posh.POSH(1024, 8, random_state=0).fit(data.base[:200])
+    hasher = paper_hasher("POSH", {"n_bits": 1024, "n_active": 8, "random_state": 0}).fit(data.base[:200])
     codes = hasher.encode(data.base)
     decoded = posh.LinearDecoder().fit(codes[:200], data.base[:200]).decode(codes)
     shared = hasher.transform(data.queries).toarray() @ hasher.transform(data.base).toarray().T
