@@ -9,12 +9,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 
 import posh
 from posh import model_files
+from posh._progress import cancellable
 from posh.collection import rows, saved_index
 from posh.collection.checking import check_collection
 from posh.index.params import SearchParams
@@ -177,6 +179,15 @@ def test_items_that_come_one_by_one(tmp_path):
         assert collection._store.snapshot.index.n_measured == 2049
         assert share(collection, 2060) >= 0.89
         assert collection.report().n_measured > 100
+
+
+def test_a_write_that_trains_is_not_cancelled(collection):
+    """Else every write that follows would begin the same training and be cancelled as well."""
+    stop = threading.Event()
+    stop.set()
+    with cancellable(stop):
+        collection.upsert(range(N, 2 * N), X[N : 2 * N])
+    assert (len(collection), collection._store.snapshot.n_trained) == (2 * N, 2 * N)
 
 
 def test_deleted_and_replaced_items(collection):

@@ -6,12 +6,14 @@ Both are done within one transaction, before its commit. If one of them fails, n
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from posh._progress import cancellable
 from posh.collection import build_index, rows, tables
 from posh.collection.base import Id, Payload
 from posh.collection.database import Connection
@@ -21,6 +23,8 @@ from posh.index.snapshot import IndexSnapshot
 from posh.preprocess import Float32
 
 __all__ = ["delete", "upsert"]
+
+_NEVER = threading.Event()  # is never set
 
 
 def upsert(
@@ -98,14 +102,25 @@ def _with_first_index(
 def _with_documents(
     connection: Connection, snapshot: CollectionSnapshot, index: IndexSnapshot, seqs: Seqs, vectors: Float32
 ) -> CollectionSnapshot:
-    """Add new items to the index, and train it again first if it needs that."""
+    """Add new items to the index, and train it again first if it needs that.
+
+    Training is not cancelled: the next write would have to begin it again, and would be cancelled likewise.
+    """
     codes: Any = index.encode(vectors)
     tables.insert_codes(connection, snapshot.generation, seqs, codes)
-    if not build_index.must_train_again(index, snapshot.n_trained, snapshot.slot_table.n_live):
+    with cancellable(_NEVER):
+        if build_index.must_train_again(index, snapshot.n_trained, snapshot.slot_table.n_live):
+            return _trained(connection, snapshot, index)
         grown = index.with_documents(seqs, vectors, codes)
-        if grown.n_measured != index.n_measured:
-            build_index.write_trained_state(connection, snapshot.generation, grown, snapshot.n_trained)
-        return replace(snapshot, index=grown)
+    if grown.n_measured != index.n_measured:
+        build_index.write_trained_state(connection, snapshot.generation, grown, snapshot.n_trained)
+    return replace(snapshot, index=grown)
+
+
+def _trained(
+    connection: Connection, snapshot: CollectionSnapshot, index: IndexSnapshot
+) -> CollectionSnapshot:
+    """Train the index on all items, and build it again."""
     table = snapshot.slot_table.compacted()
     trained = build_index.train(connection, index, table)
     filled = build_index.fill(connection, snapshot.generation, trained, table)
