@@ -17,7 +17,7 @@ import pytest
 import posh
 from posh import model_files
 from posh._progress import cancellable
-from posh.collection import rows, saved_index
+from posh.collection import build_index, rows, saved_index
 from posh.collection.checking import check_collection
 from posh.index.params import SearchParams
 from tests.collection.opened import folders, reopened
@@ -181,12 +181,18 @@ def test_items_that_come_one_by_one(tmp_path):
         assert collection.report().n_measured > 100
 
 
-def test_a_write_that_trains_is_not_cancelled(collection):
+def test_a_write_that_trains_is_not_cancelled(collection, monkeypatch):
     """Else every write that follows would begin the same training and be cancelled as well."""
-    stop = threading.Event()
-    stop.set()
+    stop, train = threading.Event(), build_index.train
+
+    def cancelled(*args):
+        stop.set()
+        return train(*args)
+
+    monkeypatch.setattr(build_index, "train", cancelled)
     with cancellable(stop):
         collection.upsert(range(N, 2 * N), X[N : 2 * N])
+    assert stop.is_set()
     assert (len(collection), collection._store.snapshot.n_trained) == (2 * N, 2 * N)
 
 

@@ -64,6 +64,16 @@ def test_the_promise_is_kept(name, metric):
     assert found_share(metric, Q, X, index.search(Q, 10)) >= PROMISED - TOLERANCE
 
 
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "dot"])
+def test_the_promise_is_kept_without_lists(metric):
+    X = DATA["3,000"](np.random.default_rng(7)).astype(np.float32)
+    X, Q = X[:-300], X[-300:]
+    index = posh.Index(metric=metric, recall=PROMISED).add(X)
+    assert np.isfinite(index.snapshot().documents.structure.calibration.counts).all()
+    assert index.report().n_probe == 1
+    assert found_share(metric, Q, X, index.search(Q, 10)) >= PROMISED - TOLERANCE
+
+
 @pytest.fixture(scope="module")
 def data():
     X = clusters(np.random.default_rng(3), 12300, 32, spread=1.0).astype(np.float32)

@@ -42,9 +42,7 @@ class CountModel:
     @property
     def reach(self) -> float:
         """The sum of the query's projections at its planes, in deviations, those of minus planes negated."""
-        return self.n_plus * float(self._top(self.n_plus).mean()) + self.n_minus * float(
-            self._top(self.n_minus).mean()
-        )
+        return sum(n * float(self._top(n).mean()) for n in (self.n_plus, self.n_minus) if n)
 
     def _top(self, n: int) -> Doubles:
         """Some of the n largest of n_scanned Gaussian numbers, which stand for all of them."""
