@@ -180,8 +180,8 @@ class Store:
         """Make codes with another hasher, and search by them."""
         with self._long_work:
             self.require_open()
-            given = opening.checked_index_options(options)
-            merged: Mapping[str, Any] = {**self.snapshot.options, **given}
+            checked = opening.checked_index_options(options)
+            merged: Mapping[str, Any] = {**self.snapshot.options, **checked}
             if hasher is not None:
                 own = build_index.own_copy(hasher)
             elif self._set_options(merged):

@@ -5,7 +5,6 @@ The algorithm is in ``native/blocks.h`` and ``native/block_search.h``.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -15,30 +14,25 @@ import numpy.typing as npt
 from posh import _native, kernels
 from posh._threads import cores
 from posh.hashers.base import Hasher
-from posh.index.block_vectors import decoded_vectors
+from posh.index.block_search import FEW, SearchableBlocks
 from posh.index.brute_force import nearest
-from posh.index.calibration import Asked, Calibration, calibrate, evenly
-from posh.index.code_index import AnyCodes, CodeIndex, Queries, SlotScores, by_slot
-from posh.index.metric import Metric, reals
+from posh.index.calibration import Calibration, calibrate, evenly
+from posh.index.code_index import AnyCodes, SlotScores, by_slot
+from posh.index.metric import Metric
 from posh.index.sliced import Mask, Slots
 from posh.index.space import Space, code_shape, default_lists
 from posh.index.stored import Stored
-from posh.index.tuning import N_QUERIES, Effort, Tuning, effort_of, largest_k, tune
+from posh.index.tuning import N_QUERIES, Effort, Tuning, largest_k, tune
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
 if TYPE_CHECKING:
-    from posh._native import BlockSettings
     from posh.index.options import IndexOptions
-    from posh.index.params import SearchParams
 
 __all__ = ["BlockIndex", "is_held_out"]
 
-_FEW = 2048  # documents that are compared one by one: faster than blocks, and exact
 _GROWTH = 1.5  # of the documents, until the calibration is done again
 _OUTGROWN = 4.0  # times the documents that lists were trained for, until they are trained again
-_MIN_SHARED = 4  # queries that share a list, on average, from which on lists are visited in order
-_CAREFUL = 4.0
 _HELD_OUT = 16  # one document of so many
 _BLOCK_ARRAYS: dict[str, Any] = {
     "blocks": (np.uint8, (None,)),
@@ -49,15 +43,8 @@ _BLOCK_ARRAYS: dict[str, Any] = {
 
 
 @dataclass(frozen=True, eq=False)
-class BlockIndex(CodeIndex):
-    """Documents in lists of blocks. Its codes are in the blocks: ``codes`` has no columns."""
-
-    space: Space
-    blocks: _native.Blocks
-    stored: Stored
-    calibration: Calibration | None
-    tuning: Tuning | None
-    options: IndexOptions
+class BlockIndex(SearchableBlocks):
+    """Documents in lists of blocks: how they are made, changed, measured and kept in files."""
 
     needs_training: ClassVar[bool] = True
     needs_vectors: ClassVar[bool] = True
@@ -108,75 +95,6 @@ class BlockIndex(CodeIndex):
         """Enough vectors for each list, and for the calibration."""
         return max(10_000, 100 * cls.n_lists_for(options, n))
 
-    # Searching -------------------------------------------------------------------------------------
-
-    def candidates(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
-        """The nearest documents, with the scores of the metric."""
-        n_allowed = self.n_live if allowed is None else int(np.count_nonzero(allowed & self.live.rows))
-        effort = self.effort_for(params, n_allowed)
-        if effort is None:
-            return self._by_comparing_all(queries, params, allowed)
-        return self._in_blocks(queries, params, effort, allowed, n_allowed)
-
-    def effort_for(self, params: SearchParams, n_allowed: int | None = None) -> Effort | None:
-        """What a search does among so many documents (default: all); None if it compares all vectors."""
-        if params.exact and not self.stored.has_vectors:
-            raise ValueError(
-                "expected an index that stores vectors for exact=True, got store='int8': "
-                "build it with store='float32'"
-            )
-        few = max(_FEW, params.k)
-        n_documents = self.n_live if n_allowed is None else n_allowed
-        if self.stored.has_vectors and (params.exact or n_documents <= few):
-            return None
-        effort = effort_of(params, self.options, self.tuning, self.space.centroids.shape[1])
-        if effort is None and not self.stored.has_vectors:  # everything that is possible without vectors
-            return Effort(self.space.n_lists, _CAREFUL, 8.0)
-        return effort
-
-    def compares_all(self, params: SearchParams) -> bool:
-        """Whether no effort below that finds what is asked for."""
-        return self.effort_for(params) is None
-
-    def _by_comparing_all(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
-        metric = self.space.metric
-        prepared = metric.queries(queries.vectors)
-        wanted = np.flatnonzero(self.live.rows if allowed is None else allowed & self.live.rows)
-        rows = self.stored.rows.rows
-        found = nearest(rows, wanted, prepared.vectors, params.k, is_distance=metric.is_distance)
-        return SlotScores(found.slots, metric.scores(prepared, found.scores))
-
-    def _in_blocks(
-        self, queries: Queries, params: SearchParams, effort: Effort, allowed: Mask | None, n_allowed: int
-    ) -> SlotScores:
-        metric, vectors, k = self.space.metric, queries.vectors, params.k
-        found = SlotScores(np.empty((len(vectors), k), np.int64), np.empty((len(vectors), k), np.float32))
-        fits = self.blocks.nearest(
-            self._settings(len(vectors), k, effort, n_allowed if allowed is not None else None),
-            metric.native,
-            reals(vectors),
-            self.stored.native,
-            None if allowed is None else allowed.view(np.uint8),
-            *found,
-            params.threads,
-            kernels.active(),
-        )
-        if not fits:
-            raise metric.too_large(vectors)
-        return found
-
-    def _settings(
-        self, n_queries: int, k: int, effort: Effort, n_allowed: int | None = None
-    ) -> BlockSettings:
-        assert self.calibration is not None
-        n_lists, n_probe = self.space.n_lists, effort.n_probe
-        if n_allowed is not None:  # as many documents to choose from as without a filter
-            n_probe = math.ceil(n_probe * self.n_live / max(1, n_allowed))
-        n_probe = min(n_probe, n_lists)
-        by_list = n_queries * n_probe >= _MIN_SHARED * n_lists
-        n_keep = math.ceil(min(k * effort.oversample, self.n_live))
-        return self.calibration.settings(self.space, Asked(k, n_probe, effort.slack, n_keep, by_list))
-
     # Changing --------------------------------------------------------------------------------------
 
     def with_codes(self, codes: AnyCodes | None, X: npt.NDArray[Any] | None) -> Self:
@@ -208,7 +126,7 @@ class BlockIndex(CodeIndex):
     def _is_outgrown(self) -> bool:
         """Whether there are so many documents that more lists would serve them better."""
         is_fixed = self.options.structure == "exact" or self.options.n_lists is not None
-        grown = self.n_live > max(_FEW, _OUTGROWN * self.space.n_docs)
+        grown = self.n_live > max(FEW, _OUTGROWN * self.space.n_docs)
         return grown and not is_fixed and self.stored.has_vectors
 
     def _with_new_lists(self) -> Self:
@@ -242,12 +160,6 @@ class BlockIndex(CodeIndex):
             blocks=self._with_blocks(_native.Blocks(self.space.native), vectors, slots),
             stored=Stored.empty(self.stored.store, vectors.shape[1]).with_rows(vectors),
         )
-
-    def vectors(self, slots: Slots) -> Float32:
-        """Stored vectors by slot; if none are stored, as far as 8 bits tell them."""
-        if self.stored.has_vectors:
-            return self.stored.some(slots)
-        return decoded_vectors(self.space, self.blocks, len(self))[slots]
 
     def detached(self) -> Self:
         """The same documents, to which one may add what this index never sees."""
@@ -291,25 +203,9 @@ class BlockIndex(CodeIndex):
 
     def _needs_calibration(self, n_live: int) -> bool:
         """Whether a search may visit blocks: without vectors, every search does."""
-        return n_live > (_FEW if self.stored.has_vectors else 0)
+        return n_live > (FEW if self.stored.has_vectors else 0)
 
     # Memory and files ------------------------------------------------------------------------------
-
-    @classmethod
-    def kind(cls, options: IndexOptions, scoring: str | None) -> str:
-        """The metric."""
-        assert options.metric is not None
-        return options.metric
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the blocks."""
-        return self.blocks.nbytes
-
-    @property
-    def vector_nbytes(self) -> int:
-        """Memory of the stored vectors."""
-        return self.stored.rows.buffer.nbytes
 
     def trained_state(self) -> Arrays:
         """Lists and projection, and what was measured."""

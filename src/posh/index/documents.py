@@ -101,6 +101,18 @@ class Documents:
             return slots
         return np.where(slots < 0, -1, self.ids.rows[np.maximum(slots, 0)])
 
+    def memory_usage(self) -> dict[str, int]:
+        """Bytes in use by part, and in total."""
+        structure = self.structure
+        parts = {
+            "structure": structure.nbytes,
+            "codes": structure.codes.buffer.nbytes,
+            "vectors": structure.vector_nbytes,
+            "ids": self.ids.buffer.nbytes + structure.live.buffer.nbytes,
+            "refiner": self.refiner_rows.buffer.nbytes,
+        }
+        return parts | {"total": sum(parts.values())}
+
     def require_files(self) -> None:
         """Raise a FormatError if somebody has changed the size of a mapped file."""
         for file in self.mapped:

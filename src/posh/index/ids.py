@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from posh.index.documents import Documents
+from posh.index.documents import LAST_ID, Documents
 
-__all__ = ["IdTable"]
+__all__ = ["IdTable", "automatic_ids"]
 
 Ids = npt.NDArray[np.int64]
 
@@ -60,3 +60,13 @@ class IdTable:
             numbers = slots if documents is None else documents.ids.rows[slots]
             self._slots = dict(zip(numbers.tolist(), slots.tolist(), strict=True))
         return self._slots
+
+
+def automatic_ids(start: int, n: int) -> npt.NDArray[np.int64]:
+    """The next n ids from ``start`` on, if there are so many."""
+    if start + n > LAST_ID:
+        raise ValueError(
+            f"expected room for {n} more automatic ids below {LAST_ID}, got {start} as the next one: "
+            "give ids yourself"
+        )
+    return np.arange(start, start + n, dtype=np.int64)

@@ -13,11 +13,10 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from posh import _validate
-from posh.hashers.base import Hasher, SparseHasher
+from posh.hashers.base import Hasher
 from posh.index import files
-from posh.index.documents import LAST_ID
 from posh.index.hits import Hits
-from posh.index.ids import IdTable
+from posh.index.ids import IdTable, automatic_ids
 from posh.index.memory import estimated
 from posh.index.options import IndexOptions, default_hasher, default_oversample
 from posh.index.params import search_params
@@ -61,8 +60,6 @@ class Index:
     >>> hasher = posh.POSH(n_bits=256, n_active=16, random_state=0).fit(data.base)
     >>> index = posh.Index(hasher, refine="decoder").add(data.base)
     >>> ids, scores = index.search(data.queries, k=10)
-    >>> ids.shape
-    (200, 10)
     >>> index
     Index(1,597 documents, POSH 16 of 256 bits, structure='exact', scoring='overlap', refine='decoder')
 
@@ -120,23 +117,18 @@ class Index:
     ) -> Index:
         """An index of vectors (n, d) whose searches find the share ``recall`` of the true nearest neighbours.
 
-        It chooses lists, codes and the effort of a search from the vectors. What searches find is measured
-        with vectors that were held out from training: see :meth:`report`. It is measured again when there
-        are half as many documents more. A search may ask for another recall.
+        It chooses lists, codes and the effort of a search. What searches find is measured with vectors that
+        were held out from training, and again when there are half as many documents more.
 
         >>> import posh
         >>> data = posh.datasets.load("digits")
         >>> index = posh.Index.build(data.base, metric="euclidean", recall=0.95)
         >>> index.search(data.queries, k=10).ids.shape
         (200, 10)
-        >>> index.report().recall
-        1.0
         """
         return cls(metric=metric, structure="ivf", store=store, recall=recall, random_state=random_state).add(
             X, ids
         )
-
-    # Changing --------------------------------------------------------------------------------------
 
     def add(self, X: npt.ArrayLike, ids: npt.ArrayLike | None = None) -> Self:
         """Add vectors (n, d), all or none; ``ids`` are distinct, >= 0, by default the next new numbers."""
@@ -176,8 +168,6 @@ class Index:
             self._snapshot = self._snapshot.compacted()
             self._table.forget()
         return self
-
-    # Asking ----------------------------------------------------------------------------------------
 
     def search(
         self,
@@ -225,25 +215,14 @@ class Index:
     @property
     def ids(self) -> npt.NDArray[np.int64]:
         """The ids of all documents, in order of addition."""
-        documents = self._snapshot.documents
-        if documents is None:
-            return np.empty(0, np.int64)
-        return np.asarray(documents.ids.rows[documents.live])
+        return self._snapshot.ids
 
     def __contains__(self, number: int) -> bool:
         with self._lock:
             return self._table.has(number, self._snapshot.documents)
 
     def __repr__(self) -> str:
-        h = self.hasher
-        size = (
-            f"{self.options.document_active} of {h.n_bits}" if isinstance(h, SparseHasher) else f"{h.n_bits}"
-        )
-        o = self.options
-        return (
-            f"Index({len(self):,} documents, {type(h).__name__} {size} bits, structure={o.structure!r}, "
-            f"scoring={o.scoring!r}, refine={o.refine!r})"
-        )
+        return f"Index({self._snapshot.about()})"
 
     def memory_usage(self) -> dict[str, int]:
         """Bytes in use by part, and in total."""
@@ -254,13 +233,7 @@ class Index:
 
         ``n_features`` is needed if the index does not know it yet: without a hasher and without documents.
         """
-        n = _validate.integer("n", n, 0)
-        known = getattr(self.hasher, "n_features_in_", n_features)
-        if known is None:
-            raise ValueError("expected n_features, since the index has no documents yet, got None")
-        return estimated(self._snapshot, n, _validate.integer("n_features", known, 1))
-
-    # Files -----------------------------------------------------------------------------------------
+        return estimated(self._snapshot, n, n_features)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder, replacing a saved index there in one step.
@@ -278,11 +251,9 @@ class Index:
         With ``mmap`` the arrays stay on disk until touched and are shared by processes. ``verify`` compares
         the checksums of large files too, which reads them: by default done unless ``mmap`` is set.
 
-        The index may be saved again meanwhile: what was opened stays readable, mapped or not. It must not be
-        written to in place: if another program shortens a mapped file, the operating system kills a process
-        that touches what is missing (SIGBUS). The sizes of mapped files are compared before each search, and
-        a changed one is a ``FormatError``; a file that is shortened during a search, or before ``add`` or
-        ``remove``, and bytes that change without the size are not noticed.
+        The index may be saved again meanwhile: what was opened stays readable. Nobody may write to mapped
+        files: the system kills a process that touches what is missing (SIGBUS). Their sizes are compared
+        before each search; what changes during a search, or without the size, is not noticed.
         """
         verify = not mmap if verify is None else verify
         opened = files.load(Path(path), mmap=mmap, verify=verify)
@@ -310,19 +281,10 @@ class Index:
     def _new_ids(self, ids: npt.ArrayLike | None, n: int) -> npt.NDArray[np.int64]:
         documents = self._snapshot.documents
         if ids is None:
-            return _automatic_ids(0 if documents is None else documents.next_id, n)
+            return automatic_ids(0 if documents is None else documents.next_id, n)
         numbers = _validate.ids(ids, n)
         self._table.require_absent(numbers, documents)
         return numbers
-
-
-def _automatic_ids(start: int, n: int) -> npt.NDArray[np.int64]:
-    if start + n > LAST_ID:
-        raise ValueError(
-            f"expected room for {n} more automatic ids below {LAST_ID}, got {start} as the next one: "
-            "give ids yourself"
-        )
-    return np.arange(start, start + n, dtype=np.int64)
 
 
 _indexes: weakref.WeakSet[Index] = weakref.WeakSet()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from posh import _validate
 from posh._bitsliced import MAX_DOCS, stride_words
 from posh.hashers.base import DenseHasher
 from posh.index.snapshot import IndexSnapshot
@@ -13,9 +14,13 @@ _ID = 9  # bytes: an id, and whether the document is live
 _GROUP = 256  # documents for which a block has room at a time
 
 
-def estimated(snapshot: IndexSnapshot, n: int, n_features: int) -> int:
-    """Bytes that ``n`` documents of ``n_features`` columns will take in an index like this one."""
+def estimated(snapshot: IndexSnapshot, n: int, n_features: int | None) -> int:
+    """Bytes that ``n`` documents will take in an index like this one, see ``Index.estimate_memory``."""
     hasher, options = snapshot.hasher, snapshot.options
+    n, known = _validate.integer("n", n, 0), getattr(hasher, "n_features_in_", n_features)
+    if known is None:
+        raise ValueError("expected n_features, since the index has no documents yet, got None")
+    n_features = _validate.integer("n_features", known, 1)
     if options.metric is not None:
         n_lists = snapshot.n_lists_for(n)
         with_room = max(n + n_lists * _GROUP // 2, n_lists * _GROUP)  # half of the last group is empty

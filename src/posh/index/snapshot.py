@@ -14,7 +14,7 @@ from posh import _validate
 from posh._progress import progress
 from posh.codes import Codes, PackedCodes
 from posh.hashers._units import directions
-from posh.hashers.base import Hasher
+from posh.hashers.base import Hasher, SparseHasher
 from posh.index import files
 from posh.index.code_index import CodeIndex, Queries, SlotScores, encode
 from posh.index.documents import Documents
@@ -106,6 +106,20 @@ class IndexSnapshot:
         return 0 if self.documents is None else self.documents.structure.n_measured
 
     @property
+    def ids(self) -> npt.NDArray[np.int64]:
+        """The ids of all documents, in order of addition."""
+        documents = self.documents
+        return np.empty(0, np.int64) if documents is None else np.asarray(documents.ids.rows[documents.live])
+
+    def about(self) -> str:
+        """Documents, hasher and options in a few words."""
+        hasher, o = self.hasher, self.options
+        active = f"{o.document_active} of " if isinstance(hasher, SparseHasher) else ""
+        order = f"metric={o.metric!r}" if o.metric else f"scoring={o.scoring!r}, refine={o.refine!r}"
+        codes = f"{type(hasher).__name__} {active}{hasher.n_bits} bits"
+        return f"{len(self):,} documents, {codes}, structure={o.structure!r}, {order}"
+
+    @property
     def refiner_row_width(self) -> int:
         """Numbers that the refiner has of each document."""
         refiner = self._new_refiner()
@@ -116,15 +130,7 @@ class IndexSnapshot:
         documents = self.documents
         if documents is None:
             return dict.fromkeys(("structure", "codes", "vectors", "ids", "refiner", "total"), 0)
-        structure = documents.structure
-        parts = {
-            "structure": structure.nbytes,
-            "codes": structure.codes.buffer.nbytes,
-            "vectors": structure.vector_nbytes,
-            "ids": documents.ids.buffer.nbytes + structure.live.buffer.nbytes,
-            "refiner": documents.refiner_rows.buffer.nbytes,
-        }
-        return parts | {"total": sum(parts.values())}
+        return documents.memory_usage()
 
     def compares_all(self, params: SearchParams) -> bool:
         """Whether a search compares all vectors: because it is asked to, or because its recall needs it."""
