@@ -117,7 +117,13 @@ def test_benchmarks_can_be_imported(path):
 
 @pytest.mark.parametrize(
     ("document", "times"),
-    [("README.md", 1), ("ARCHITECTURE.md", 1), ("docs/nearest.md", 1), ("docs/collections.md", 2)],
+    [
+        ("README.md", 1),
+        ("ARCHITECTURE.md", 1),
+        ("docs/nearest.md", 1),
+        ("docs/choosing.md", 1),
+        ("docs/collections.md", 2),
+    ],
 )
 def test_python_in_the_documents_runs(document, times, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -95,7 +95,7 @@ def _coded(data: LabelSplit, sample: Float32, hasher: posh.SparseHasher) -> Labe
         hasher.n_bits,
         hasher.n_active,
         *_precision(data, ids),
-        2.0 * hasher.n_active,
+        index.memory_usage()["total"] / len(index),
         seconds,
     )
 
