@@ -8,7 +8,7 @@ import pytest
 import posh
 from posh.hashers import _products
 from posh.hashers._orthogonal import polished, procrustes, procrustes_step, random_orthogonal
-from posh.hashers._products import gram, times
+from posh.hashers._products import Team
 from tests.conftest import clusters
 from tests.hashers.test_posh import loss, plain_posh
 
@@ -22,8 +22,9 @@ def matrix(n_rows: int, n_columns: int, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("shape", [(1, 1), (256, 256), (257, 511), (600, 3), (3, 600)])
 def test_products_equal_those_of_numpy(shape):
     A, B = matrix(*shape), matrix(shape[1], 70, seed=1)
-    np.testing.assert_allclose(times(A, B), A.astype(np.float64) @ B, atol=1e-3)
-    np.testing.assert_allclose(gram(A), A.astype(np.float64).T @ A, atol=1e-3)
+    with Team() as team:
+        np.testing.assert_allclose(team.times(A, B), A.astype(np.float64) @ B, atol=1e-3)
+        np.testing.assert_allclose(team.gram(A), A.astype(np.float64).T @ A, atol=1e-3)
 
 
 @pytest.mark.parametrize("n_threads", [2, 3, 7])
@@ -33,7 +34,8 @@ def test_threads_change_no_bit(monkeypatch, n_threads):
     def results(n):
         monkeypatch.setattr(_products, "cores", lambda: n)
         hasher = posh.POSH(320, 8, n_epochs=3, random_state=0).fit(WIDE)
-        return times(A, A.T), gram(A), hasher.weights_
+        with Team() as team:
+            return team.times(A, A.T), team.gram(A), hasher.weights_
 
     for one, many in zip(results(1), results(n_threads), strict=True):
         np.testing.assert_array_equal(one, many)
@@ -44,7 +46,8 @@ def test_steps_lead_to_the_solution():
     exact = procrustes(M, W)
     gains = [np.vdot(W, M)]
     for _ in range(10):
-        W = procrustes_step(M, W)
+        with Team() as team:
+            W = procrustes_step(M, W, team)
         np.testing.assert_allclose(W.T @ W, np.eye(300), atol=1e-3)
         gains.append(np.vdot(W, M))
     assert (np.diff(gains) > -1e-6 * gains[-1]).all()
@@ -55,14 +58,17 @@ def test_steps_lead_to_the_solution():
 def test_steps_with_constant_columns_keep_orthonormal_columns():
     M = matrix(400, 300)
     M[:, 100:200] = 0.0
-    W = procrustes_step(M, random_orthogonal(400, 300, np.random.default_rng(1)))
-    np.testing.assert_allclose(W.T @ W, np.eye(300), atol=1e-3)
-    np.testing.assert_array_equal(procrustes_step(0 * M, W), W)
+    with Team() as team:
+        W = procrustes_step(M, random_orthogonal(400, 300, np.random.default_rng(1)), team)
+        np.testing.assert_allclose(W.T @ W, np.eye(300), atol=1e-3)
+        np.testing.assert_array_equal(procrustes_step(0 * M, W, team), W)
 
 
 def test_polishing_squares_the_error():
     W = random_orthogonal(400, 300, np.random.default_rng(0)) + 1e-4 * matrix(400, 300)
-    before, after = (np.abs(A.T @ A - np.eye(300)).max() for A in (W, polished(W)))
+    with Team() as team:
+        better = polished(W, team)
+    before, after = (np.abs(A.T @ A - np.eye(300)).max() for A in (W, better))
     assert before > 1e-4
     assert after < 1e-5
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from posh._threads import one_blas_thread
-from posh.hashers._products import gram, times
+from posh.hashers._products import Team
 from posh.preprocess import Float32
 
 # Weights of the previous solution, relative to the root mean square of M's singular values. The second one
@@ -42,7 +42,7 @@ def procrustes(M: npt.NDArray[Any], previous: Float32) -> Float32:
         return np.asarray(M @ ((vectors / np.sqrt(eigenvalues)) @ vectors.T), np.float32)
 
 
-def procrustes_step(M: Float32, previous: Float32) -> Float32:
+def procrustes_step(M: Float32, previous: Float32, team: Team) -> Float32:
     """Return a W with orthonormal columns (up to 1e-3) and about the largest tr(WᵀM), in less time.
 
     This is :func:`procrustes` with products in float32 and with a larger weight of ``previous``. W maximises
@@ -54,20 +54,18 @@ def procrustes_step(M: Float32, previous: Float32) -> Float32:
     if size == 0.0 or M.shape[1] <= SMALL:
         return procrustes(M, previous)
     W = M / size + _PULL_FLOAT32 * previous
-    squares = gram(W)
-    with one_blas_thread:
-        vectors = np.linalg.eigh(squares)[1]  # computes in float64, and releases the GIL, unlike SciPy's
-    W = times(W, vectors)
+    vectors = np.linalg.eigh(team.gram(W))[1]  # computes in float64, and releases the GIL, unlike SciPy's
+    W = team.times(W, vectors)
     # The lengths of the columns are the singular values, more exactly than the roots of the eigenvalues.
     W /= np.sqrt(np.einsum("ij,ij->j", W, W))
-    return times(W, vectors.T)
+    return team.times(W, vectors.T)
 
 
-def polished(W: Float32) -> Float32:
+def polished(W: Float32, team: Team) -> Float32:
     """Return W with columns that are orthonormal up to 1e-5, if they were up to 1e-3.
 
     This is a Newton-Schulz step: it turns E = WᵀW − I into about ¾ E².
     """
-    excess = gram(W)
+    excess = team.gram(W)
     excess.flat[:: len(excess) + 1] -= 1.0
-    return W - times(W, np.float32(0.5) * excess)
+    return W - team.times(W, np.float32(0.5) * excess)

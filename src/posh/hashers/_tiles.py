@@ -7,7 +7,7 @@ and BLAS is limited to one thread: two thread pools would compete for the cores.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import numpy as np
@@ -79,12 +79,14 @@ def for_each_tile(
         finally:
             spare.append(projection)
 
-    with one_blas_thread:
-        do_all(work, runs, n_threads, "encoding")
+    with one_blas_thread, ThreadPoolExecutor(n_threads) as pool:
+        do_all(work, runs, n_threads, pool, "encoding")
 
 
-def do_all(work: Callable[[T], None], items: list[T], n_threads: int, title: str | None = None) -> None:
-    """Call ``work`` for each item, in this thread and ``n_threads - 1`` others; show a bar if it has a title.
+def do_all(
+    work: Callable[[T], None], items: list[T], n_threads: int, pool: Executor, title: str | None = None
+) -> None:
+    """Call ``work`` for each item, in this thread and ``n_threads - 1`` of ``pool``; a bar if it has a title.
 
     This thread works, too, because it gets Ctrl-C: it would not notice while it waits for a lock.
     """
@@ -100,15 +102,12 @@ def do_all(work: Callable[[T], None], items: list[T], n_threads: int, title: str
 
     own: Iterable[None] = share()
     own = progress(own, title, "block", -(-len(items) // n_threads)) if title else steps_of(own)
-    if n_threads == 1:
+    helpers = [pool.submit(_exhaust, share()) for _ in range(n_threads - 1)]
+    try:
         _exhaust(own)
-        return
-    with ThreadPoolExecutor(n_threads - 1) as pool:
-        try:
-            helpers = [pool.submit(_exhaust, share()) for _ in range(n_threads - 1)]
-            _exhaust(own)
-        finally:
-            _exhaust(left)
+    finally:
+        _exhaust(left)
+        wait(helpers)
     for helper in helpers:
         helper.result()
 

@@ -15,7 +15,7 @@ from posh import _validate, kernels
 from posh._progress import progress, steps_of
 from posh.codes import Codes
 from posh.hashers._orthogonal import SMALL, polished, procrustes, procrustes_step, random_orthogonal
-from posh.hashers._products import WIDTH, in_threads, slices
+from posh.hashers._products import WIDTH, Team, slices
 from posh.hashers.cost import STEP, FitCost, procrustes_cost
 from posh.hashers.epochs import EpochHasher
 from posh.model_files import Arrays, expect
@@ -204,13 +204,14 @@ class _Moments:
     def visit(self, Z: Float32, params: POSH) -> float:
         """Visit every row of Z (n, d) once and return the mean of ‖h − W z‖²."""
         gain, start = 0.0, self.weights
-        for rows in steps_of(self._blocks(len(Z), params)):
-            gain += self._accumulate(Z[rows], params.n_active)
-            if self.n_seen >= (1.0 + params.lag) * self.n_at_refresh:
-                self.weights = procrustes_step(self.moment, previous=self.weights)
-                self.n_at_refresh = self.n_seen
-        if self.weights is not start and self.weights.shape[1] > SMALL:
-            self.weights = polished(self.weights)
+        with Team() as team:
+            for rows in steps_of(self._blocks(len(Z), params)):
+                gain += self._accumulate(Z[rows], params.n_active, team)
+                if self.n_seen >= (1.0 + params.lag) * self.n_at_refresh:
+                    self.weights = procrustes_step(self.moment, self.weights, team)
+                    self.n_at_refresh = self.n_seen
+            if self.weights is not start and self.weights.shape[1] > SMALL:
+                self.weights = polished(self.weights, team)
         # ‖h − Wz‖² = n_active − 2 h·Wz + ‖z‖², because WᵀW = I.
         return params.n_active - (2.0 * gain - float(np.vdot(Z, Z))) / len(Z)
 
@@ -230,7 +231,7 @@ class _Moments:
             yield slice(start, start + size)
             start += size
 
-    def _accumulate(self, block: Float32, n_active: int) -> float:
+    def _accumulate(self, block: Float32, n_active: int, team: Team) -> float:
         """Add Σ h zᵀ of a block of rows to M and return Σ h·Wz."""
         active = np.empty((len(block), n_active), np.uint16)
         tiles = slices(len(block))
@@ -242,14 +243,14 @@ class _Moments:
             won = kernels.winners(scores, n_active, active[rows]).astype(np.int64)
             gains[number] = np.take_along_axis(scores, won, axis=1).sum(dtype=np.float64)
 
-        in_threads(score, list(range(len(tiles))))
+        team.do(score, list(range(len(tiles))))
         codes = Codes.trusted(active, len(self.weights))
         by_bit = codes.to_csr().T.tocsr()
 
         def add(columns: slice) -> None:
             self.moment[:, columns] += by_bit @ block[:, columns]
 
-        in_threads(add, slices(block.shape[1]))
+        team.do(add, slices(block.shape[1]))
         self.counts += np.bincount(active.ravel(), minlength=codes.n_bits)
         self.n_seen += len(block)
         return float(gains.sum())
