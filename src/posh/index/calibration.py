@@ -188,6 +188,8 @@ def _distance_limit(own: Doubles, best: Doubles, mean_square: float) -> tuple[fl
     Distances may differ by orders of magnitude between queries, their shares do not. The score of a list is
     -|q - c|² / 2, so that a typical document is at mean_square - 2 · score.
     """
-    typical = np.maximum(mean_square - 2.0 * best, np.finfo(np.float64).tiny)
-    share = float(np.quantile(-own / typical, _FIRST_SHARE))
+    typical = mean_square - 2.0 * best
+    differ = typical > np.finfo(np.float32).tiny  # else all vectors are equal
+    shares = np.divide(-own, typical, out=np.zeros_like(own), where=differ)
+    share = float(np.quantile(shares, _FIRST_SHARE))
     return -0.5 * share * mean_square, share
