@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import posh
+from posh.index.blocks import is_held_out
 from posh.index.code_index import SlotScores
 from posh.index.tuning import Effort, Tuning, shares, without_own
 from tests.index.test_metric import plain_scores
@@ -130,6 +131,8 @@ def test_recall_is_refused_where_nothing_was_measured_for_it():
         posh.Index(hasher, recall=0.9)
     with pytest.raises(ValueError, match=r"recall=0\.9 needs an index with a metric"):
         posh.Index(hasher).add(X).search(X, recall=0.9)
+    with pytest.raises(ValueError, match=r"recall=0\.9 needs an index that has measured what searches find"):
+        posh.Index(metric="cosine").add(X).search(X, recall=0.9)
     for wrong in (0.0, 1.5, -1, float("nan")):
         with pytest.raises(ValueError, match="expected recall"):
             posh.Index.build(X, recall=wrong)
@@ -151,6 +154,24 @@ def test_recall_is_measured_again_when_the_index_has_grown(data):
     assert index.snapshot().documents.structure.tuning.n_docs == 4000
     index.add(X[5000:9000])
     assert index.snapshot().documents.structure.tuning.n_docs == 9000
+
+
+@pytest.mark.parametrize("n", [1, 2, 15, 16, 300])
+def test_few_documents_without_vectors(n):
+    """Nothing is measured; a search does whatever 8-bit numbers allow."""
+    X = np.random.default_rng(0).standard_normal((n, 8)).astype(np.float32)
+    index = posh.Index.build(X, store="int8")
+    np.testing.assert_array_equal(index.search(X, 1).ids[:, 0], np.arange(n))
+    assert "not measured with so few documents; asked for: 0.95" in str(index.report())
+
+
+def test_recall_is_measured_where_no_document_was_held_out(data):
+    index = posh.Index.build(data[0][:3000], recall=0.9)
+    index.remove(np.arange(15, 3000, 16)).add(data[0][3000:5000])
+    slots = np.arange(5000)
+    index.remove(slots[is_held_out(slots)][slots[is_held_out(slots)] >= 3000])
+    structure = index.snapshot().documents.structure
+    assert structure._tuned().tuning.n_queries == 1000
 
 
 def test_without_vectors_recall_is_measured_too(data):

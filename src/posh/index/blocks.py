@@ -177,7 +177,8 @@ class BlockIndex(SearchableBlocks):
         documents = self._typical(added)
         found = calibrate(self.space, self.blocks, self.stored, documents, self.n_live, n_probe)
         calibrated = replace(self, calibration=found)
-        return calibrated if self.options.recall is None else calibrated._tuned()
+        is_tuned = self.options.recall is not None and self.n_live > FEW
+        return calibrated._tuned() if is_tuned else calibrated
 
     def _typical(self, added: npt.NDArray[Any] | None) -> Float32:
         """Some documents to calibrate with; where none are stored, of those that were just added."""
@@ -189,7 +190,8 @@ class BlockIndex(SearchableBlocks):
         """With a measurement of what searches find."""
         rng = np.random.default_rng(self.options.random_state)
         live = np.flatnonzero(self.live.rows)
-        own = np.sort(rng.permutation(live[is_held_out(live)])[:N_QUERIES])
+        held_out = live[is_held_out(live)]
+        own = np.sort(rng.permutation(held_out if len(held_out) else live)[:N_QUERIES])
         rows = self.stored.rows.rows if self.stored.has_vectors else self.vectors(np.arange(len(self)))
         queries = self.space.metric.like_queries(np.asarray(rows[own], np.float32))
         is_distance = self.space.metric.is_distance

@@ -73,6 +73,11 @@ exact=False, recall=None)
         require_scoring(self.scoring, hasher)
         self._require_metric(defaults.metric)
         if defaults.metric is not None:
+            if self.recall is not None and defaults.recall is None:
+                raise ValueError(
+                    f"recall={self.recall!r} needs an index that has measured what searches find: "
+                    "make it with a recall, Index.build(X, recall=0.95)"
+                )
             return self if self.recall is not None else self._changed(recall=defaults.recall)
         return self._changed(
             scoring=self.scoring or defaults.scoring,

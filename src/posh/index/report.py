@@ -75,7 +75,8 @@ class IndexReport:
         if self.n_probe is None:
             return f"1, since all vectors are compared{asked}"
         if self.recall is None:
-            return "not measured: Index.build(X, recall=0.95) does it"
+            few = f"not measured with so few documents{asked}"
+            return "not measured: Index.build(X, recall=0.95) does it" if self.asked is None else few
         return (
             f"{self.recall:.3f} ± {self.error:.3f} of the true {_K} nearest, on {self.n_measured:,} "
             f"documents held out from training{asked}"

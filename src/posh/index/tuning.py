@@ -98,10 +98,13 @@ class Tuning:
 def effort_of(
     params: SearchParams, options: IndexOptions, tuning: Tuning | None, n_features: int
 ) -> Effort | None:
-    """What the parameters of a search say, or else what its recall needs; None if only comparing all does."""
+    """What the parameters of a search say, or else what its recall needs; None if only comparing all does.
+
+    Nothing is measured with few documents: then only comparing all is sure to reach a recall.
+    """
     given = (params.n_probe, params.slack, params.oversample)
-    if params.recall is not None and tuning is not None and given == (None, None, None):
-        return tuning.effort(params.recall, params.k, n_features)
+    if params.recall is not None and given == (None, None, None):
+        return None if tuning is None else tuning.effort(params.recall, params.k, n_features)
     return Effort(
         options.n_probe if params.n_probe is None else params.n_probe,
         _SLACK if params.slack is None else params.slack,
