@@ -39,7 +39,7 @@ struct View {
   float unit;
   float half_offset;            // 16 * (sum over high halves) + half_offset: estimated product plus a margin
   std::int32_t sum;             // of the numbers, times 128
-  float reach;                  // counts for a residual of length 1 and product 1, up to the gain
+  float reach;                  // sum of the projections at the planes, divided by the square of the length
   float list_score;
 };
 

@@ -190,7 +190,7 @@ using SearchBlocksFn = bool (*)(const BlockSearch& search, std::int64_t* ids, fl
 
 // How counts depend on scores, seen with sample queries: for each query and n_groups random groups of the lists that it
 // visits, the document of the group with the highest 8-bit product.
-//   OUT expected  (n_queries, n_groups) product * reach / length of the group: what the gain is to be multiplied with
+//   OUT expected  (n_queries, n_groups) product * reach / length of the group: the cosine of the two, times the query's reach
 //   OUT counts    (n_queries, n_groups) its count minus that of an unrelated document; both NaN for an empty group
 using SampleCountsFn = void (*)(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected,
                                 float* counts);

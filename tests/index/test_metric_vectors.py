@@ -89,3 +89,11 @@ def test_a_pickle_makes_the_same_vectors():
     metric = Metric.of("euclidean", X)
     metric.stored(X)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(metric)).stored(X), metric.stored(X))
+
+
+@pytest.mark.parametrize("name", sorted(METRICS))
+def test_stored_vectors_can_be_searched_for_again(name):
+    X = np.random.default_rng(0).standard_normal((5, 3)) * 1000 + 7
+    metric = Metric.of(name, X)
+    expected = plain_directions(X) if name == "cosine" else X
+    np.testing.assert_allclose(metric.restored(metric.stored(X)), expected, rtol=1e-5)

@@ -74,7 +74,7 @@ class SearchableBlocks(CodeIndex, ABC):
         return effort
 
     def compares_all(self, params: SearchParams) -> bool:
-        """Whether no effort below that finds what is asked for."""
+        """Whether a search compares all vectors."""
         return self.effort_for(params) is None
 
     def _by_comparing_all(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:

@@ -79,6 +79,10 @@ class Metric:
             raise self.too_large(Q)
         return prepared
 
+    def restored(self, stored: Float32) -> npt.NDArray[np.float64]:
+        """Vectors that a user may have given, from stored ones (n, d)."""
+        return stored * self.unit + self.mean
+
     def too_large(self, X: npt.NDArray[Any]) -> ValueError:
         """What is wrong with vectors that do not fit."""
         return ValueError(

@@ -106,7 +106,7 @@ def report_of(snapshot: IndexSnapshot | None) -> IndexReport:
     effort = index.effort_for(params)
     row = None if effort is None or index.tuning is None else index.tuning.row_of(effort, _K)
     live = np.flatnonzero(documents.live)
-    some = index.vectors(live[:: max(1, len(live) // _QUERIES)][:_QUERIES])
+    some = index.space.metric.restored(index.vectors(live[:: max(1, len(live) // _QUERIES)][:_QUERIES]))
     return IndexReport(
         n_documents=documents.n_live,
         n_features=some.shape[1],
