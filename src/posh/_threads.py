@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -86,12 +87,13 @@ class _OneBlasThread:
         self._lock = threading.Lock()
         self._inside: list[int] = []
         self._controller: Any = None
+        self._n_modules = 0
         self._limit: Any = None
 
     def __enter__(self) -> None:
         with no_fork, self._lock:
             if not self._inside:
-                self._controller = self._controller or ThreadpoolController()
+                self._find_libraries()
                 self._limit = self._in_control(lambda: self._controller.limit(limits=1, user_api="blas"))
             self._inside.append(threading.get_ident())
 
@@ -108,6 +110,12 @@ class _OneBlasThread:
         before, self._inside = self._inside, _own_entries(self._inside)
         if before and not self._inside:
             self._in_control(self._limit.restore_original_limits)
+
+    def _find_libraries(self) -> None:
+        """Look for libraries with threads again if modules were imported: SciPy brings a BLAS of its own."""
+        if len(sys.modules) != self._n_modules:
+            self._n_modules = len(sys.modules)
+            self._controller = ThreadpoolController()
 
     def _in_control(self, change: Callable[[], Any]) -> Any:
         """Release control, call ``change``, which takes control, and release it again."""
