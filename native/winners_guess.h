@@ -3,9 +3,9 @@
 // Scores of a linear projection are roughly Gaussian over the bits, so slightly more than n_active of them reach a
 // threshold of mean + z * deviation, for a suitable z.
 // 1. Guess such a threshold and collect the bits that reach it, the candidates.
-// 2. If there are fewer than n_active candidates, guess lower. After the last guess, every bit is a candidate.
+// 2. If there are fewer than n_active candidates, guess lower. After the last guess, take a safe threshold.
 // 3. Raise the threshold until exactly n_active candidates reach it. These are the winners.
-// 4. If equal scores make step 3 impossible, or if every bit is a candidate, choose the winners by their keys.
+// 4. If equal scores make step 3 impossible, or if no guess was right, choose the winners by their keys.
 // So a guess decides how long the selection takes, never its result.
 //
 // `Isa` supplies four primitives. t is a threshold; a score reaches it if score >= t.
@@ -107,6 +107,22 @@ void keep_by_key(Candidates& candidates, const float* row, std::size_t n_active,
   }
 }
 
+// A threshold that at least n_active scores reach, and few others do: of the highest scores of n_classes classes of bits,
+// the n_active-th. Bit i is in class i % n_classes. With four times as many classes as winners, two winners are seldom in
+// the same class. NaN is in no class.
+float safe_threshold(Candidates& candidates, const float* row, std::size_t n_bits, std::size_t n_active,
+                     std::size_t n_classes) {
+  float* highest = candidates.scores.data();
+  std::fill_n(highest, n_classes, -std::numeric_limits<float>::infinity());
+  for (std::size_t first = 0; first < n_bits; first += n_classes)
+    for (std::size_t i = 0; i < std::min(n_classes, n_bits - first); ++i)
+      highest[i] = row[first + i] > highest[i] ? row[first + i] : highest[i];
+  std::uint64_t* order = candidates.order.data();
+  for (std::size_t i = 0; i < n_classes; ++i) order[i] = score_key(highest[i], static_cast<std::uint32_t>(i));
+  std::nth_element(order, order + (n_active - 1), order + n_classes, std::greater<>());
+  return score_of_key(order[n_active - 1]);
+}
+
 template <class Isa>
 void row_winners(const float* row, std::size_t n_bits, std::size_t n_active, const Guess (&guesses)[n_guesses],
                  Candidates& candidates, std::uint16_t* winners) {
@@ -124,8 +140,15 @@ void row_winners(const float* row, std::size_t n_bits, std::size_t n_active, con
     }
     return;
   }
-  for (std::size_t bit = 0; bit < n_bits; ++bit) candidates.bits[bit] = static_cast<std::uint16_t>(bit);
-  candidates.n = n_bits;
+  candidates.n = 0;
+  const std::size_t n_classes = (4 * n_active + 15) / 16 * 16;
+  if (n_classes < n_bits)
+    candidates.n = Isa::above(row, n_bits, safe_threshold(candidates, row, n_bits, n_active, n_classes),
+                              candidates.bits.data());
+  if (candidates.n < n_active) {  // many NaN, or nearly all bits win
+    for (std::size_t bit = 0; bit < n_bits; ++bit) candidates.bits[bit] = static_cast<std::uint16_t>(bit);
+    candidates.n = n_bits;
+  }
   keep_by_key(candidates, row, n_active, winners);
 }
 
