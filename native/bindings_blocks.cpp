@@ -77,7 +77,7 @@ class Blocks {
     const posh::ArraySizes sizes = posh::array_sizes(*lists_);
     const auto memory = new_array<std::uint8_t>({sizes.n_bytes});
     const auto table = new_array<std::int64_t>({sizes.n_blocks, 3});
-    const auto groups = new_array<float>({sizes.n_blocks, 2 * posh::max_groups});
+    const auto groups = new_array<float>({sizes.n_blocks, 3 * posh::max_groups});
     const auto live = new_array<std::uint64_t>({sizes.n_words});
     run([&] {
       posh::copy_to_arrays(*lists_, memory.data(), table.data(), groups.data(), live.data());
@@ -89,7 +89,7 @@ class Blocks {
   static Blocks from_arrays(std::shared_ptr<const Space> space, Vector<const std::uint8_t> memory,
                             Matrix<const std::int64_t> table, Rows groups, Words live) {
     const std::size_t n = table.shape(0);
-    require(table.shape(1) == 3 && groups.shape(0) == n && groups.shape(1) == 2 * posh::max_groups, "arrays: shapes");
+    require(table.shape(1) == 3 && groups.shape(0) == n && groups.shape(1) == 3 * posh::max_groups, "arrays: shapes");
     const posh::BlockArrays arrays{owned(memory), table.data(), groups.data(), owned(live), memory.shape(0), n,
                                    live.shape(0)};
     auto lists = posh::lists_of_arrays(space->shape, space->centroids.shape(0), arrays);

@@ -9,12 +9,9 @@ namespace {
 
 constexpr std::size_t line = 64;
 
-bool are_lengths(const float* lengths, std::size_t n_groups) {
-  return std::all_of(lengths, lengths + n_groups, [](float x) { return x > 0 && std::isfinite(x); });
-}
-
-bool are_finite(const float* offsets, std::size_t n_groups) {
-  return std::all_of(offsets, offsets + n_groups, [](float x) { return std::isfinite(x); });
+bool is_range(const GroupRange& range) {
+  return range.shortest > 0 && range.shortest <= range.longest && std::isfinite(range.longest) &&
+         std::isfinite(range.offset);
 }
 
 // Whether all bits that do not belong to a document are clear: a search would read past the block otherwise.
@@ -48,8 +45,8 @@ void copy_to_arrays(const BlockLists& lists, std::uint8_t* memory, std::int64_t*
       *table++ = at;
       *table++ = static_cast<std::int64_t>(list);
       *table++ = block.n_docs;
-      groups = std::copy_n(block.lengths, max_groups, groups);
-      groups = std::copy_n(block.offsets, max_groups, groups);
+      for (const GroupRange& range : block.ranges)
+        for (const float value : {range.shortest, range.longest, range.offset}) *groups++ = value;
       live = std::copy_n(block.live.get(), 4 * block.n_groups, live);
       at += static_cast<std::int64_t>(bytes);
     }
@@ -75,10 +72,11 @@ std::shared_ptr<const BlockLists> lists_of_arrays(const BlockShape& shape, std::
     block.n_groups = static_cast<std::uint32_t>((block.n_docs + group_docs - 1) / group_docs);
     if (arrays.n_words - word < 4 * block.n_groups) return nullptr;
     if (!is_clear_from(arrays.live.get() + word, block.n_groups, block.n_docs)) return nullptr;
-    const float *lengths = arrays.groups + 2 * b * max_groups, *offsets = lengths + max_groups;
-    if (!are_lengths(lengths, block.n_groups) || !are_finite(offsets, block.n_groups)) return nullptr;
-    std::copy_n(lengths, block.n_groups, block.lengths);
-    std::copy_n(offsets, block.n_groups, block.offsets);
+    for (std::size_t g = 0; g < block.n_groups; ++g) {
+      const float* values = arrays.groups + 3 * (b * max_groups + g);
+      block.ranges[g] = {values[0], values[1], values[2]};
+      if (!is_range(block.ranges[g])) return nullptr;
+    }
     block.memory = {arrays.memory, arrays.memory.get() + start};
     block.live = {arrays.live, arrays.live.get() + word};
     result->first.resize(static_cast<std::size_t>(list) + 1, static_cast<std::uint32_t>(b));

@@ -5,7 +5,7 @@ namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
 
 struct Encoded {
-  float length, offset;
+  float square, offset;  // the squared length of what codes are made of
 };
 
 // Writes the residual of a document, (n_features), and what its code and its numbers are made of, (n_columns).
@@ -20,7 +20,14 @@ Encoded residual_of(const Residuals& from, std::size_t doc, float* residual, flo
   else
     std::copy_n(residual, d, coded);
   const float offset = from.is_distance ? -0.5f * Isa::product(residual, residual, d) : 0.0f;
-  return {std::sqrt(Isa::product(coded, coded, n_columns)), offset};
+  return {Isa::product(coded, coded, n_columns), offset};
+}
+
+inline void include(const Encoded& own, bool is_distance, GroupRange& range) {
+  const float length = std::sqrt(own.square);
+  range.shortest = std::min(range.shortest, std::max(length, smallest_unit));
+  range.longest = std::max(range.longest, length);
+  range.offset = std::max(range.offset, is_distance ? own.offset + 0.5f * own.square : own.offset);
 }
 
 // Writes the residual as 8-bit numbers in two halves; returns their scale.
@@ -51,8 +58,7 @@ void encode_docs(const BlockShape& shape, const Projection& projection, const Re
     for (std::size_t i = 0; i < size; ++i) {
       const std::size_t to = target.first_doc + begin + i;
       const Encoded own = residual_of<Isa>(residuals, docs[begin + i], residual.data(), coded.data());
-      target.length_sums[to / group_docs] += own.length;
-      target.offset_sums[to / group_docs] += own.offset;
+      include(own, residuals.is_distance, target.ranges[to / group_docs]);
       const float scale = write_halves(coded.data(), shape, target.high + to * shape.half_bytes(),
                                        target.low + to * shape.half_bytes());
       target.fits[to] = {scale, own.offset};

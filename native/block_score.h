@@ -25,7 +25,7 @@ class BlockScoring {
             const std::uint32_t* next_rows, std::uint64_t* to) const {
     std::int32_t thresholds[max_groups];
     for (std::size_t g = 0; g < block.n_groups; ++g)
-      thresholds[g] = threshold_of(query, block.lengths[g], block.offsets[g]);
+      thresholds[g] = threshold_of(query, block.ranges[g]);
     Isa::masks({block.planes(), rows, s.n_plus, s.n_minus, thresholds, block.n_groups, next ? next->planes() : nullptr,
                 next_rows, next ? (next->n_groups + 1u) / 2 : 0},
                to);
@@ -75,6 +75,19 @@ class BlockScoring {
     settle(number, query_of);
   }
 
+  // The length of a document's residual, from its 8-bit numbers.
+  float length(const Block& block, std::size_t doc) const {
+    const std::uint8_t *high = block.high(shape) + doc * shape.half_bytes(),
+                       *low = block.low(shape) + doc * shape.half_bytes();
+    std::int32_t sum = 0;
+    for (std::size_t byte = 0; byte < shape.half_bytes(); ++byte)
+      for (const int shift : {0, 4}) {
+        const std::int32_t number = 16 * (high[byte] >> shift & 15) + (low[byte] >> shift & 15) - 128;
+        sum += number * number;
+      }
+    return block.fits(shape)[doc].scale * std::sqrt(static_cast<float>(sum));
+  }
+
   // The 8-bit product of a document's residual.
   float product(const View& view, const Block& block, std::size_t doc) const {
     const std::size_t at = doc * shape.half_bytes();
@@ -84,11 +97,17 @@ class BlockScoring {
   }
 
  private:
-  // The threshold for a group: nearly all documents that reach the limit have at least this count.
-  std::int32_t threshold_of(const Query& query, float length, float offset) const {
+  // The threshold for a group: nearly all documents that reach the limit have at least this count. It is that of the
+  // smallest cosine with which a document of the group may reach the limit. For distances and a length l it is
+  // (needed + l² / 2) / (l |query - c|), which is smallest for l² = 2 * needed.
+  std::int32_t threshold_of(const Query& query, const GroupRange& range) const {
     const float scale = query.view.reach * s.threshold_scale;
     if (!(scale > 0.0f)) return s.thresholds[0];  // the count says nothing about the score
-    const float product = query.limit - (query.view.list_score + offset);  // that a residual needs
+    const float needed = query.limit - (query.view.list_score + range.offset);
+    float length = range.shortest, product = needed;
+    if (needed > 0.0f)
+      length = s.is_distance ? std::clamp(std::sqrt(2.0f * needed), range.shortest, range.longest) : range.longest;
+    if (s.is_distance) product += 0.5f * length * length;
     const float place = product * scale / length + static_cast<float>(s.n_thresholds / 2);
     if (!(place >= 1.0f)) return s.thresholds[0];  // also NaN
     return s.thresholds[std::min(static_cast<std::size_t>(std::min(place, 1e6f)), s.n_thresholds - 1)];

@@ -88,10 +88,11 @@ class BlockSearcher {
     std::size_t best_doc = 0;
     for (std::size_t doc = group * group_docs; doc < std::min<std::size_t>(block.n_docs, (group + 1) * group_docs); ++doc) {
       if (!(live[doc / 64] >> doc % 64 & 1)) continue;
-      const float product = scoring.product(view, block, doc);
-      if (product > best) best = product, best_doc = doc;
+      const float score = scoring.product(view, block, doc) + block.fits(shape)[doc].offset;
+      if (score > best) best = score, best_doc = doc;
     }
-    if (best == lowest) return;
+    const float length = best == lowest ? 0.0f : scoring.length(block, best_doc);
+    if (!(length > 0.0f)) return;
     const std::size_t n_planes = s.n_plus + s.n_minus;
     const std::uint32_t* bits = view.planes;
     std::size_t n = 0;
@@ -99,7 +100,7 @@ class BlockSearcher {
       const std::uint8_t byte = block.planes()[bits[j] * block.n_groups * group_bytes + best_doc / 8];
       n += (byte >> best_doc % 8 & 1) == (j < s.n_plus);
     }
-    expected = best * view.reach / block.lengths[group];
+    expected = scoring.product(view, block, best_doc) * view.reach / length;
     count = static_cast<float>(n) - scoring.expected_count();
   }
 

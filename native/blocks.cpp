@@ -80,27 +80,19 @@ Block make_block(const Draft& draft, const BlockShape& shape, const Projection& 
   block.n_docs = static_cast<std::uint32_t>(n);
   block.n_groups = static_cast<std::uint32_t>(n_groups_of(n));
   BlockTarget target = target_of(shape, memory.get(), n);
-  std::vector<double> lengths(max_groups), offsets(max_groups);
   auto* live = reinterpret_cast<std::uint64_t*>(memory.get() + shape.bytes(n));
   if (draft.old) {
     copy_old(shape, *draft.old, target);
     std::copy_n(draft.old->live.get(), 4 * draft.old->n_groups, live);
-    for (std::size_t g = 0; g < draft.old->n_groups; ++g) {
-      const auto n_old = static_cast<double>(std::min(group_docs, draft.n_old() - g * group_docs));
-      lengths[g] = draft.old->lengths[g] * n_old;
-      offsets[g] = draft.old->offsets[g] * n_old;
-    }
+    std::copy_n(draft.old->ranges, draft.old->n_groups, block.ranges);
   }
+  constexpr float largest = std::numeric_limits<float>::max();
+  for (std::size_t g = draft.old ? draft.old->n_groups : 0; g < block.n_groups; ++g)
+    block.ranges[g] = {largest, smallest_unit, -largest};
   target.first_doc = draft.n_old();
-  target.length_sums = lengths.data();
-  target.offset_sums = offsets.data();
+  target.ranges = block.ranges;
   encode(shape, projection, residuals, draft.docs, draft.n_new, target);
   for (std::size_t doc = draft.n_old(); doc < n; ++doc) live[doc / 64] |= std::uint64_t{1} << doc % 64;
-  for (std::size_t g = 0; g < block.n_groups; ++g) {
-    const auto n_own = static_cast<double>(std::min(group_docs, n - g * group_docs));
-    block.lengths[g] = std::max(static_cast<float>(lengths[g] / n_own), std::numeric_limits<float>::min());
-    block.offsets[g] = static_cast<float>(offsets[g] / n_own);
-  }
   block.memory = memory;
   block.live = {memory, live};
   return block;

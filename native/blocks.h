@@ -54,12 +54,17 @@ struct Fit {
   float scale, offset;  // the score of a document is that of its list + query · residual + offset
 };
 
+// Of the documents of a group, removed ones too.
+struct GroupRange {
+  float shortest, longest;  // lengths of residuals, above 0
+  float offset;             // the highest; for distances without the part -length² / 2
+};
+
 struct Block {
   std::shared_ptr<const std::uint8_t> memory;
   std::shared_ptr<const std::uint64_t> live;  // 4 * n_groups words, 0 = removed or no document
   std::uint32_t n_docs = 0, n_groups = 0;
-  float lengths[max_groups] = {};             // mean length of the residuals of each group, above 0
-  float offsets[max_groups] = {};             // mean offset of each group
+  GroupRange ranges[max_groups] = {};              // of each group
 
   const std::uint8_t* planes() const { return memory.get(); }
   const std::uint8_t* high(const BlockShape& shape) const { return planes() + shape.n_bits * group_bytes * n_groups; }
@@ -122,7 +127,7 @@ struct BlockTarget {
   Fit* fits;
   std::uint32_t* slots;
   std::size_t n_groups, first_doc;
-  double *length_sums, *offset_sums;  // (n_groups)
+  GroupRange* ranges;  // (n_groups), of the documents before first_doc
 };
 
 // Writes n documents of one list, numbers into `residuals`.
@@ -189,8 +194,8 @@ struct BlockSearch {
 using SearchBlocksFn = bool (*)(const BlockSearch& search, std::int64_t* ids, float* scores);
 
 // How counts depend on scores, seen with sample queries: for each query and n_groups random groups of the lists that it
-// visits, the document of the group with the highest 8-bit product.
-//   OUT expected  (n_queries, n_groups) product * reach / length of the group: the cosine of the two, times the query's reach
+// visits, the document of the group with the highest 8-bit score.
+//   OUT expected  (n_queries, n_groups) product * reach / length: the cosine of the two, times the query's reach
 //   OUT counts    (n_queries, n_groups) its count minus that of an unrelated document; both NaN for an empty group
 using SampleCountsFn = void (*)(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected,
                                 float* counts);
@@ -208,7 +213,7 @@ std::shared_ptr<const BlockLists> without_documents(const BlockLists& lists, con
 struct BlockArrays {
   std::shared_ptr<const std::uint8_t> memory;  // (n_bytes) of block after block; aligned to 4 bytes
   const std::int64_t* table;                   // (n_blocks, 3) where its memory begins, list, n_docs; lists ascend
-  const float* groups;                         // (n_blocks, 2, max_groups) lengths, offsets
+  const float* groups;                         // (n_blocks, max_groups, 3) the ranges
   std::shared_ptr<const std::uint64_t> live;   // (n_words) of block after block
   std::size_t n_bytes, n_blocks, n_words;
 };

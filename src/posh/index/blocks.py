@@ -37,7 +37,7 @@ _HELD_OUT = 16  # one document of so many
 _BLOCK_ARRAYS: dict[str, Any] = {
     "blocks": (np.uint8, (None,)),
     "block_table": (np.int64, (None, 3)),
-    "block_groups": (np.float32, (None, 16)),
+    "block_groups": (np.float32, (None, 24)),
     "block_live": (np.uint64, (None,)),
 }
 
@@ -198,8 +198,9 @@ class BlockIndex(SearchableBlocks):
         true = nearest(rows, live, queries, largest_k(self.n_live) + 1, is_distance=is_distance)
 
         def search(queries: Float32, k: int, effort: Effort) -> SlotScores:
-            settings = self._settings(len(queries), k, effort)
-            return self.stored.search(self.blocks, settings, queries, k, cores())
+            # With the first limit of k: that of k + 1 could be much lower.
+            settings = self._settings(len(queries), k, effort, n_more=1)
+            return self.stored.search(self.blocks, settings, queries, k + 1, cores())
 
         return replace(self, tuning=tune(search, queries, own, true, self.n_live, self.space.n_lists))
 

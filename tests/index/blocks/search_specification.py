@@ -172,17 +172,20 @@ class Searcher:
     def candidates(self, number: int, view: View) -> Numbers:
         """The documents of the block that reach their group's threshold."""
         block = self.blocks[number]
-        groups = zip(block.lengths, block.offsets, strict=True)
-        thresholds = np.array([self.threshold(view, length, offset) for length, offset in groups])
+        thresholds = np.array([self.threshold(view, *group) for group in block.ranges])
         reached = counts_of(view, block.codes) >= thresholds[np.arange(len(block.slots)) // GROUP]
         return np.flatnonzero(reached & block.live & self.allowed[block.slots])
 
-    def threshold(self, view: View, length: f32, offset: f32) -> int:
+    def threshold(self, view: View, shortest: f32, longest: f32, offset: f32) -> int:
         table, scale = self.settings.thresholds, f32(self.settings.threshold_scale)
         scale = view.reach * scale
         if not scale > 0:
             return int(table[0])
         product = self.query.limit - (view.list_score + offset)
+        length = longest if product > 0 else shortest
+        if self.space.is_distance:
+            length = np.clip(np.sqrt(f32(2) * max(product, f32(0))), shortest, longest)
+            product += f32(0.5) * length * length
         place = product * scale / length + f32(len(table) // 2)
         return int(table[min(int(min(place, 1e6)), len(table) - 1)]) if place >= 1 else int(table[0])
 
@@ -269,14 +272,16 @@ def sample_counts(
             if not own:
                 continue
             block = own[(seed >> 20) % len(own)]
-            group = (seed >> 10) % len(block.lengths)
+            group = (seed >> 10) % len(block.ranges)
             docs = np.arange(group * GROUP, min((group + 1) * GROUP, len(block.slots)))
             docs = docs[block.live[docs]]
             if not len(docs):
                 continue
             view = query.view(number)
-            products = products_of(view, block)[docs]
-            best = np.argmax(products)
-            expected[i, j] = products[best] * view.reach / block.lengths[group]
-            counts[i, j] = f32(counts_of(view, block.codes[docs[[best]]])[0]) - middle_of(space, settings)
+            products = products_of(view, block)
+            best = docs[np.argmax(products[docs] + block.offset[docs])]
+            length = block.scale[best] * np.sqrt(f32((block.numbers[best] ** 2).sum()))
+            if length > 0:
+                expected[i, j] = products[best] * view.reach / length
+                counts[i, j] = f32(counts_of(view, block.codes[[best]])[0]) - middle_of(space, settings)
     return expected, counts

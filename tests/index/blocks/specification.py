@@ -94,15 +94,18 @@ class Space:
         offsets = (
             -f32(0.5) * sum_in_lanes(residuals * residuals) if self.is_distance else np.zeros(len(lists), f32)
         )
-        return Residuals(reduced, offsets, np.sqrt(sum_in_lanes(reduced * reduced)))
+        squares = sum_in_lanes(reduced * reduced)
+        further = offsets + f32(0.5) * squares if self.is_distance else offsets
+        return Residuals(reduced, offsets, np.sqrt(squares), further)
 
 
 class Residuals(NamedTuple):
-    """What codes and 8-bit numbers are made of, offsets, and lengths."""
+    """What codes and 8-bit numbers are made of, offsets, lengths, and offsets without those of lengths."""
 
     values: Floats
     offsets: Floats
     lengths: Floats
+    further: Floats
 
     def some(self, docs: Numbers) -> Residuals:
         return Residuals(*(part[docs] for part in self))
@@ -136,8 +139,7 @@ class Block:
     offset: Floats
     slots: npt.NDArray[np.uint32]
     live: npt.NDArray[np.bool_]
-    lengths: Floats  # (n_groups)
-    offsets: Floats  # (n_groups)
+    ranges: Floats  # (n_groups, 3): the shortest and the longest length, the highest further offset
 
     @property
     def halves(self) -> tuple[Numbers, Numbers]:
@@ -154,8 +156,7 @@ def empty_block(space: Space, number: int) -> Block:
         np.zeros(0, f32),
         np.zeros(0, np.uint32),
         np.zeros(0, bool),
-        np.zeros(0, f32),
-        np.zeros(0, f32),
+        np.zeros((0, 3), f32),
     )
 
 
@@ -172,23 +173,19 @@ def extended(space: Space, block: Block, residuals: Residuals, slots: npt.NDArra
         np.append(block.offset, residuals.offsets),
         np.append(block.slots, slots),
         np.append(block.live, np.ones(len(slots), bool)),
-        np.maximum(means_of_groups(block, block.lengths, residuals.lengths), SMALLEST),
-        means_of_groups(block, block.offsets, residuals.offsets),
+        ranges_of_groups(block, residuals),
     )
 
 
-def means_of_groups(block: Block, before: Floats, values: Floats) -> Floats:
-    """The mean of each group's values: the former mean counts for all former documents."""
+def ranges_of_groups(block: Block, residuals: Residuals) -> Floats:
     n_old = len(block.slots)
-    n = n_old + len(values)
-    means = []
-    for start in range(0, n, GROUP):
-        n_former = min(max(n_old - start, 0), GROUP)
-        former = float(before[start // GROUP]) * n_former if n_former else 0.0
-        new = values[max(start - n_old, 0) : max(start + GROUP - n_old, 0)].astype(np.float64)
-        total = np.cumsum(np.append(former, new))[-1]
-        means.append(f32(total / min(GROUP, n - start)))
-    return np.array(means, f32)
+    ranges = []
+    for group in range(-(-(n_old + len(residuals.lengths)) // GROUP)):
+        new = slice(max(group * GROUP - n_old, 0), max((group + 1) * GROUP - n_old, 0))
+        own = np.column_stack([np.maximum(residuals.lengths[new], SMALLEST)] * 2 + [residuals.further[new]])
+        own = np.vstack([own, block.ranges[group : group + 1]])
+        ranges.append([own[:, 0].min(), own[:, 1].max(), own[:, 2].max()])
+    return np.array(ranges, f32)
 
 
 def with_documents(
@@ -238,18 +235,18 @@ def half_bytes(halves: Numbers, of_padding: int) -> npt.NDArray[np.uint8]:
 
 def arrays_of(blocks: list[Block]) -> tuple[npt.NDArray[np.uint8], Numbers, Floats, npt.NDArray[np.uint64]]:
     """The same as _native.Blocks.to_arrays."""
-    memory, table, groups, live = b"", [], np.zeros((len(blocks), 2, BLOCK // GROUP), f32), b""
+    memory, table, groups, live = b"", [], np.zeros((len(blocks), BLOCK // GROUP, 3), f32), b""
     for i, block in enumerate(blocks):
         high, low = block.halves
         table.append((len(memory), block.list, len(block.slots)))
         own = words_of(block.codes.T).tobytes() + half_bytes(high, 8).tobytes() + half_bytes(low, 0).tobytes()
         own += np.column_stack([block.scale, block.offset]).tobytes() + block.slots.tobytes()
         memory += own + bytes(-len(own) % 64)
-        groups[i, :, : len(block.lengths)] = block.lengths, block.offsets
+        groups[i, : len(block.ranges)] = block.ranges
         live += words_of(block.live).tobytes()
     return (
         np.frombuffer(memory, np.uint8),
         np.array(table, np.int64).reshape(-1, 3),
-        groups.reshape(len(blocks), 2 * BLOCK // GROUP),
+        groups.reshape(len(blocks), 3 * BLOCK // GROUP),
         np.frombuffer(live, np.uint64),
     )

@@ -147,7 +147,7 @@ def test_arrays_come_back_as_the_same_blocks(case, tmp_path):
 
 def test_no_blocks_as_arrays(case):
     memory, table, groups, live = _native.Blocks(case.native_space()).to_arrays()
-    assert (memory.shape, table.shape, groups.shape, live.shape) == ((0,), (0, 3), (0, 16), (0,))
+    assert (memory.shape, table.shape, groups.shape, live.shape) == ((0,), (0, 3), (0, 24), (0,))
     same(_native.Blocks.from_arrays(case.native_space(), memory, table, groups, live), [])
 
 
@@ -179,11 +179,12 @@ LIES = {
     "an offset that is not a number": lambda *a: (
         a[0],
         a[1],
-        np.where(np.arange(16) == 8, f32(np.nan), a[2]),
+        np.where(np.arange(24) == 2, f32(np.nan), a[2]),
         a[3],
     ),
     "a length of zero": lambda *a: (a[0], a[1], 0 * a[2], a[3]),
     "a length that is no number": lambda *a: (a[0], a[1], np.nan * a[2], a[3]),
+    "a shortest length above the longest": lambda *a: (a[0], a[1], a[2][:, ::-1].copy(), a[3]),
     "an infinite length": lambda *a: (a[0], a[1], np.inf * a[2], a[3]),
     "too few words of live documents": lambda *a: (*a[:3], a[3][:-1]),
     "too many words of live documents": lambda *a: (*a[:3], np.append(a[3], np.uint64(0))),
