@@ -105,15 +105,16 @@ class SearchableBlocks(CodeIndex, ABC):
         return found
 
     def _settings(
-        self, n_queries: int, k: int, effort: Effort, n_allowed: int | None = None
+        self, n_queries: int, k: int, effort: Effort, n_allowed: int | None = None, n_more: int = 0
     ) -> BlockSettings:
+        """For the k nearest of ``n_allowed`` documents, and ``n_more``."""
         assert self.calibration is not None
         n_lists, n_probe = self.space.n_lists, effort.n_probe
         if n_allowed is not None:  # as many documents to choose from as without a filter
             n_probe = math.ceil(n_probe * self.n_live / max(1, n_allowed))
         n_probe = min(n_probe, n_lists)
         by_list = n_queries * n_probe >= _MIN_SHARED * n_lists
-        n_keep = math.ceil(min(k * effort.oversample, self.n_live))
+        n_keep = math.ceil(min(k * effort.oversample, self.n_live)) + n_more
         return self.calibration.settings(self.space, Asked(k, n_probe, effort.slack, n_keep, by_list))
 
     def vectors(self, slots: Slots) -> Float32:

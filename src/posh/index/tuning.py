@@ -125,8 +125,8 @@ def tune(
 ) -> Tuning:
     """Measure with documents as queries (m, d), whose slots are ``own_slots`` (m,).
 
-    ``search`` finds slots and scores of queries. ``true`` are the nearest documents of each query, best
-    first: one more than the largest k that is to be measured, since a document finds itself, too.
+    ``search`` finds the slots and scores of k + 1 documents: a document finds itself, too. ``true`` are the
+    nearest documents of each query, best first, also one more than the largest k that is to be measured.
     """
     rows: list[tuple[float, ...]] = []
     most = true.slots.shape[1] - 1
@@ -134,7 +134,7 @@ def tune(
         best = without_own(true, own_slots, k)
 
         def measured(effort: Effort, k: int = k, best: SlotScores = best) -> tuple[float, ...]:
-            found = shares(best.scores, without_own(search(queries, k + 1, effort), own_slots, k).scores)
+            found = shares(best.scores, without_own(search(queries, k, effort), own_slots, k).scores)
             return (k, *effort, float(found.mean()), float(found.std()) / math.sqrt(len(found)))
 
         rows += _ladder(measured, n_lists, f"measuring recall, k={k}")
