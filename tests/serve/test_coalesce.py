@@ -79,21 +79,22 @@ def test_an_idle_collection_searches_at_once():
     assert sizes == [2]
 
 
-def test_a_batch_of_few_queries_does_not_wake_the_threads_of_blas():
+@pytest.mark.parametrize(("n_requests", "n_expected"), [(1, 2), (2, 1)])
+def test_requests_that_share_the_machine_do_not_wake_the_threads_of_blas(n_requests, n_expected):
     def n_threads(vectors, k, **options) -> Matches:
         inside.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
-        return Matches(np.zeros((1, 1), object), np.zeros((1, 1)), "overlap")
+        return Matches(np.zeros((len(vectors), 1), object), np.zeros((len(vectors), 1)), "overlap")
 
     async def main():
         with ThreadPoolExecutor(1) as executor:
             coalescer = Coalescer(n_threads, executor, Limits(), lambda size: None)
-            await coalescer.search(rows(3), options(), alive)
+            await asyncio.gather(*(coalescer.search(rows(3), options(), alive) for _ in range(n_requests)))
 
     inside: list[int] = []
     with threadpool_limits(2, "blas"):  # also on a machine with one core
         asyncio.run(main())
     assert inside
-    assert set(inside) == {1}
+    assert set(inside) == {n_expected}
 
 
 def test_those_that_come_meanwhile_are_one_batch_by_options():

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -147,9 +148,10 @@ class Coalescer:
         for i, one in enumerate(batch):
             groups.setdefault(one.options, []).append(i)
         outcomes: dict[int, Matches | BaseException] = {}
-        for options, members in groups.items():
-            parts = [batch[i].vectors for i in members]
-            with one_blas_thread:  # BLAS's own threads go on spinning after their work, on cores others need
+        # BLAS's own threads go on spinning after their work, on cores that other requests need.
+        with one_blas_thread if len(batch) > 1 else nullcontext():
+            for options, members in groups.items():
+                parts = [batch[i].vectors for i in members]
                 outcomes.update(zip(members, self._search_group(options, parts), strict=True))
         return [outcomes[i] for i in range(len(batch))]
 
