@@ -4,9 +4,9 @@
 
 Both are timed several times, in turn; the best times are reported. The rival gets only part of the batch: its
 time per query does not depend on the number of queries. For these codes, overlap and Hamming distance give
-the same order; we check that both find the same overlaps. The roofline assumes a - 2 full adders of 5 logic
-operations for 256 documents, and 3 such operations in a cycle. ``--ghz`` is the clock, measured with a loop
-of dependent additions.
+the same order; we check that both find the same overlaps. The roofline is that of AVX2: it assumes a - 2
+full adders of 5 logic operations for 256 documents, and 3 such operations in a cycle. ``--ghz`` is the clock,
+measured with a loop of dependent additions.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ constexpr Kernels table[] = {
 #if defined(__x86_64__)
     {"avx2", has_avx2, winners_avx2, overlap_topk_avx2, overlap_lists_avx2, table_topk_portable, hamming_topk_avx2,
      search_blocks_avx2, sample_counts_avx2, encode_docs_avx2, nearest_lists_avx2, project_rows_avx2},
-    {"avx512", has_avx512, winners_avx2, overlap_topk_avx2, overlap_lists_avx2, table_topk_portable, hamming_topk_avx2,
+    {"avx512", has_avx512, winners_avx2, overlap_topk_avx512, overlap_lists_avx512, table_topk_portable, hamming_topk_avx2,
      search_blocks_avx512, sample_counts_avx2, encode_docs_avx2, nearest_lists_avx2, project_rows_avx2},
 #endif
 };

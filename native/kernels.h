@@ -158,6 +158,8 @@ bool overlap_topk_portable(const Search&, std::int64_t*, std::int32_t*);
 bool overlap_lists_portable(const ListSearch&, std::int64_t*, std::int32_t*);
 bool overlap_topk_avx2(const Search&, std::int64_t*, std::int32_t*);
 bool overlap_lists_avx2(const ListSearch&, std::int64_t*, std::int32_t*);
+bool overlap_topk_avx512(const Search&, std::int64_t*, std::int32_t*);
+bool overlap_lists_avx512(const ListSearch&, std::int64_t*, std::int32_t*);
 bool table_topk_scalar(const TableSearch&, std::int64_t*, float*);
 bool table_topk_portable(const TableSearch&, std::int64_t*, float*);
 bool hamming_topk_scalar(const HammingSearch&, std::int64_t*, std::int32_t*);

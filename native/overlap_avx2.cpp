@@ -11,31 +11,9 @@
 
 #include "avx2_begin.h"
 #include "overlap_scan.h"
+#include "overlap_avx2.h"
 
 namespace posh {
-namespace {
-
-struct Avx2 {
-  static constexpr std::size_t n_words = 4;
-  __m256i bits;
-
-  static Avx2 none() { return {_mm256_setzero_si256()}; }
-  static Avx2 all() { return {_mm256_set1_epi8(-1)}; }
-  static Avx2 load(const std::uint64_t* words) {
-    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(words))};
-  }
-  void store(std::uint64_t* words) const { _mm256_storeu_si256(reinterpret_cast<__m256i*>(words), bits); }
-  bool any() const { return !_mm256_testz_si256(bits, bits); }
-  std::size_t count() const {
-    return __builtin_popcountll(_mm256_extract_epi64(bits, 0)) + __builtin_popcountll(_mm256_extract_epi64(bits, 1)) +
-           __builtin_popcountll(_mm256_extract_epi64(bits, 2)) + __builtin_popcountll(_mm256_extract_epi64(bits, 3));
-  }
-  Avx2 operator&(Avx2 other) const { return {_mm256_and_si256(bits, other.bits)}; }
-  Avx2 operator|(Avx2 other) const { return {_mm256_or_si256(bits, other.bits)}; }
-  Avx2 operator^(Avx2 other) const { return {_mm256_xor_si256(bits, other.bits)}; }
-};
-
-}  // namespace
 
 bool overlap_topk_avx2(const Search& search, std::int64_t* ids, std::int32_t* scores) {
   return search_tiles(search, Scan<Avx2>::scan, ids, scores);

@@ -23,16 +23,17 @@ namespace {  // internal linkage: see avx2_begin.h
 constexpr int max_counters = 17;  // a query has at most 65,536 active bits
 constexpr int max_unrolled = 64;  // queries with more active bits are added in a loop
 
+// Adds a and b to sum and returns the carry: old sum + a + b = new sum + 2 * carry. An instruction set may have its own.
+template <class Docs>
+POSH_INLINE Docs full_adder(Docs& sum, Docs a, Docs b) {
+  const Docs differ = a ^ b;
+  const Docs carry = (a & b) | (sum & differ);
+  sum = sum ^ differ;
+  return carry;
+}
+
 template <class Docs>
 struct Scan {
-  // Adds a and b to sum and returns the carry: old sum + a + b = new sum + 2 * carry.
-  POSH_INLINE static Docs full_adder(Docs& sum, Docs a, Docs b) {
-    const Docs differ = a ^ b;
-    const Docs carry = (a & b) | (sum & differ);
-    sum = sum ^ differ;
-    return carry;
-  }
-
   // Adds 2^Levels planes to sums[0 .. Levels) and returns the carry into sums[Levels].
   template <int Levels>
   POSH_INLINE static Docs add_planes(Docs* sums, const std::uint64_t* words, const std::uint32_t* offsets) {
