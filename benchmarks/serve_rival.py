@@ -9,8 +9,9 @@ import faiss
 import numpy as np
 
 import posh
-from posh.collection.base import Matches
+from posh.collection.base import Include
 from posh.collection.filters import Filter
+from posh.index.hits import Hits
 from posh.index.params import SearchParams
 
 
@@ -37,13 +38,15 @@ class FlatCollection(posh.Collection):
         assert self.hasher is not None
         return np.packbits(self.hasher.encode(vectors).to_dense(), axis=1)
 
-    def _search(self, vectors: np.ndarray, params: SearchParams, where: Filter | None) -> Matches:
+    def _search(
+        self, vectors: np.ndarray, params: SearchParams, where: Filter | None, include: Include
+    ) -> Hits:
         n_threads = 1 if len(vectors) == 1 else 2  # a second thread only slows a single query down
         faiss.omp_set_num_threads(n_threads)
         distances, slots = self._flat.search(self._packed(vectors), params.k)
         assert isinstance(self.hasher, posh.SparseHasher)
         overlap = self.hasher.n_active - distances / 2  # the paper's eq. 3
-        return Matches(self._ids[slots], overlap.astype(np.float32), "overlap")
+        return Hits(self._ids[slots], overlap.astype(np.float32), "overlap")
 
 
 def main() -> int:

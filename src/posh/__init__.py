@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names as in _HOMES, for type checkers and editors
     from posh import datasets, kernels, metrics
+    from posh._open import create, open  # noqa: A004
     from posh.codes import Codes, PackedCodes
-    from posh.collection.base import BaseCollection, Item, Matches
+    from posh.collection.base import BaseCollection, Item
     from posh.collection.embedded import Collection
     from posh.decode import SBIHT, LinearDecoder
     from posh.errors import DataUnavailableError, FormatError, MissingExtraError, PoshError, StorageError
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # the same names as in _HOMES, for type checkers and editors
         SphericalHash,
     )
     from posh.index.exact import search
-    from posh.index.hits import Hits
+    from posh.index.hits import Hit, Hits
     from posh.index.index import Index
 
 __all__ = [
@@ -60,29 +61,32 @@ __all__ = [
     "FruitFly",
     "Hadamard",
     "Hasher",
+    "Hit",
     "Hits",
     "Index",
     "Item",
     "LinearDecoder",
-    "Matches",
     "MissingExtraError",
     "PackedCodes",
     "PoshError",
     "SparseHasher",
     "SphericalHash",
     "StorageError",
+    "create",
     "datasets",
     "kernels",
     "metrics",
+    "open",
     "search",
 ]
 
 _HOMES = {
+    "create": "posh._open",
+    "open": "posh._open",
     "Codes": "posh.codes",
     "PackedCodes": "posh.codes",
     "BaseCollection": "posh.collection.base",
     "Item": "posh.collection.base",
-    "Matches": "posh.collection.base",
     "Collection": "posh.collection.embedded",
     "datasets": "posh.datasets",
     "LinearDecoder": "posh.decode",
@@ -107,6 +111,7 @@ _HOMES = {
     "SparseHasher": "posh.hashers",
     "SphericalHash": "posh.hashers",
     "search": "posh.index.exact",
+    "Hit": "posh.index.hits",
     "Hits": "posh.index.hits",
     "Index": "posh.index.index",
     "kernels": "posh.kernels",

@@ -9,8 +9,9 @@ from typing import Any, Self
 import numpy as np
 
 import posh
-from posh.collection.base import BaseCollection, Id, Item, Matches, Payload
+from posh.collection.base import BaseCollection, Id, Include, Item, Payload
 from posh.collection.filters import Filter, passes
+from posh.index.hits import Hits
 from posh.index.params import SearchParams
 from posh.index.report import IndexReport
 from tests.index.test_metric import plain_scores
@@ -80,7 +81,9 @@ class ReferenceCollection(BaseCollection):
         self._require_open()
         return [copy.deepcopy(self._by_id.get(item_id)) for item_id in ids]
 
-    def _search(self, vectors: np.ndarray, params: SearchParams, where: Filter | None) -> Matches:
+    def _search(
+        self, vectors: np.ndarray, params: SearchParams, where: Filter | None, include: Include
+    ) -> Hits:
         found = [item for item in self._by_id.values() if self._passes(where, item)]
         scoring = params.scoring or self._scoring
         ids = np.full((len(vectors), params.k), None, object)
@@ -90,11 +93,21 @@ class ReferenceCollection(BaseCollection):
             order = np.argsort(-similarity, axis=1, kind="stable")[:, : params.k]
             ids[:, : order.shape[1]] = np.array([item.id for item in found], object)[order]
             scores[:, : order.shape[1]] = np.take_along_axis(similarity, order, axis=1)
-        if self._metric is not None or scoring == "asymmetric":
-            return Matches(ids, scores, self._metric or scoring)
-        return Matches(
-            ids, scores, "overlap" if isinstance(self._hasher, posh.SparseHasher) else "equal-bits"
+        if params.min_score is not None:
+            ids[scores < params.min_score], scores[scores < params.min_score] = None, -np.inf
+        rows = [[self._by_id[number] for number in row if number is not None] for row in ids]
+        return Hits(
+            ids,
+            scores,
+            self._kind(scoring),
+            [[copy.deepcopy(item.payload) for item in row] for row in rows] if include.payloads else None,
+            [[item.vector for item in row] for row in rows] if include.vectors else None,
         )
+
+    def _kind(self, scoring: str) -> str:
+        if self._metric is not None or scoring == "asymmetric":
+            return self._metric or scoring
+        return "overlap" if isinstance(self._hasher, posh.SparseHasher) else "equal-bits"
 
     def _similarity(self, queries: np.ndarray, vectors: np.ndarray, scoring: str) -> np.ndarray:
         if self._metric is not None:

@@ -93,7 +93,7 @@ class Operations(RuleBasedStateMachine):
         for one, other in zip(found, expected, strict=True):
             same_item(one, other)
         if self.plain.hasher is not None:
-            same_matches(*(one.search(DATA[start : start + 3], k, filter=filter_) for one in self.both))
+            same_hits(*(one.search(DATA[start : start + 3], k, filter=filter_) for one in self.both))
 
     @rule(hasher=st.sampled_from(HASHERS))
     def reindex(self, hasher):
@@ -149,7 +149,7 @@ def same_item(found, expected) -> None:
         np.testing.assert_array_equal(found.vector, expected.vector)
 
 
-def same_matches(found, expected) -> None:
+def same_hits(found, expected) -> None:
     assert found.ids.tolist() == expected.ids.tolist()
     np.testing.assert_array_equal(found.scores, expected.scores)
     assert found.kind == expected.kind

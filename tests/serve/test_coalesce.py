@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from posh.collection.base import Matches
+from posh.index.hits import Hits
 from posh.index.params import SearchParams
 from posh.serve.coalesce import Coalescer, SharedOptions
 from posh.serve.limits import Limits
@@ -25,14 +25,14 @@ class Kernel:
         self.open = threading.Event()
         self.open.set()
 
-    def __call__(self, vectors, k, **options) -> Matches:
+    def __call__(self, vectors, k, **options) -> Hits:
         self.calls.append((vectors[:, 0].tolist(), {"k": k, **options}))
         self.open.wait(30)
         if 13 in vectors[:, 0]:
             raise ValueError("thirteen")
         ids = np.empty((len(vectors), k), object)
         ids[:] = vectors[:, :1].astype(int)
-        return Matches(ids, np.repeat(vectors[:, :1], k, axis=1), "overlap")
+        return Hits(ids, np.repeat(vectors[:, :1], k, axis=1), "overlap")
 
 
 def options(filter_=None, **params) -> SharedOptions:
@@ -81,9 +81,9 @@ def test_an_idle_collection_searches_at_once():
 
 @pytest.mark.parametrize(("n_requests", "n_expected"), [(1, 2), (2, 1)])
 def test_requests_that_share_the_machine_do_not_wake_the_threads_of_blas(n_requests, n_expected):
-    def n_threads(vectors, k, **options) -> Matches:
+    def n_threads(vectors, k, **options) -> Hits:
         inside.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
-        return Matches(np.zeros((len(vectors), 1), object), np.zeros((len(vectors), 1)), "overlap")
+        return Hits(np.zeros((len(vectors), 1), object), np.zeros((len(vectors), 1)), "overlap")
 
     async def main():
         with ThreadPoolExecutor(1) as executor:

@@ -18,11 +18,12 @@ from posh import _validate
 from posh.collection import arguments
 from posh.collection.filters import Filter, parse
 from posh.hashers.base import Hasher
+from posh.index.hits import Hits
 from posh.index.params import SearchParams, require_scoring, search_params
 from posh.index.report import IndexReport
 from posh.preprocess import Float32
 
-__all__ = ["BaseCollection", "Id", "Item", "Matches", "Payload"]
+__all__ = ["BaseCollection", "Id", "Include", "Item", "Payload"]
 
 Id = int | str
 Payload = dict[str, Any]
@@ -39,29 +40,11 @@ class Item(NamedTuple):
     payload: Payload
 
 
-class _Pair(NamedTuple):
-    ids: npt.NDArray[Any]
-    scores: npt.NDArray[np.float32]
+class Include(NamedTuple):
+    """What a search adds to its hits."""
 
-
-class Matches(_Pair):
-    """Results of a search, best first: ``ids, scores = matches``, both (m, k).
-
-    Higher scores are better. Of items with equal scores, the one that was written earlier comes first.
-    ``ids`` is an array of objects, int or str. Where fewer than k items were found, the id is None and the
-    score -inf. ``kind`` says what the scores are, see :class:`posh.Hits`.
-    """
-
-    kind: str
-
-    def __new__(cls, ids: npt.NDArray[Any], scores: npt.NDArray[np.float32], kind: str) -> Matches:
-        """Make matches of arrays (m, k)."""
-        matches = super().__new__(cls, ids, scores)
-        matches.kind = kind
-        return matches
-
-    def __repr__(self) -> str:
-        return f"Matches(ids={self.ids!r}, scores={self.scores!r}, kind={self.kind!r})"
+    payloads: bool = False
+    vectors: bool = False
 
 
 class BaseCollection(ABC):
@@ -110,7 +93,7 @@ class BaseCollection(ABC):
     def _get(self, ids: list[Id]) -> list[Item | None]: ...
 
     @abstractmethod
-    def _search(self, vectors: Float32, params: SearchParams, where: Filter | None) -> Matches:
+    def _search(self, vectors: Float32, params: SearchParams, where: Filter | None, include: Include) -> Hits:
         """Search for checked vectors (m, d); None in ``params`` stands for the default of the collection."""
 
     @abstractmethod
@@ -174,10 +157,13 @@ class BaseCollection(ABC):
 
     def search(
         self,
-        vectors: npt.ArrayLike,
+        queries: npt.ArrayLike | None = None,
         k: int = 10,
         *,
+        ids: Sequence[Id] | npt.NDArray[Any] | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002  # the word that users expect
+        payloads: bool = False,
+        vectors: bool = False,
         scoring: str | None = None,
         oversample: float | None = None,
         n_probe: int | None = None,
@@ -185,16 +171,45 @@ class BaseCollection(ABC):
         slack: float | None = None,
         exact: bool = False,
         recall: float | None = None,
-    ) -> Matches:
+        min_score: float | None = None,
+    ) -> Hits:
         """Find the k nearest items of one vector (d,) or of many (m, d) among those that pass the filter.
 
-        The options are as in :meth:`posh.Index.search`, by default what the collection was made with; see
-        :mod:`posh.collection.filters` for filters.
+        With ``ids`` in place of ``queries``, find the neighbours of stored items: an item is not its own hit,
+        and an id without an item is a ``KeyError``. ``payloads`` and ``vectors`` ask for those of the hits,
+        in the state that was searched. ``min_score`` leaves out hits with lower scores: see
+        :class:`posh.Hits` for what scores are. :mod:`posh.collection.filters` explains filters. The other
+        options are as in :meth:`posh.Index.search`, by default what the collection was made with.
+
+        >>> import posh, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, posh.create(folder, metric="cosine") as shop:
+        ...     _ = shop.upsert(["a", "b"], [[1.0, 0.0], [1.0, 1.0]], [{"price": 3}, {"price": 5}])
+        ...     hits = shop.search([[1.0, 0.1]], k=2, payloads=True)
+        >>> [(hit.id, round(hit.score, 2), hit.payload) for hit in hits[0]]
+        [('a', 1.0, {'price': 3}), ('b', 0.77, {'price': 5})]
         """
-        params = search_params(k, scoring, oversample, n_probe, n_threads, slack, exact, recall)
+        params = search_params(k, scoring, oversample, n_probe, n_threads, slack, exact, recall, min_score)
         self._require_searchable(params)
-        array = arguments.vectors(np.atleast_2d(np.asarray(vectors)), self.n_features)
-        return self._search(array, params, None if filter is None else parse(filter))
+        where, include = None if filter is None else parse(filter), Include(payloads, vectors)
+        if (queries is None) == (ids is None):
+            raise ValueError("expected either queries or ids to search for, got both or neither")
+        if ids is not None:
+            return self._search_like(arguments.ids(ids, distinct=False), params, where, include)
+        array = arguments.vectors(np.atleast_2d(np.asarray(queries)), self.n_features)
+        return self._search(array, params, where, include)
+
+    def _search_like(
+        self, ids: list[Id], params: SearchParams, where: Filter | None, include: Include
+    ) -> Hits:
+        """Search for the neighbours of stored items, without the items themselves."""
+        items = self._get(ids)
+        for item_id, item in zip(ids, items, strict=True):
+            if item is None:
+                raise KeyError(f"expected ids of stored items, got {item_id!r:.80}, which is not there")
+        vectors = np.array([item.vector for item in items if item is not None], np.float32)
+        array = vectors.reshape(len(ids), self.n_features or 1)
+        found = self._search(array, params.with_k(params.k + 1), where, include)
+        return found.without(ids)
 
     def count(self, filter: Mapping[str, Any] | None = None) -> int:  # noqa: A002
         """Return the number of items, or of those that pass the filter."""

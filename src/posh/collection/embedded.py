@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,13 +13,14 @@ import numpy as np
 
 from posh import _validate
 from posh.collection import build_index, opening, rows, tables, writes
-from posh.collection.base import NO_HASHER, BaseCollection, Id, Item, Matches, Payload
+from posh.collection.base import NO_HASHER, BaseCollection, Id, Include, Item, Payload
 from posh.collection.database import Connection
 from posh.collection.filters import Filter
 from posh.collection.opening import OpenOptions
-from posh.collection.snapshot import CollectionSnapshot
+from posh.collection.snapshot import CollectionSnapshot, Mask
 from posh.collection.store import Store
 from posh.hashers.base import Hasher
+from posh.index.hits import Hits
 from posh.index.params import SearchParams
 from posh.index.report import IndexReport, report_of
 from posh.preprocess import Float32
@@ -68,9 +71,27 @@ class Collection(BaseCollection):
         metadata: Mapping[str, Any] | None = None,
         **index_options: Any,
     ) -> None:
+        self._open(path, OpenOptions.checked(hasher, metadata, index_options))
+
+    def _open(self, path: str | os.PathLike[str], options: OpenOptions) -> None:
         self.path = Path(path).absolute()  # the process may change its working folder
-        self._store = Store(self.path, OpenOptions.checked(hasher, metadata, index_options))
+        self._store = Store(self.path, options)
         self._metadata = opening.read_metadata(self._store.database)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        hasher: Hasher[Any] | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        **index_options: Any,
+    ) -> Self:
+        """Make a new collection; a folder that has something in it is a ``FileExistsError``."""
+        options = OpenOptions.checked(hasher, metadata, index_options)
+        collection = cls.__new__(cls)
+        collection._open(path, replace(options, is_new=True))
+        return collection
 
     def __repr__(self) -> str:
         if self._store.is_closed:
@@ -128,14 +149,17 @@ class Collection(BaseCollection):
         self._store.require_open()
         return self._store.snapshot
 
-    def _search(self, vectors: Float32, params: SearchParams, where: Filter | None) -> Matches:
-        snapshot, allowed = self._snapshot(), None
-        if where is not None:
-            snapshot, allowed = self._store.filtered(where.tree)
-        if snapshot.index is None:
-            return _nothing(len(vectors), params, snapshot.options)
-        slots, scores, kind = snapshot.index.nearest(vectors, params, allowed)
-        return Matches(snapshot.slot_table.ids_of(slots), scores, kind)
+    def _search(self, vectors: Float32, params: SearchParams, where: Filter | None, include: Include) -> Hits:
+        tree = None if where is None else where.tree
+        if any(include):
+            with self._store.reading_filtered(tree) as (snapshot, mask, connection):
+                found = _nearest(snapshot, vectors, params, None if where is None else mask)
+                return found.completed(partial(tables.items_by_id, connection), *include)
+        if tree is None:
+            return _nearest(self._snapshot(), vectors, params, None)
+        self._store.require_open()
+        snapshot, mask = self._store.filtered(tree)
+        return _nearest(snapshot, vectors, params, mask)
 
     def _count(self, where: Filter | None) -> int:
         if where is None:
@@ -204,9 +228,19 @@ class Collection(BaseCollection):
         self._store.close()
 
 
-def _nothing(n_queries: int, params: SearchParams, options: Mapping[str, Any]) -> Matches:
-    """The matches in a collection that has a metric and never had an item."""
+def _nearest(
+    snapshot: CollectionSnapshot, vectors: Float32, params: SearchParams, allowed: Mask | None
+) -> Hits:
+    """The hits among the allowed slots of a snapshot."""
+    if snapshot.index is None:
+        return _nothing(len(vectors), params, snapshot.options)
+    slots, scores, kind = snapshot.index.nearest(vectors, params, allowed)
+    return Hits(snapshot.slot_table.ids_of(slots), scores, kind).above(params.min_score)
+
+
+def _nothing(n_queries: int, params: SearchParams, options: Mapping[str, Any]) -> Hits:
+    """The hits in a collection that has a metric and never had an item."""
     if options.get("metric") is None:
         raise ValueError(NO_HASHER)
     shape = (n_queries, params.k)
-    return Matches(np.full(shape, None, object), np.full(shape, -np.inf, np.float32), options["metric"])
+    return Hits(np.full(shape, None, object), np.full(shape, -np.inf, np.float32), options["metric"])

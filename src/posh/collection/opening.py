@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -35,6 +36,7 @@ class OpenOptions:
     hasher: Hasher[Any] | None
     metadata: Payload | None
     index_options: dict[str, Any]
+    is_new: bool = False  # an existing collection is an error
 
     @classmethod
     def checked(cls, hasher: Any, metadata: Any, index_options: Mapping[str, Any]) -> OpenOptions:
@@ -45,6 +47,13 @@ class OpenOptions:
         elif own.get("metric") is not None:
             build_index.empty_index(None, build_index.with_defaults(own))
         return cls(hasher, None if metadata is None else arguments.json_object(metadata, "metadata"), own)
+
+    def require_absence(self, path: Path) -> None:
+        """Raise if there is a collection that must be new. Call it with the lock of the folder."""
+        if self.is_new and (path / DATABASE).exists():
+            raise FileExistsError(
+                errno.EEXIST, "expected a path without a collection, found one: posh.open opens it", str(path)
+            )
 
     def first_meta(self) -> dict[str, Any]:
         """Return the settings of a new collection."""

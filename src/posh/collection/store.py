@@ -59,6 +59,7 @@ class Store:
         with contextlib.ExitStack() as undo:
             self._folder_lock = FolderLock(path)
             undo.callback(self._folder_lock.release)
+            options.require_absence(path)
             self.database = opening.open_database(path, options.first_meta())
             undo.callback(self.database.close)
             self.snapshot, self._n_unsaved = opening.read_snapshot(path, self.database)

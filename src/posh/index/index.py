@@ -182,18 +182,19 @@ class Index:
         slack: float | None = None,
         exact: bool = False,
         recall: float | None = None,
+        min_score: float | None = None,
     ) -> Hits:
         """Find the k nearest documents of one vector (d,) or of many (m, d).
 
         ``filter`` restricts the results: a boolean mask by id (``mask[id]``), or an array of ids. Where fewer
         than k documents are left, the id is -1 and the score -inf. ``scoring``, ``oversample`` and
-        ``n_probe`` are by default those of the index.
+        ``n_probe`` are by default those of the index. ``min_score`` leaves out documents with lower scores.
 
         With a metric, ``slack`` says how carefully codes skip documents, in standard deviations of their
         counts (default 1.25): more is slower and finds more. ``exact=True`` compares all vectors. ``recall``
         is the share of the true nearest to find, if that was measured: :meth:`build`.
         """
-        params = search_params(k, scoring, oversample, n_probe, n_threads, slack, exact, recall)
+        params = search_params(k, scoring, oversample, n_probe, n_threads, slack, exact, recall, min_score)
         return self._snapshot.search(X, params, filter)
 
     @property

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from posh import _validate
 from posh._threads import cores
 from posh.hashers.base import Hasher, SparseHasher
@@ -36,7 +38,7 @@ class SearchParams:
 
     >>> SearchParams(k=5, oversample=3)
     SearchParams(k=5, scoring=None, oversample=3.0, n_probe=None, n_threads=None, slack=None, \
-exact=False, recall=None)
+exact=False, recall=None, min_score=None)
     """
 
     k: int = 10
@@ -47,6 +49,7 @@ exact=False, recall=None)
     slack: float | None = None
     exact: bool = False
     recall: float | None = None
+    min_score: float | None = None
 
     def __post_init__(self) -> None:
         fields = vars(self)  # where the numbers become plain int and float
@@ -59,6 +62,8 @@ exact=False, recall=None)
             fields["slack"] = _validate.real("slack", self.slack, 0.0)
         if self.recall is not None:
             fields["recall"] = _validate.real("recall", self.recall, 0.0, 1.0, open_low=True)
+        if self.min_score is not None:
+            fields["min_score"] = _validate.real("min_score", self.min_score, -np.inf)
         if not isinstance(self.exact, bool):
             raise TypeError(f"expected exact to be True or False, got {self.exact!r}")
         for name in ("n_probe", "n_threads"):

@@ -75,7 +75,7 @@ class IndexSnapshot:
         complete = params.completed(self.options, self.hasher)
         slots, scores = self._find(array, complete, allowed)
         ids = slots if documents is None else documents.ids_of(slots)
-        return Hits(*padded(ids, scores, params.k), self._kind(complete))
+        return Hits(*padded(ids, scores, params.k), self._kind(complete)).above(params.min_score)
 
     def nearest(self, X: npt.NDArray[Any], params: SearchParams, allowed: Mask | None = None) -> SlotHits:
         """The nearest documents of checked vectors (m, d) by slot; ``allowed`` is a mask over slots."""

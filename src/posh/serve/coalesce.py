@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from posh._threads import one_blas_thread
-from posh.collection.base import Matches
+from posh.index.hits import Hits
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
 from posh.serve.capacity import busy, too_long
@@ -26,7 +26,7 @@ from posh.serve.problems import ProblemError
 
 __all__ = ["Coalescer", "SharedOptions"]
 
-Run = Callable[..., Matches]
+Run = Callable[..., Hits]
 _TICK = 0.05  # seconds between two looks for searches whose time is over, at least
 
 
@@ -51,7 +51,7 @@ class _Waiting:
     vectors: Float32
     options: SharedOptions
     alive: Alive
-    result: asyncio.Future[Matches]
+    result: asyncio.Future[Hits]
     deadline: float  # of the event loop's clock
 
 
@@ -70,7 +70,7 @@ class Coalescer:
         self._watches = False  # a timer is set for the first of them
         self.busy = False
 
-    async def search(self, vectors: Float32, options: SharedOptions, alive: Alive) -> Matches:
+    async def search(self, vectors: Float32, options: SharedOptions, alive: Alive) -> Hits:
         """Search for vectors (m, d) that the collection would accept."""
         if self._n_waiting + len(vectors) > self._limits.waiting:
             raise busy(f"expected at most {self._limits.waiting} waiting queries, got more")
@@ -129,7 +129,7 @@ class Coalescer:
         self,
         loop: asyncio.AbstractEventLoop,
         batch: list[_Waiting],
-        work: asyncio.Future[list[Matches | BaseException]],
+        work: asyncio.Future[list[Hits | BaseException]],
     ) -> None:
         self._next(loop)  # first, so that the kernel works while answers are written
         failed = work.exception()
@@ -142,12 +142,12 @@ class Coalescer:
             else:
                 one.result.set_result(outcome)
 
-    def _search(self, batch: list[_Waiting]) -> list[Matches | BaseException]:
+    def _search(self, batch: list[_Waiting]) -> list[Hits | BaseException]:
         """In a thread: one search per group of equal options, results in the order of the batch."""
         groups: dict[SharedOptions, list[int]] = {}
         for i, one in enumerate(batch):
             groups.setdefault(one.options, []).append(i)
-        outcomes: dict[int, Matches | BaseException] = {}
+        outcomes: dict[int, Hits | BaseException] = {}
         # BLAS's own threads go on spinning after their work, on cores that other requests need.
         with one_blas_thread if len(batch) > 1 else nullcontext():
             for options, members in groups.items():
@@ -155,7 +155,7 @@ class Coalescer:
                 outcomes.update(zip(members, self._search_group(options, parts), strict=True))
         return [outcomes[i] for i in range(len(batch))]
 
-    def _search_group(self, options: SharedOptions, parts: list[Float32]) -> list[Matches | BaseException]:
+    def _search_group(self, options: SharedOptions, parts: list[Float32]) -> list[Hits | BaseException]:
         try:
             found = self._run_one(options, np.concatenate(parts) if len(parts) > 1 else parts[0])
         except Exception as error:
@@ -164,9 +164,9 @@ class Coalescer:
             return [self._search_group(options, [part])[0] for part in parts]  # nobody pays for a neighbour
         ends = np.cumsum([len(part) for part in parts])
         return [
-            Matches(found.ids[end - len(part) : end], found.scores[end - len(part) : end], found.kind)
+            Hits(found.ids[end - len(part) : end], found.scores[end - len(part) : end], found.kind)
             for part, end in zip(parts, ends, strict=True)
         ]
 
-    def _run_one(self, options: SharedOptions, vectors: Float32) -> Matches:
+    def _run_one(self, options: SharedOptions, vectors: Float32) -> Hits:
         return self._run(vectors, filter=options.filter, **options.params.as_arguments())

@@ -186,6 +186,7 @@ class Search(Body):
     slack: float | None = Field(None, ge=0, le=100, description="With a metric: more is slower, finds more.")
     exact: bool = Field(False, description="With a metric: compare all vectors.")
     recall: float | None = Field(None, gt=0, le=1, description="With a metric, the share to find.")
+    min_score: float | None = Field(None, description="Leave out hits with lower scores.")
     include: Include = ["payload"]
 
     @model_validator(mode="after")

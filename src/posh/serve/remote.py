@@ -10,9 +10,10 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from posh.collection.base import BaseCollection, Id, Item, Matches, Payload
+from posh.collection.base import BaseCollection, Id, Include, Item, Payload
 from posh.collection.filters import Filter
 from posh.hashers.base import Hasher
+from posh.index.hits import Hits
 from posh.index.params import SearchParams
 from posh.index.report import IndexReport
 from posh.preprocess import Float32
@@ -112,15 +113,22 @@ class RemoteCollection(BaseCollection):
     def _require_searchable(self, params: SearchParams) -> None:
         """The service does this: asking it for its hasher first would take longer than a search."""
 
-    def _search(self, vectors: Float32, params: SearchParams, where: Filter | None) -> Matches:
+    def _search(self, vectors: Float32, params: SearchParams, where: Filter | None, include: Include) -> Hits:
+        return self._ask_search({"vectors": pack(vectors)}, params, where, include)
+
+    def _search_like(
+        self, ids: list[Id], params: SearchParams, where: Filter | None, include: Include
+    ) -> Hits:
+        return self._ask_search({"ids": ids}, params, where, include)
+
+    def _ask_search(
+        self, query: dict[str, Any], params: SearchParams, where: Filter | None, include: Include
+    ) -> Hits:
         asked = params.as_arguments()
         asked.pop("n_threads", None)  # the service's choice
-        query: dict[str, Any] = {
-            "vectors": pack(vectors),
-            "filter": None if where is None else where.source,
-            "include": [],
-        }
-        return _matches(self._ask("POST", "/search", asked | query), params.k)
+        fields = [name for name, wanted in zip(("payload", "vector"), include, strict=True) if wanted]
+        body = {"filter": None if where is None else where.source, "include": fields}
+        return _hits(self._ask("POST", "/search", asked | query | body), params.k, include)
 
     def _count(self, where: Filter | None) -> int:
         body = {"filter": None if where is None else where.source}
@@ -170,11 +178,15 @@ def _item(fields: dict[str, Any]) -> Item:
     return Item(fields["id"], np.array(fields["vector"], np.float32), fields["payload"])
 
 
-def _matches(answer: dict[str, Any], k: int) -> Matches:
+def _hits(answer: dict[str, Any], k: int, include: Include) -> Hits:
     rows = [result["hits"] for result in answer["results"]]
     ids = np.full((len(rows), k), None, object)
     scores = np.full((len(rows), k), -np.inf, np.float32)
     for i, hits in enumerate(rows):
         ids[i, : len(hits)] = [hit["id"] for hit in hits]
         scores[i, : len(hits)] = [np.nan if hit["score"] is None else hit["score"] for hit in hits]
-    return Matches(ids, scores, answer["kind"])
+    payloads = [[hit["payload"] for hit in row] for row in rows] if include.payloads else None
+    vectors = None
+    if include.vectors:
+        vectors = [[np.array(hit["vector"], np.float32) for hit in row] for row in rows]
+    return Hits(ids, scores, answer["kind"], payloads, vectors)

@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posh.collection import arguments
-from posh.collection.base import NO_HASHER, Id, Matches
+from posh.collection.base import NO_HASHER, Id
+from posh.index.hits import Hits
 from posh.index.params import search_params
 from posh.preprocess import Float32
 from posh.serve import models
@@ -49,7 +50,15 @@ class SearchOperations(Operations):
                 f"{k} each: ask for less at once"
             )
         params = search_params(
-            k, body.scoring, body.oversample, body.n_probe, None, body.slack, body.exact, body.recall
+            k,
+            body.scoring,
+            body.oversample,
+            body.n_probe,
+            None,
+            body.slack,
+            body.exact,
+            body.recall,
+            body.min_score,
         )
         own = opened.collection.index_options
         require_affordable_search(opened.collection, own, len(vectors), params, self._limits)
@@ -116,7 +125,7 @@ class SearchOperations(Operations):
         return results
 
 
-def _hits(found: Matches, k: int, own: list[Id] | None) -> Iterator[Row]:
+def _hits(found: Hits, k: int, own: list[Id] | None) -> Iterator[Row]:
     """The hits of each query, at most k, without places that are empty or the query itself."""
     for i in range(len(found.ids)):
         itself = None if own is None else own[i]
