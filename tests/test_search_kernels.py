@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -148,40 +149,53 @@ def search_lists(segments, slots, queries, visits, k, n_threads):
     return overlap_lists(native_segments(segments, slots), queries, offsets, numbers, k, n_threads)
 
 
+@cache
+def long_lists(n_distinct: int):
+    """Segments and slots of 12 lists, queries, and their 80,000 best: what all kernels are compared with."""
+    rng = np.random.default_rng(n_distinct)
+    codes = random_codes(rng, n_distinct, 40, 5)[rng.integers(n_distinct, size=90_000)]
+    queries, list_of = random_codes(rng, 3, 40, 7), rng.integers(12, size=90_000)
+    slots = [np.flatnonzero(list_of == i) for i in range(12)]
+    segments = [segments_of(codes[own], 40, [len(own)])[0] for own in slots]
+    return segments, slots, queries, reference(codes, queries, 40, 80_000, np.ones(90_000, bool))
+
+
 @pytest.mark.parametrize("n_threads", THREADS)
 @pytest.mark.parametrize("kernel", FAST)
 @pytest.mark.parametrize("n_distinct", [5, 90_000])
 @pytest.mark.parametrize("k", [1, 1000, 80_000])
 def test_lists_with_more_documents_than_are_scanned_at_once(kernel, n_threads, n_distinct, k):
-    rng = np.random.default_rng(k)
-    codes = random_codes(rng, n_distinct, 40, 5)[rng.integers(n_distinct, size=90_000)]
-    queries, list_of = random_codes(rng, 3, 40, 7), rng.integers(12, size=90_000)
-    slots = [np.flatnonzero(list_of == i) for i in range(12)]
-    segments = [segments_of(codes[own], 40, [len(own)])[0] for own in slots]
+    segments, slots, queries, (ids, scores) = long_lists(n_distinct)
     kernels.use(kernel)
     found = search_lists(segments, slots, queries, [np.arange(12)] * 3, k, n_threads)
-    check(found, reference(codes, queries, 40, k, np.ones(90_000, bool)))
+    check(found, (ids[:, :k], scores[:, :k]))
 
 
-@pytest.mark.parametrize("kernel", FAST)
 @pytest.mark.parametrize(
     "n", [1, 63, 64, 65, 255, 256, 257, 2047, 2048, 2049, 32_767, 32_768, 32_769, 70_000]
 )
-def test_edges_of_blocks_tiles_and_segments(kernel, n):
+def test_edges_of_blocks_tiles_and_segments(n):
     rng = np.random.default_rng(n)
     codes, queries = random_codes(rng, n, 40, 5), random_codes(rng, 3, 40, 7)
     sizes = [_bitsliced.MAX_DOCS] * (n // _bitsliced.MAX_DOCS) + [n % _bitsliced.MAX_DOCS]
-    for k in (1, 10, 1000):
-        check_search(kernel, 2, codes, queries, 40, [size for size in sizes if size], k)
+    segments = segments_of(codes, 40, [size for size in sizes if size])
+    ids, scores = reference(codes, queries, 40, 1000, np.ones(n, bool))
+    for kernel in FAST:
+        kernels.use(kernel)
+        for k in (1, 10, 1000):
+            check(topk(segments, queries, k, 2), (ids[:, :k], scores[:, :k]))
 
 
-@pytest.mark.parametrize("kernel", FAST)
 @pytest.mark.parametrize("a_query", [*range(1, 70), 127, 128, 129, 200, 255, 256, 500])
-def test_any_number_of_query_bits(kernel, a_query):
+def test_any_number_of_query_bits(a_query):
     rng = np.random.default_rng(a_query)
-    codes = np.concatenate([random_codes(rng, 600, 500, 200), np.zeros((1, 200), np.uint16) + np.arange(200)])
+    codes = np.concatenate([random_codes(rng, 600, 500, 200), np.arange(200)[None]]).astype(np.uint16)
     queries = np.concatenate([random_codes(rng, 2, 500, a_query), np.arange(a_query)[None]]).astype(np.uint16)
-    check_search(kernel, 1, codes.astype(np.uint16), queries, 500, [601], 20)
+    segments = segments_of(codes, 500, [601])
+    expected = reference(codes, queries, 500, 20, np.ones(601, bool))
+    for kernel in FAST:
+        kernels.use(kernel)
+        check(topk(segments, queries, 20), expected)
 
 
 @pytest.mark.parametrize("kernel", FAST)
@@ -196,25 +210,31 @@ def test_every_bit_of_the_longest_code(kernel):
     np.testing.assert_array_equal(scores, [[65_536, 65_536, 32_768, -1]])
 
 
-@pytest.mark.parametrize("n_threads", THREADS)
-@pytest.mark.parametrize("kernel", FAST)
-@pytest.mark.parametrize("order", ["random", "best last", "best first", "identical"])
-def test_thresholds_guessed_from_a_sample(kernel, n_threads, order):
-    """Enough documents and queries for tiles, batches and guesses, in orders that mislead the guess."""
+@cache
+def many_codes() -> tuple[np.ndarray, np.ndarray]:
+    """Codes of documents and queries: enough of both for tiles, batches and guesses."""
     rng = np.random.default_rng(0)
-    n, n_bits, k = 300_000, 64, 500
-    codes = random_codes(rng, n, n_bits, 6)
+    return random_codes(rng, 300_000, 64, 6), random_codes(rng, 130, 64, 8)
+
+
+@pytest.mark.parametrize("order", ["random", "best last", "best first", "identical"])
+def test_thresholds_guessed_from_a_sample(order):
+    """In orders that mislead the guess."""
+    codes, queries = many_codes()
+    n, n_bits, k = len(codes), 64, 500
     if order == "identical":
-        codes[:] = codes[0]
-    queries = random_codes(rng, 130, n_bits, 8)
+        codes = np.repeat(codes[:1], n, axis=0)
     if order.startswith("best"):
         overlaps = np.isin(codes, queries[0]).sum(axis=1)
         codes = codes[np.argsort(overlaps if order == "best last" else -overlaps, kind="stable")]
-    sizes = [32_768] * (n // 32_768) + [n % 32_768]
-    kernels.use(kernel)
-    ids, scores = topk(segments_of(codes, n_bits, sizes), queries, k, n_threads)
+    segments = segments_of(codes, n_bits, [32_768] * (n // 32_768) + [n % 32_768])
     few = [0, 64, 129]
-    check((ids[few], scores[few]), reference(codes, queries[few], n_bits, k, np.ones(n, bool)))
+    expected = reference(codes, queries[few], n_bits, k, np.ones(n, bool))
+    for kernel in FAST:
+        kernels.use(kernel)
+        for n_threads in THREADS:
+            ids, scores = topk(segments, queries, k, n_threads)
+            check((ids[few], scores[few]), expected)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
