@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 import posh
 from posh.index.block_vectors import decoded_vectors
@@ -24,7 +25,7 @@ def plain_scores(metric, Q, X):
     """Scores (m, n) in float64, by the definition of the metric."""
     Q, X = Q.astype(np.float64), X.astype(np.float64)
     if metric == "euclidean":
-        return -((Q[:, None] - X[None]) ** 2).sum(axis=2)
+        return -cdist(Q, X, "sqeuclidean")
     if metric == "dot":
         return Q @ X.T
     lengths = np.linalg.norm(Q, axis=1)[:, None] * np.linalg.norm(X, axis=1)
