@@ -22,7 +22,7 @@ REPRODUCTION = ROOT / "reproduction" / "src" / "posh_reproduction"
 
 # Each module may import those to the left of it (and its own kind), never to the right.
 LAYERS = [
-    ["errors", "_native", "_plugins", "_progress"],
+    ["errors", "_native", "_plugins", "_progress", "_system"],
     ["kernels"],
     ["_arrays", "_files", "_validate", "model_files"],
     ["_threads", "_bitsliced", "_folder"],

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from posh import _system
 from posh.errors import FormatError
 
 __all__ = ["MappedFile", "check_file", "read_array", "write_file"]
@@ -40,7 +41,7 @@ def write_file(path: Path, content: bytes | npt.NDArray[Any]) -> dict[str, Any]:
         else:
             np.save(hashed, content, allow_pickle=False)
         file.flush()
-        os.fsync(file.fileno())
+        _system.sync(file.fileno())
     return {"bytes": hashed.size, "sha256": hashed.digest.hexdigest()}
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+
+from posh import _system
+from posh._system import sync_folder
 
 __all__ = ["LockFile", "atomic_write", "locked", "make_folder", "sync_folder"]
 
@@ -28,20 +30,11 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         yield temporary
         with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
+            _system.sync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that the names of its files survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def make_folder(folder: Path) -> None:
@@ -68,19 +61,19 @@ class LockFile:
 
     def __init__(self, path: Path, mode: int = 0o666) -> None:
         with _guard:
-            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT, mode)
             _lock_files.add(self)
 
     def lock(self, *, wait: bool) -> None:
         """Take the lock; if another open file has it, wait or raise a BlockingIOError."""
-        fcntl.flock(self.descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _system.lock(self.descriptor, wait=wait)
 
     def close(self) -> None:
         """Release the lock and close the file; a second call, and a call in a forked child, do nothing."""
         with _guard:
             if self in _lock_files:
                 _lock_files.discard(self)
-                fcntl.flock(self.descriptor, fcntl.LOCK_UN)  # a forked child may still have the file open
+                _system.unlock(self.descriptor)  # a forked child may still have the file open
                 os.close(self.descriptor)
 
 
@@ -91,7 +84,7 @@ def _close_in_child() -> None:
     _guard.release()
 
 
-os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_close_in_child)
+_system.at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_close_in_child)
 
 
 @contextlib.contextmanager

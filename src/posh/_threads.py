@@ -11,7 +11,7 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-from posh import _validate
+from posh import _system, _validate
 
 __all__ = ["cores", "no_fork", "one_blas_thread"]
 
@@ -139,7 +139,7 @@ def _own_entries(threads: list[int]) -> list[int]:
 no_fork = _NoFork()
 one_blas_thread = _OneBlasThread()
 
-os.register_at_fork(
+_system.at_fork(
     before=no_fork.before, after_in_parent=no_fork.after_in_parent, after_in_child=no_fork.after_in_child
 )
-os.register_at_fork(after_in_child=one_blas_thread.after_in_child)
+_system.at_fork(after_in_child=one_blas_thread.after_in_child)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sqlite3
 from collections import Counter
@@ -11,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from posh import _system
 from posh._progress import progress
 from posh.collection import build_index, lock, rows, saved_index, schema, tables
 from posh.collection.conditions import fields_of
@@ -51,13 +51,16 @@ def check_collection(path: Path) -> Findings:
 def _locked(path: Path) -> Iterator[None]:
     """Keep others from opening the folder meanwhile."""
     try:
-        file = os.open(path / lock.NAME, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(path / lock.NAME, os.O_RDONLY)
     except FileNotFoundError:  # the folder is a copy that was never opened
         yield
         return
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        yield
+        _system.lock(file, wait=False, shared=True)
+        try:
+            yield
+        finally:
+            _system.unlock(file)
     except BlockingIOError as error:
         raise StorageError(f"{path}: expected a collection that is not open: close it first") from error
     finally:

@@ -31,6 +31,8 @@ _STEPS = 20_000  # steps of SQLite's machine between two looks at the clock, abo
 
 _PRAGMAS = (
     "PRAGMA synchronous = FULL",
+    "PRAGMA fullfsync = ON",  # macOS only: see _system.sync
+    "PRAGMA checkpoint_fullfsync = ON",
     "PRAGMA trusted_schema = OFF",
     "PRAGMA cell_size_check = ON",
     "PRAGMA cache_size = -16384",

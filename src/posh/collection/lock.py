@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from posh._files import LockFile
+from posh._system import is_alive
 from posh.errors import StorageError
 
 __all__ = ["NAME", "FolderLock"]
@@ -35,7 +36,7 @@ class FolderLock:
             raise
         self._file = file
         with contextlib.suppress(OSError):  # a full disk: only the error messages of others need the pid
-            os.truncate(file.descriptor, os.pwrite(file.descriptor, f"{os.getpid()}\n".encode(), 0))
+            os.ftruncate(file.descriptor, os.write(file.descriptor, f"{os.getpid()}\n".encode()))
 
     def release(self) -> None:
         """Release the folder; a second call, and a call in a forked child, do nothing."""
@@ -67,14 +68,14 @@ def _take(file: LockFile, folder: Path) -> None:
 
 def _holder(file: int) -> str:
     pid = _read_pid(file)
-    if pid is None or not _is_alive(pid):
+    if pid is None or not is_alive(pid):
         time.sleep(0.05)  # a process that has just taken the lock may not have written its pid yet
         pid = _read_pid(file)
     if pid is None:
         return "another process has it open: close it there first"
     if pid == os.getpid():
         return "this process has it open: close it there first"
-    if _is_alive(pid):
+    if is_alive(pid):
         return f"process {pid} has it open: close it there first"
     return (
         f"another process has it open, not the one that opened it last ({pid}, which does not run any "
@@ -83,15 +84,6 @@ def _holder(file: int) -> str:
 
 
 def _read_pid(file: int) -> int | None:
-    text = os.pread(file, 20, 0).decode("ascii", "replace").strip()
+    os.lseek(file, 0, os.SEEK_SET)
+    text = os.read(file, 20).decode("ascii", "replace").strip()
     return int(text) if text.isdigit() else None
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)  # the process of another user
-    except OverflowError:  # another program has written to the file
-        return False
-    return True

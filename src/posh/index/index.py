@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from posh import _validate
+from posh import _system, _validate
 from posh.hashers.base import Hasher
 from posh.index import files
 from posh.index.hits import Hits
@@ -297,4 +297,4 @@ def _after_fork_in_child() -> None:
         index._begin()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+_system.at_fork(after_in_child=_after_fork_in_child)
