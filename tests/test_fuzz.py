@@ -66,7 +66,7 @@ def test_model_files(tmp_path):
 )
 def test_index_folders(tmp_path, options):
     original, copy = tmp_path / "original", tmp_path / "copy"
-    index = posh.Index(HASHER, **options).add(DATA).remove([7])
+    index = posh.Index(HASHER, **options).add(DATA).delete([7])
     index.save(original)
     expected = index.search(DATA[:5], 4).ids.tolist()
     rng = np.random.default_rng(1)

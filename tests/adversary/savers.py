@@ -31,7 +31,7 @@ def index_of(version: Version) -> posh.Index:
     who, number = version
     rows = DATA[: 20 + (37 * who + 11 * number) % 300]
     ids = (who * ROUNDS + number) * ROUNDS + np.arange(len(rows))
-    return posh.Index(HASHER, refine="vectors").add(rows, ids=ids).remove(ids[3:5])
+    return posh.Index(HASHER, refine="vectors").add(rows, ids=ids).delete(ids[3:5])
 
 
 def version_of_index(index: posh.Index) -> Version:

@@ -125,7 +125,7 @@ def test_children_of_a_busy_process_search_encode_add_and_save(tmp_path: Path) -
     def change() -> None:
         for index in indexes.values():
             ids = np.arange(5000, 5100)
-            index.add(DATA[800:900], ids=ids).remove(ids)
+            index.add(DATA[800:900], ids=ids).delete(ids)
             index.compact()
 
     def encode() -> None:
@@ -135,7 +135,7 @@ def test_children_of_a_busy_process_search_encode_add_and_save(tmp_path: Path) -
         assert blas_threads() == limits
         search()
         encode()
-        index = indexes[name].add(DATA[1000:1100], ids=np.arange(6000, 6100)).remove([0, 6001])
+        index = indexes[name].add(DATA[1000:1100], ids=np.arange(6000, 6100)).delete([0, 6001])
         index.save(tmp_path / f"{os.getpid()}")
         found = posh.Index.load(tmp_path / f"{os.getpid()}").search(QUERIES, 50)
         equal(found, index.search(QUERIES, 50))

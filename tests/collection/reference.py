@@ -77,6 +77,20 @@ class ReferenceCollection(BaseCollection):
         self._require_open()
         return sum(self._by_id.pop(item_id, None) is not None for item_id in ids)
 
+    def _delete_where(self, where: Filter, limit: int | None) -> int:
+        self._require_open()
+        found = [item.id for item in self._by_id.values() if self._passes(where, item)][:limit]
+        return self._delete(found)
+
+    def _update_payload(self, ids: list[Id], payloads: list[Payload], *, replace: bool) -> None:
+        self._require_open()
+        for item_id in ids:
+            if item_id not in self._by_id:
+                raise KeyError(f"expected ids of stored items, got {item_id!r}, which is not there")
+        for item_id, payload in zip(ids, payloads, strict=True):
+            item = self._by_id.pop(item_id)
+            self._by_id[item_id] = item._replace(payload=payload if replace else item.payload | payload)
+
     def _get(self, ids: list[Id]) -> list[Item | None]:
         self._require_open()
         return [copy.deepcopy(self._by_id.get(item_id)) for item_id in ids]

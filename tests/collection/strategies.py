@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-FIELDS = ["a", "b", "", "é\x00", "$.a", "a'; --"]
+FIELDS = ["a", "b", "", "é\x00", "$.a", "a'; --", "a.b", ".a", "a..b"]
 
 numbers = st.one_of(
     st.sampled_from([0, 1, -1, 0.0, -0.0, 1.0, 0.5, 2**53, 2**53 + 1, float(2**53), -(2**63), 2**63 - 1]),
@@ -17,9 +17,14 @@ strings = st.one_of(
     st.text(st.characters(codec="utf-8"), max_size=3),
 )
 scalars = st.one_of(st.none(), st.booleans(), numbers, strings)
-values = st.one_of(
-    scalars, scalars, st.lists(scalars, max_size=2), st.dictionaries(strings, scalars, max_size=2)
+_keys = st.one_of(st.sampled_from(["a", "b", "", ".b"]), strings)
+_lists = st.lists(st.one_of(scalars, st.lists(scalars, max_size=1)), max_size=3)
+_objects = st.recursive(
+    st.dictionaries(_keys, st.one_of(scalars, _lists), max_size=2),
+    lambda inner: st.dictionaries(_keys, inner, max_size=2),
+    max_leaves=3,
 )
+values = st.one_of(scalars, scalars, _lists, _objects)
 payloads = st.dictionaries(st.sampled_from(FIELDS), values, max_size=4)
 
 _field = st.sampled_from(FIELDS)
@@ -31,6 +36,7 @@ _conditions = st.one_of(
     st.builds(lambda field, value: {field: {"eq": value}}, _field, scalars),
     st.builds(lambda field, several: {field: {"in": several}}, _field, st.lists(scalars, max_size=4)),
     st.builds(lambda field, bounds: {field: bounds}, _field, _bounds),
+    st.builds(lambda field, value: {field: {"contains": value}}, _field, scalars),
     st.just({}),
 )
 filters = st.recursive(

@@ -13,6 +13,8 @@ from tests.collection.test_conformance import labels
 CALLS = {
     "upsert": lambda c: c.upsert([1], DATA[:1]),
     "delete": lambda c: c.delete([1]),
+    "delete by a filter": lambda c: c.delete(filter={}),
+    "update_payload": lambda c: c.update_payload([1], [{}]),
     "get": lambda c: c.get([1]),
     "contains": lambda c: 1 in c,
     "search": lambda c: c.search(DATA[0]),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import posh
-from posh.collection import opening, snapshot
+from posh.collection import database, opening, snapshot
 from posh.collection.database import Database
 from posh.index.snapshot import IndexSnapshot
 from tests.collection.implementations import DATA, SPARSE
@@ -219,3 +220,30 @@ def test_lists_to_visit_in_one_search(tmp_path):
         two = collection.search(DATA[:20], 50, n_probe=2)
         np.testing.assert_array_equal(collection.search(DATA[:20], 50).ids, two.ids)
         assert (two.ids != everything.ids).any()
+
+
+def test_a_payload_does_not_grow_beyond_its_bound(path):
+    with posh.Collection(path) as collection:
+        collection.payload_bytes = 40
+        assert collection.payload_bytes == 40
+        collection.update_payload([1], [{"text": "x" * 10}])
+        with pytest.raises(
+            ValueError, match="expected payloads of at most 40 bytes, got 50 for 1: keep large"
+        ):
+            collection.update_payload([2, 1], [{"n": 7}, {"more": 1, "n": 10}])
+        assert collection.get([2])[0].payload["n"] == 2
+        collection.update_payload([1], [{"text": "é"}])
+        collection.payload_bytes = None
+        collection.update_payload([1], [{"text": "x" * 100}])
+        with pytest.raises(ValueError, match="expected n_bytes at least 2, got 1"):
+            collection.payload_bytes = 1
+
+
+def test_a_filter_that_takes_too_long_deletes_nothing(path):
+    with posh.Collection(path) as collection:
+        collection.filter_seconds = 0.0
+        with mock.patch.object(database, "_STEPS", 1), pytest.raises(TimeoutError):
+            collection.delete(filter={"n": {"in": [1, 2, 3]}})
+        assert len(collection) == 10
+        collection.filter_seconds = None
+        assert collection.delete(filter={"n": {"in": [1, 2, 3]}}) == 3

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from posh.collection.filters import All, AnyOf, FilterLimits, Not, OneOf, Range, parse, passes
+from posh.collection.conditions import fields_of
+from posh.collection.filters import All, AnyOf, Contains, FilterLimits, Not, OneOf, Range, parse, passes
 from tests.collection import strategies
 
 PAYLOAD = {"n": 3, "x": 2.5, "s": "straße", "yes": True, "none": None, "list": [3], "object": {"n": 3}, "": 0}
+PAYLOAD |= {"deep": {"a": {"tags": ["x", ["y"]]}}, "dot.ted": 1, "dot": {"ted": 2}}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,18 @@ PAYLOAD = {"n": 3, "x": 2.5, "s": "straße", "yes": True, "none": None, "list": 
         ({"missing": None}, False),
         ({"not": {"missing": None}}, True),
         ({"list": 3}, False),
+        ({"list": {"contains": 3.0}}, True),
+        ({"list": {"contains": "3"}}, False),
+        ({"n": {"contains": 3}}, False),
+        ({"object": {"contains": 3}}, False),
+        ({"object.n": {"gt": 2, "lt": 4}}, True),
+        ({"object.m": 3}, False),
+        ({"n.object": 3}, False),
+        ({"not": {"object.n": {"in": [4, 5]}}}, True),
+        ({"deep.a.tags": {"contains": "x"}}, True),
+        ({"deep.a.tags": "x"}, False),
+        ({"dot.ted": 1}, True),
+        ({"dot.ted": 2}, True),
         ({"object": 3}, False),
         ({"": 0}, True),
         ({"n": {"in": [1, "3", 3.0]}}, True),
@@ -52,9 +66,13 @@ def test_what_passes(filter_, expected):
         ([], r"expected filter to be an object like .*, got \[\]"),
         ({1: 2}, "expected the fields in filter to be strings, got 1"),
         ({"a": [1]}, "expected filter.a to be a string, a number, true, false or null"),
-        ({"a": {}}, "expected at least one of eq, in, gt, gte, lt, lte in filter.a, got none"),
-        ({"a": {"like": "b"}}, "expected one of eq, in, gt, gte, lt, lte in filter.a, got 'like'"),
+        ({"a": {}}, "expected at least one of eq, in, gt, gte, lt, lte, contains in filter.a, got none"),
+        ({"a": {"like": "b"}}, "expected one of eq, in, gt, gte, lt, lte, contains in filter.a, got 'like'"),
         ({"a": {"in": 3}}, "expected 'in' in filter.a.in to be a list, got 3"),
+        (
+            {"a": {"contains": [1]}},
+            "expected filter.a.contains to be a string, a number, true, false or null",
+        ),
         ({"a": {"gt": None}}, "expected filter.a.gt to be a number or a string, got None"),
         ({"and": {"a": 1}}, "expected 'and' in filter to be a list"),
         ({"or": [{"a": 1}, 3]}, r"expected filter.or\[1\] to be an object"),
@@ -72,6 +90,24 @@ def test_what_passes(filter_, expected):
 def test_what_is_no_filter(filter_, message):
     with pytest.raises(ValueError, match=message):
         parse(filter_)
+
+
+def test_long_lists_and_long_names_are_not_looked_into():
+    """Each of their values would have a row with its name in the index of filters."""
+    tags, name = [str(i) for i in range(101)], "n" * 128
+    condition = parse({"tags": {"contains": "7"}}).tree
+    assert passes(condition, {"tags": tags[:100]})
+    assert not passes(condition, {"tags": tags})
+    assert passes(Contains(name, 1), {name: [1]})
+    assert not passes(Contains(f"{name}n", 1), {f"{name}n": [1]})
+    assert passes(OneOf(f"a.{name[:126]}", (1,)), {"a": {name[:126]: 1}})
+    assert not passes(OneOf(f"a.{name}", (1,)), {"a": {name: 1}})
+    assert passes(OneOf(f"{name}.n", (1,)), {f"{name}.n": 1})
+    wide = {
+        "a" * 1000: {str(i): i for i in range(50)} | {"b": list(range(100))},
+        "c" * 1000: list(range(100)),
+    }
+    assert fields_of({**wide, "d": tags, "d" * 1000: 1}) == [("d" * 1000, 2, 1)]
 
 
 def test_limits_can_be_given():

@@ -49,7 +49,7 @@ def test_a_collection_of_version_1_gets_all_checksums(golden):
     posh.Collection(golden).close()
     assert check_collection(golden).problems == []
     with closing(sqlite3.connect(golden / DATABASE)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
         connection.execute("UPDATE items SET vector = zeroblob(32) WHERE id = 4")
         connection.commit()
     with posh.Collection(golden) as collection, pytest.raises(posh.FormatError, match="item 5: the checksum"):

@@ -80,11 +80,11 @@ def test_conditions_select_by_value_and_seq(payload, field, value):
 def test_removing_an_item_leaves_no_row(payload):
     connection = database()
     written(connection, SlotTable.empty(), [payload, payload])
-    tables.delete(connection, tables.find(connection, [1]), [])
+    tables.delete(connection, [1], [])
     left = connection.execute("SELECT name, type, value FROM fields WHERE seq = 3").fetchall()
     assert len(left) == len(fields_of(payload))
     assert connection.execute("SELECT count(*) FROM fields WHERE seq <> 3").fetchone() == (0,)
-    assert [item.id for item in tables.find(connection, [1, 3])] == [3]
+    assert connection.execute("SELECT id FROM items").fetchall() == [(3,)]
     connection.close()
 
 
@@ -106,7 +106,7 @@ def test_other_slots_are_not_mistaken_for_these():
     table = written(connection, SlotTable.empty(), [{"a": 1}, {"a": 2}, {"a": 1}])
     tree = parse({"a": 1}).tree
     known.mask(tree, known.recall(tree), table, connection)
-    tables.delete(connection, tables.find(connection, [1]), [])
+    tables.delete(connection, [1], [])
     compacted = table.without(np.array([0])).compacted()
     assert masks.combined(tree, known.recall(tree), compacted) is None
     assert known.mask(tree, known.recall(tree), compacted, connection).tolist() == [False, True]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import posh
-from posh.collection import build_index, masks, saved_index, snapshot
+from posh.collection import build_index, masks, saved_index, snapshot, writes
 from tests.collection import strategies
 from tests.collection.implementations import DATA, DENSE, OTHER, SPARSE
 from tests.collection.reference import ReferenceCollection
@@ -26,6 +26,7 @@ from tests.conftest import CASES
 IDS = [*range(-3, 12), *"abc", "1", "é\x00", "0"]
 HASHERS = [SPARSE, OTHER, DENSE]
 LIMITS = [(saved_index, "WORTH", 4), (build_index, "BLOCK", 5), (masks, "FEW", 2), (snapshot, "_SPARE", 3)]
+LIMITS += [(writes, "_AT_ONCE", 2), (writes, "_PART_BYTES", 100)]
 
 some_ids = st.lists(st.sampled_from(IDS), min_size=1, max_size=8, unique=True)
 filters = st.one_of(st.none(), strategies.filters)
@@ -73,8 +74,16 @@ class Operations(RuleBasedStateMachine):
 
     @rule(filter_=filters)
     def delete_what_passes(self, filter_):
-        gone = [item.id for item in self.collection.items(filter_)]
-        assert self.collection.delete(gone) == self.plain.delete(gone) == len(gone)
+        n = self.collection.count(filter_)
+        for one in self.both:
+            assert one.delete(filter=filter_ or {}) == n
+
+    @rule(ids=some_ids, replace=st.booleans(), data=st.data())
+    def update_payload(self, ids, replace, data):
+        ids = [number for number in ids if number in self.plain]
+        payloads = data.draw(st.lists(strategies.payloads, min_size=len(ids), max_size=len(ids)))
+        for one in self.both:
+            one.update_payload(ids, payloads, replace=replace)
 
     @rule(
         filter_=filters,

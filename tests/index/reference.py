@@ -27,12 +27,12 @@ class PlainIndex:
         self.documents += [(int(number), code) for number, code in zip(ids, codes, strict=True)]
         self.next_id = max([self.next_id, *(int(number) + 1 for number in ids)])
 
-    def remove(self, ids):
+    def delete(self, ids):
         gone = {int(number) for number in ids}
         self.documents = [entry for entry in self.documents if entry[0] not in gone]
 
-    def update(self, ids, X):
-        self.remove(ids)
+    def update(self, X, ids):
+        self.delete(ids)
         self.add(X, ids)
 
     def search(self, X, k, allowed=None):

@@ -30,7 +30,7 @@ KINDS = {
 @pytest.mark.parametrize("n_queries", [0, 1, 40])
 def test_no_hits_after_everything_was_removed(kind, n_queries):
     hasher, options = KINDS[kind]
-    index = posh.Index(hasher, **options).add(DATA[:50]).remove(np.arange(50))
+    index = posh.Index(hasher, **options).add(DATA[:50]).delete(np.arange(50))
     for again in (index, index.compact()):
         for filter_ in (None, [3], np.zeros(0, bool)):
             hits = again.search(DATA[:n_queries], 5, filter=filter_)
@@ -55,7 +55,7 @@ def test_no_hits_in_a_collection_after_everything_was_deleted(tmp_path, refine, 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_more_is_asked_for_than_there_is(kind):
     hasher, options = KINDS[kind]
-    index = posh.Index(hasher, n_probe=3, **options).add(DATA[:30]).remove([0, 7])
+    index = posh.Index(hasher, n_probe=3, **options).add(DATA[:30]).delete([0, 7])
     exact = index.search(DATA[:5], 28, oversample=1.0)
     assert (exact.ids >= 0).all()
     for oversample in (1.0, 1e300):
@@ -95,7 +95,7 @@ def test_oversample_is_finite(value):
 )
 def test_a_mask_need_not_cover_removed_ids(hasher, options):
     index = posh.Index(hasher, **options).add(DATA[:20]).add(DATA[20:30], ids=np.arange(10**12, 10**12 + 10))
-    index.remove(np.r_[10**12 : 10**12 + 10, 15:20])
+    index.delete(np.r_[10**12 : 10**12 + 10, 15:20])
     mask = np.ones(15, bool)
     mask[3] = False
     for _ in range(2):

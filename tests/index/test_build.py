@@ -167,9 +167,9 @@ def test_few_documents_without_vectors(n):
 
 def test_recall_is_measured_where_no_document_was_held_out(data):
     index = posh.Index.build(data[0][:3000], recall=0.9)
-    index.remove(np.arange(15, 3000, 16)).add(data[0][3000:5000])
+    index.delete(np.arange(15, 3000, 16)).add(data[0][3000:5000])
     slots = np.arange(5000)
-    index.remove(slots[is_held_out(slots)][slots[is_held_out(slots)] >= 3000])
+    index.delete(slots[is_held_out(slots)][slots[is_held_out(slots)] >= 3000])
     structure = index.snapshot().documents.structure
     assert structure._tuned().tuning.n_queries == 1000
 

@@ -33,7 +33,7 @@ KINDS = {
     "dense": posh.Index(DENSE),
 }
 for _index in KINDS.values():
-    _index.add(DATA[:300], ids=np.arange(1000, 1300)).remove([1003, 1200]).add(DATA[300:])
+    _index.add(DATA[:300], ids=np.arange(1000, 1300)).delete([1003, 1200]).add(DATA[300:])
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_saved_and_loaded(saved, kind, mmap):
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_array_equal(found.scores, expected.scores)
     assert found.kind == expected.kind
-    changed = loaded.remove([1000]).add(DATA[:5]).update([1001], DATA[:1]).compact()
+    changed = loaded.delete([1000]).add(DATA[:5]).update(DATA[:1], [1001]).compact()
     assert len(changed) == len(index) + 4
 
 

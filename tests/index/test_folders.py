@@ -197,7 +197,7 @@ def test_a_mapped_index_outlives_saves_and_what_is_not_mapped_any_more_may_chang
     expected = INDEXES[0].search(DATA[:5], 3).ids
     INDEXES[1].save(tmp_path)
     np.testing.assert_array_equal(index.search(DATA[:5], 3).ids, expected)
-    other = posh.Index.load(tmp_path, mmap=True).remove([199]).compact()
+    other = posh.Index.load(tmp_path, mmap=True).delete([199]).compact()
     for file in tmp_path.glob("*/*.npy"):
         os.truncate(file, 0)
     assert other.search(DATA[0], 3).ids[0, 0] == 0

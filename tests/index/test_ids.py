@@ -23,7 +23,7 @@ def test_an_index_with_the_largest_id_can_be_saved(tmp_path, last):
     index = posh.Index(HASHER).add(DATA[:2], ids=[5, last])
     loaded = reloaded(index, tmp_path / "index")
     assert loaded.ids.tolist() == [5, last]
-    assert loaded.remove([last]).add(DATA[:1], ids=[7]).ids.tolist() == [5, 7]
+    assert loaded.delete([last]).add(DATA[:1], ids=[7]).ids.tolist() == [5, 7]
 
 
 @pytest.mark.parametrize("saved", [False, True])
@@ -34,7 +34,7 @@ def test_no_automatic_id_after_the_largest(tmp_path, saved):
     with pytest.raises(ValueError, match=r"expected room for 3 more automatic ids .* give ids yourself"):
         index.add(DATA[:3])
     with pytest.raises(ValueError, match="automatic ids"):
-        index.remove([LAST]).compact().add(DATA[:1])  # an id is not given twice
+        index.delete([LAST]).compact().add(DATA[:1])  # an id is not given twice
     assert index.add(DATA[:3], ids=[0, 1, 2]).ids.tolist() == [5, 0, 1, 2]
 
 
@@ -53,7 +53,7 @@ def test_automatic_ids_up_to_the_end(tmp_path):
 def test_whether_an_id_is_present_is_looked_up_in_the_table(monkeypatch):
     """Not by comparing it with all ids, which takes as long as there are documents."""
     index = posh.Index(HASHER).add(DATA, ids=np.arange(100, 140))
-    index.remove([110]).update([130], DATA[:1])
+    index.delete([110]).update(DATA[:1], [130])
     monkeypatch.setattr(posh.Index, "ids", None)
     assert 100 in index
     assert np.int64(130) in index

@@ -47,20 +47,20 @@ class Operations(RuleBasedStateMachine):
         self.plain.add(X, ids=free)
 
     @rule(data=st.data())
-    def remove(self, data):
+    def delete(self, data):
         present = [number for number, _ in self.plain.documents]
         if present:
             ids = data.draw(st.lists(st.sampled_from(present), max_size=30, unique=True))
-            self.index.remove(ids)
-            self.plain.remove(ids)
+            self.index.delete(ids)
+            self.plain.delete(ids)
 
     @rule(data=st.data())
     def update(self, data):
         present = [number for number, _ in self.plain.documents]
         if present:
             ids = data.draw(st.lists(st.sampled_from(present), max_size=10, unique=True))
-            self.index.update(ids, DATA[: len(ids)])
-            self.plain.update(ids, DATA[: len(ids)])
+            self.index.update(DATA[: len(ids)], ids)
+            self.plain.update(DATA[: len(ids)], ids)
 
     @rule()
     def compact(self):
@@ -106,13 +106,13 @@ def test_documents_and_queries_may_differ_in_active_bits(document_active, query_
 def test_asymmetric_scores_are_sums_of_projections(kernel):
     posh.kernels.use(kernel)
     try:
-        index = posh.Index(SPARSE, scoring="asymmetric").add(DATA[:2500]).remove([3, 5])
+        index = posh.Index(SPARSE, scoring="asymmetric").add(DATA[:2500]).delete([3, 5])
         hits = index.search(QUERIES, 20, filter=np.arange(2000))
     finally:
         posh.kernels.use(None)
     plain = PlainIndex(SPARSE, scoring="asymmetric")
     plain.add(DATA[:2500])
-    plain.remove([3, 5])
+    plain.delete([3, 5])
     _, scores = plain.search(QUERIES, 20, set(range(2000)))
     np.testing.assert_allclose(hits.scores, scores, atol=1e-3)
     assert hits.kind == "asymmetric"
@@ -124,7 +124,7 @@ def test_asymmetric_scores_are_sums_of_projections(kernel):
 @pytest.mark.parametrize("n_probe", [1, 3, 12])
 def test_ivf_searches_exactly_within_its_lists(n_probe):
     index = posh.Index(SPARSE, structure="ivf", n_lists=12, n_probe=n_probe).add(DATA[:1500])
-    index.add(DATA[1500:]).remove(np.arange(0, 3000, 7))
+    index.add(DATA[1500:]).delete(np.arange(0, 3000, 7))
     lists = index.snapshot().documents.structure.lists
     hits = index.search(QUERIES, 40)
     overlap = SPARSE.encode(QUERIES).overlap(SPARSE.encode(DATA))
@@ -137,14 +137,14 @@ def test_ivf_searches_exactly_within_its_lists(n_probe):
         assert np.isin(ids[ids >= 0], np.flatnonzero(inside)).all()
         np.testing.assert_array_equal(overlap[row][ids[ids >= 0]], best)
     if n_probe == 12:
-        exact = posh.Index(SPARSE).add(DATA).remove(np.arange(0, 3000, 7)).search(QUERIES, 40)
+        exact = posh.Index(SPARSE).add(DATA).delete(np.arange(0, 3000, 7)).search(QUERIES, 40)
         np.testing.assert_array_equal(hits.scores, exact.scores)
 
 
 def test_ivf_with_filter_threads_asymmetric_and_compaction():
-    index = posh.Index(SPARSE, structure="ivf", n_lists=5, n_probe=5).add(DATA).remove([1, 2])
+    index = posh.Index(SPARSE, structure="ivf", n_lists=5, n_probe=5).add(DATA).delete([1, 2])
     even = np.arange(0, 3000, 2)
-    exact = posh.Index(SPARSE).add(DATA).remove([1, 2]).search(QUERIES, 10, filter=even)
+    exact = posh.Index(SPARSE).add(DATA).delete([1, 2]).search(QUERIES, 10, filter=even)
     one = index.search(QUERIES, 10, filter=even, n_threads=1)
     np.testing.assert_array_equal(one.scores, exact.scores)
     np.testing.assert_array_equal(index.search(QUERIES, 10, filter=even, n_threads=2).ids, one.ids)
@@ -237,7 +237,7 @@ def test_a_failed_addition_changes_nothing():
     with pytest.raises(ValueError, match="got 3, which is in the index: use update"):
         index.add(DATA[:2], ids=[50, 3])
     with pytest.raises(KeyError, match="got 77, which is not in it"):
-        index.remove([1, 77])
+        index.delete([1, 77])
     assert index.ids.tolist() == list(range(10))
 
 
@@ -262,7 +262,7 @@ def test_a_failed_addition_changes_nothing():
         (lambda i: i.add(DATA[:2], ids=[20, 20]), ValueError, "expected distinct ids, got 20 more than once"),
         (lambda i: i.add(DATA[:2], ids=[-1, 20]), ValueError, r"expected ids in 0 \.\. 2\^63 - 1"),
         (lambda i: i.add(DATA[:2], ids=["a", "b"]), ValueError, "1-D integer array"),
-        (lambda i: i.update([1, 2], DATA[:1]), ValueError, r"expected as many ids as vectors \(1\), got 2"),
+        (lambda i: i.update(DATA[:1], [1, 2]), ValueError, r"expected as many ids as vectors \(1\), got 2"),
         (
             lambda i: posh.Index(SPARSE, structure="tree"),
             ValueError,

@@ -56,7 +56,7 @@ def full(metric, store="float32"):
 @cache
 def thinned(metric, store):
     """An index of which documents were removed; tests share it, too."""
-    return index(metric, store=store).add(X[:4000]).remove(np.arange(0, 4000, 5))
+    return index(metric, store=store).add(X[:4000]).delete(np.arange(0, 4000, 5))
 
 
 @pytest.fixture(params=METRICS)
@@ -117,7 +117,7 @@ def test_what_is_removed_is_gone_and_what_is_added_is_found(built):
     _, one = built
     own = copy.copy(one)
     first = own.search(Q, 1).ids[:, 0]
-    own.remove(np.unique(first))
+    own.delete(np.unique(first))
     assert not np.isin(own.search(Q, 10).ids, first).any()
     own.add(X[np.unique(first)])
     scores = own.search(Q, 1, n_probe=32, slack=100.0).scores
@@ -266,7 +266,7 @@ def test_8_bits_are_enough_to_compact(metric):
     decoded = decoded_vectors(vectors.space, vectors.blocks, len(X))
     stored = vectors.space.metric.stored(X)
     assert np.abs(decoded - stored).max() < 0.02 * np.abs(stored).max()
-    one.remove(np.arange(0, 6000, 2))
+    one.delete(np.arange(0, 6000, 2))
     before = one.search(Q, 5, n_probe=32, slack=100.0)
     after = one.compact().search(Q, 5, n_probe=32, slack=100.0)
     np.testing.assert_allclose(after.scores, before.scores, rtol=0.02)  # they are rounded again
@@ -285,7 +285,7 @@ def test_few_documents_without_vectors(metric, n, tmp_path):
 
 def test_few_live_documents_of_many_are_saved(tmp_path):
     one = index("cosine").add(X[:1500])
-    one.remove(np.arange(1400)).add(X[:1500])
+    one.delete(np.arange(1400)).add(X[:1500])
     one.save(tmp_path / "index")
     again = posh.Index.load(tmp_path / "index")
     np.testing.assert_array_equal(again.search(Q, 5).ids, one.search(Q, 5).ids)

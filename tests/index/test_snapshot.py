@@ -32,7 +32,7 @@ def test_a_snapshot_stays_as_it_is():
     index = posh.Index(SPARSE).add(DATA[:300])
     snapshot = index.snapshot()
     before = snapshot.search(DATA[:20], SearchParams(30))
-    index.remove([1, 2]).add(DATA[300:]).update([7], DATA[:1]).compact()
+    index.delete([1, 2]).add(DATA[300:]).update(DATA[:1], [7]).compact()
     same(snapshot.search(DATA[:20], SearchParams(30)), before)
     assert len(snapshot) == 300
     assert index.search(DATA[:20], 30).ids.max() > 300
@@ -44,7 +44,7 @@ def test_built_again_from_codes_and_trained_state_in_other_batches(kind, monkeyp
     index = posh.Index(hasher, **options).add(DATA[:700])
     for start in range(700, 1200, 7):
         index.add(DATA[start : start + 7])
-    index.remove(np.arange(0, 1200, 3))
+    index.delete(np.arange(0, 1200, 3))
     ids, snapshot = index.ids, index.snapshot()
     codes = snapshot.encode(DATA[ids])
     again = posh.Index(hasher, **options).snapshot().with_trained_state(snapshot.trained_state())

@@ -34,10 +34,10 @@ def test_every_answer_belongs_to_some_moment(options):
             ids = first + np.arange(2 * len(rows))
             index.add(np.repeat(rows, 2, axis=0), ids=ids)
             if rng.random() < 0.3:
-                index.update(ids, np.repeat(rows[::-1], 2, axis=0))
+                index.update(np.repeat(rows[::-1], 2, axis=0), ids)
             if rng.random() < 0.2:
                 index.compact()
-            index.remove(ids)
+            index.delete(ids)
 
     def ask(seed: int) -> None:
         rng = np.random.default_rng(seed)

@@ -37,16 +37,16 @@ def test_collections_are_made_listed_and_dropped(client):
     assert "made" in [info.name for info in client.collections()]
     with pytest.raises(CollectionExistsError, match="expected a new name, got 'made', which is taken"):
         client.create("made")
-    client.drop("made")
+    client.delete("made")
     with pytest.raises(UnknownCollectionError, match="expected the name of a collection, got 'made'"):
         client.collection("made").count()
     with pytest.raises(UnknownCollectionError):
-        client.drop("made")
+        client.delete("made")
 
 
 def test_names_cannot_lead_elsewhere(client):
     for name in ("a/b", "../things", "..", "é", "a?b", "a#b", "", None):
-        for call in (client.create, client.drop, client.collection):
+        for call in (client.create, client.delete, client.collection):
             with pytest.raises(ValueError, match="expected a name of 1 to 64 of the characters"):
                 call(name)
     assert client.collection("things").count() == 200
@@ -131,7 +131,7 @@ def test_items_are_of_one_moment(client):
     collection.upsert([11], DATA[:1], [{"new": True}])
     rest = list(items)
     assert [first.id, *(item.id for item in rest)] == list(range(50))
-    client.drop("moving")
+    client.delete("moving")
 
 
 def test_closing_a_collection_leaves_the_client_open(client):
@@ -181,7 +181,7 @@ with Client(sys.argv[1]) as client:
     info = light.info()
     print(info.hasher.n_bits, ids[0, 0], len(list(light.items())), info.indexing.state)
     assert info in client.collections()
-    client.drop("light")
+    client.delete("light")
 """
 SERVICE_ONLY = "orjson pydantic pydantic_core starlette fastapi uvicorn uvloop httptools prometheus_client"
 

@@ -42,7 +42,7 @@ def test_what_was_written_is_there_when_the_service_is_started_again(tmp_path):
         assert info.memory_bytes > 0
         assert info.disk_bytes > 10_000
         assert client.collection("shop").search(DATA[:1], 1).ids.tolist() == [[1]]
-        client.drop("shop")
+        client.delete("shop")
         assert client.create("shop").count() == 0
     with posh.Collection(tmp_path / "new" / "shop") as collection:
         assert collection.count() == 0

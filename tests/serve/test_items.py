@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
+from functools import partial
 
+import httpx
 import numpy as np
 import orjson
 import pytest
 
+from posh.serve.client import Client
+from posh.serve.folder import Folder
 from posh.serve.items import ItemWriter
+from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, DENSE, SPARSE
 from tests.collection.reference import ReferenceCollection
-from tests.serve.conftest import filled, payloads
+from tests.serve.conftest import SMALL, filled, payloads
+from tests.serve.service import MemorySource, running
 
 
 @pytest.fixture
@@ -69,7 +76,7 @@ def test_wrong_vectors_are_named(ask, packed, message):
 
 def test_deleting(ask, new):
     ask("upsert", {"ids": [1, 2, "2"], "vectors": DATA[:3].tolist()}, new)
-    assert ask("delete", {"ids": ["2", 7, 1]}, new) == (200, {"deleted": 2})
+    assert ask("delete", {"ids": ["2", 7, 1]}, new) == (200, {"deleted": 2, "more": False})
     assert ask("count", {}, new) == (200, {"count": 1})
 
 
@@ -136,7 +143,11 @@ WRONG = [
     ("get", {"ids": [3], "include": ["all"]}, "expected include[0] to be one of 'payload', 'vector', 'code'"),
     ("items", {"limit": 0}, "expected limit to be greater than or equal to 1, got 0"),
     ("items", {"offset": 3}, "unknown field offset: leave it out"),
-    ("count", {"filter": {"a": {"like": 1}}}, "expected one of eq, in, gt, gte, lt, lte in filter.a"),
+    (
+        "count",
+        {"filter": {"a": {"like": 1}}},
+        "expected one of eq, in, gt, gte, lt, lte, contains in filter.a",
+    ),
     ("count", [], "expected the body to be"),
 ]
 
@@ -154,3 +165,63 @@ def test_payloads_of_the_fixture(ask):
         {"id": 0, "payload": payloads(200)[0]},
         {"id": "last", "payload": payloads(200)[199]},
     ]
+
+
+def test_items_are_deleted_by_a_filter_as_many_as_a_request_may(tmp_path):
+    with running(MemorySource(things=filled()), limits=replace(SMALL, page=50)) as address:
+        post = partial(httpx.post, f"{address}/v1/collections/things/delete")
+        for expected in ({"deleted": 20, "more": True}, {"deleted": 20, "more": True}):
+            assert post(json={"filter": {"label": 1}}).json() == expected
+        assert post(json={"filter": {"label": 1}, "limit": 5}).json() == {"deleted": 5, "more": True}
+        assert post(json={"filter": {"label": 1}, "limit": 5}).json() == {"deleted": 5, "more": True}
+        assert post(json={"filter": {"label": 1}}).json() == {"deleted": 17, "more": False}
+        assert post(json={"filter": {"label": 2}, "limit": 21}).json() == {"deleted": 20, "more": True}
+        assert post(json={"ids": [0, 1]}).json() == {"deleted": 1, "more": False}
+        for body, message in [
+            ({}, "expected either ids or a filter"),
+            ({"ids": [1], "filter": {}}, "expected either ids or a filter"),
+            ({"ids": [1], "limit": 1}, "limit is for a filter"),
+            ({"filter": {"a": "x" * 70_000}}, "20000 bytes"),
+        ]:
+            answer = post(json=body)
+            assert message in answer.json()["detail"]
+            assert answer.headers["content-type"] == "application/problem+json"
+        with Client(address) as client:
+            things = client.collection("things")
+            assert things.delete(filter={"label": 0}, limit=33) == 33
+            assert things.delete(filter={}) == 200 - 67 - 20 - 1 - 33
+
+
+def test_payloads_are_changed(ask, new):
+    ask("upsert", {"ids": [7, "é"], "vectors": [[0.5, 1.0]] * 2, "payloads": [{"a": 1}, {"b": 2}]}, new)
+    assert ask("payloads", {"ids": [7, "é"], "payloads": [{"c": [3]}, {"b": None}]}, new) == (
+        200,
+        {"updated": 2},
+    )
+    _, found = ask("get", {"ids": [7, "é"]}, new)
+    assert [item["payload"] for item in found["items"]] == [{"a": 1, "c": [3]}, {"b": None}]
+    ask("payloads", {"ids": [7], "payloads": [{}], "replace": True}, new)
+    assert ask("get", {"ids": [7]}, new)[1]["items"][0]["payload"] == {}
+    status, problem = ask("payloads", {"ids": [7, 8], "payloads": [{"x": 1}, {}]}, new)
+    assert (status, problem["type"]) == (404, "urn:posh:unknown-item")
+    assert ask("get", {"ids": [7]}, new)[1]["items"][0]["payload"] == {}
+
+
+def test_an_update_of_payloads_has_bounds(tmp_path):
+    """It writes vectors again that came in many requests, and payloads must not grow little by little."""
+    limits = Limits(items=50, body_bytes=1200, payload_bytes=300)
+    with running(Folder(tmp_path, payload_bytes=limits.payload_bytes), limits=limits) as address:
+        http = httpx.Client(base_url=f"{address}/v1/collections/wide")
+        assert httpx.put(f"{address}/v1/collections/wide", json={}).status_code == 201
+        for i in range(40):
+            assert http.post("/upsert", json={"ids": [i], "vectors": [[i] * 10]}).status_code == 200
+        answer = http.post("/payloads", json={"ids": list(range(31)), "payloads": [{}] * 31})
+        assert "expected items with at most 300 numbers in their vectors, got 310" in answer.json()["detail"]
+        assert http.post("/payloads", json={"ids": list(range(30)), "payloads": [{}] * 30}).status_code == 200
+        for name, status in [("a", 200), ("b", 200), ("c", 422)]:
+            answer = http.post("/payloads", json={"ids": [0], "payloads": [{name: "x" * 120}]})
+            assert answer.status_code == status
+        assert "expected payloads of at most 300 bytes" in answer.json()["detail"]
+        answer = http.post("/payloads", json={"ids": [1], "payloads": [{"a": "x" * 300}]})
+        assert "expected payloads of at most 300 bytes, got 308 for payloads[0]" in answer.json()["detail"]
+        http.close()

@@ -105,8 +105,8 @@ def test_the_client_has_the_same_words(address):
         assert other.reindex(recall=0.5).index_options["recall"] == 0.5
         plain = client.create("plain", posh.POSH(32, 4, random_state=0).fit(X), metric="cosine")
         assert (plain.index_options["structure"], plain.index_options["recall"]) == ("exact", None)
-        client.drop("other")
-        client.drop("plain")
+        client.delete("other")
+        client.delete("plain")
 
 
 def test_searches_with_different_recall_are_not_joined():

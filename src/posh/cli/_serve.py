@@ -61,7 +61,9 @@ def _serve(args: argparse.Namespace) -> Report:
     limits = _limits(args.limits)
     _make_samples(args)
     with bind(args.host, args.port) as bound:
-        registry = Registry(Folder(args.folder, limits.filter_seconds), limits, Metrics())
+        registry = Registry(
+            Folder(args.folder, limits.filter_seconds, limits.payload_bytes), limits, Metrics()
+        )
         server = Server(
             registry,
             bound,

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from posh import _validate
-from posh.collection.filters import require_storable, scalar_type
+from posh.collection.values import require_storable, scalar_type
 from posh.hashers.base import Hasher
 from posh.preprocess import Float32
 
@@ -74,14 +74,14 @@ def _id(value: Any) -> int | str:
     return value
 
 
-def payloads(values: Any, n: int) -> list[dict[str, Any]]:
+def payloads(values: Any, n: int, others: str = "vectors") -> list[dict[str, Any]]:
     """Return copies of ``n`` payloads; None gives empty ones."""
     if values is None:
         return [{} for _ in range(n)]
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence):
         raise ValueError(f"expected payloads as a list of dictionaries, got {values!r:.80}")
     if len(values) != n:
-        raise ValueError(f"expected as many payloads as vectors ({n}), got {len(values)}")
+        raise ValueError(f"expected as many payloads as {others} ({n}), got {len(values)}")
     return [json_object(value, f"payloads[{i}]") for i, value in enumerate(values)]
 
 

@@ -1,14 +1,12 @@
-"""The contract of collections. An engine implements it: embedded, remote, or of another distribution.
+"""Collections as users call them: :class:`BaseCollection` checks all arguments.
 
-:class:`BaseCollection` checks all arguments. Then it calls the methods with an underscore, which the engine
-implements.
+Then it calls the methods with an underscore, which an engine implements: see :mod:`posh.collection.contract`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +14,9 @@ from sklearn.base import clone
 
 from posh import _validate
 from posh.collection import arguments
+from posh.collection.contract import CollectionContract
 from posh.collection.filters import Filter, parse
+from posh.collection.types import Id, Include, Item, Payload
 from posh.hashers.base import Hasher
 from posh.index.hits import Hits
 from posh.index.params import SearchParams, require_scoring, search_params
@@ -25,105 +25,16 @@ from posh.preprocess import Float32
 
 __all__ = ["BaseCollection", "Id", "Include", "Item", "Payload"]
 
-Id = int | str
-Payload = dict[str, Any]
-
 NO_HASHER = "expected a collection with a hasher or a metric, got neither: call fit or reindex first"
 SAMPLE = 20_000  # stored vectors that fit uses
 
 
-class Item(NamedTuple):
-    """One item of a collection: its id, its vector (d,), float32, and its payload."""
-
-    id: Id
-    vector: Float32
-    payload: Payload
-
-
-class Include(NamedTuple):
-    """What a search adds to its hits."""
-
-    payloads: bool = False
-    vectors: bool = False
-
-
-class BaseCollection(ABC):
+class BaseCollection(CollectionContract):
     """Items that an engine stores and searches: vectors with ids and payloads.
 
     Ids are int (64 bits) or str; ``1`` and ``"1"`` are two ids. Payloads are JSON objects. Any number of
     threads may call the methods. Each search sees one snapshot. A call that fails changes nothing.
     """
-
-    # What an engine supplies -----------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def n_features(self) -> int | None:
-        """The number of columns of all vectors; None until the first vectors or a hasher decide it."""
-
-    @property
-    @abstractmethod
-    def hasher(self) -> Hasher[Any] | None:
-        """The hasher whose codes are searched; None until there is one."""
-
-    @property
-    @abstractmethod
-    def metadata(self) -> Payload:
-        """A copy of the small JSON object that belongs to the collection."""
-
-    @property
-    @abstractmethod
-    def index_options(self) -> dict[str, Any]:
-        """The options of :class:`posh.Index`, as far as the engine knows them."""
-
-    @abstractmethod
-    def memory_usage(self) -> int | None:
-        """Bytes of memory that the index takes; None if the engine does not know."""
-
-    @abstractmethod
-    def _set_metadata(self, metadata: Payload) -> None: ...
-
-    @abstractmethod
-    def _upsert(self, ids: list[Id], vectors: Float32, payloads: list[Payload]) -> None: ...
-
-    @abstractmethod
-    def _delete(self, ids: list[Id]) -> int: ...
-
-    @abstractmethod
-    def _get(self, ids: list[Id]) -> list[Item | None]: ...
-
-    @abstractmethod
-    def _search(self, vectors: Float32, params: SearchParams, where: Filter | None, include: Include) -> Hits:
-        """Search for checked vectors (m, d); None in ``params`` stands for the default of the collection."""
-
-    @abstractmethod
-    def _count(self, where: Filter | None) -> int: ...
-
-    @abstractmethod
-    def _items(self, where: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]: ...
-
-    @abstractmethod
-    def _sample(self, n: int) -> Float32:
-        """Return up to n stored vectors, see :meth:`sample`."""
-
-    @abstractmethod
-    def _reindex(self, hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> None: ...
-
-    @abstractmethod
-    def _report(self) -> IndexReport: ...
-
-    @abstractmethod
-    def compact(self) -> Self:
-        """Give back the room of deleted and replaced items."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close files and connections; a second call does nothing.
-
-        All other calls of a closed collection are errors.
-        """
-
-    # What users call -------------------------------------------------------------------------------
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> Self:
         """Replace the metadata."""
@@ -147,8 +58,44 @@ class BaseCollection(ABC):
             self._upsert(checked_ids, array, checked_payloads)
         return self
 
-    def delete(self, ids: Sequence[Id] | npt.NDArray[Any]) -> int:
-        """Delete items, all or none, and return their number; ids without an item are ignored."""
+    def update_payload(
+        self,
+        ids: Sequence[Id] | npt.NDArray[Any],
+        payloads: Sequence[Mapping[str, Any]],
+        *,
+        replace: bool = False,
+    ) -> Self:
+        """Change the payloads of items, all or none, and keep their vectors.
+
+        Each field of ``payloads[i]`` takes the place of the field with this name, and other fields stay, as
+        in ``dict.update``. With ``replace`` nothing of the old payload stays. An id without an item is a
+        ``KeyError``. This counts as a new write: the items are the last ones of :meth:`items` then.
+        """
+        checked_ids = arguments.ids(ids)
+        checked = arguments.payloads(payloads, len(checked_ids), "ids")
+        if checked_ids:
+            self._update_payload(checked_ids, checked, replace=replace)
+        return self
+
+    def delete(
+        self,
+        ids: Sequence[Id] | npt.NDArray[Any] | None = None,
+        *,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002
+        limit: int | None = None,
+    ) -> int:
+        """Delete items by their ids or by a filter, all or none, and return their number.
+
+        Ids without an item are ignored. With a filter, ``limit`` bounds the number: those that were written
+        first are deleted. The filter ``{}`` deletes everything.
+        """
+        if (ids is None) == (filter is None):
+            raise ValueError("expected either ids or a filter of items to delete, got both or neither")
+        if filter is not None:
+            most = None if limit is None else _validate.integer("limit", limit, 1)
+            return self._delete_where(parse(filter), most)
+        if limit is not None:
+            raise ValueError(f"limit={limit!r} is for a filter: leave it out with ids")
         return self._delete(arguments.ids(ids))
 
     def get(self, ids: Sequence[Id] | npt.NDArray[Any]) -> list[Item | None]:

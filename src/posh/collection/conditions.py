@@ -1,8 +1,9 @@
 """Conditions on payload fields in SQL: how fields are stored, and which rows a condition selects.
 
-The table ``fields`` has a row (name, type, value, seq) for each field at the top of a payload that holds a
-scalar. The primary key makes a condition a range of the table. Conditions on one field are looked up
-together, so each row of the field is read once. SQLite compares values as
+The table ``fields`` has a row (name, type, value, seq) for each field of a payload that holds a scalar, and
+for each scalar in a list of up to 100 values; the types of these are larger by 4. The primary key makes a
+condition a range of the table. Conditions on one field are looked up together, so each row of the field is
+read once. SQLite compares values as
 :func:`posh.collection.filters.passes` does: only within a type, integers and floats exactly, strings by the
 bytes of UTF-8, which gives the order of code points. No text of a user becomes part of a statement.
 """
@@ -12,28 +13,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from posh.collection.filters import OneOf, Range, Scalar, scalar_type
+from posh.collection.filters import Condition, Contains, OneOf, Range
+from posh.collection.values import Scalar, is_list, named_values, scalar_type
 
-__all__ = ["Column", "Condition", "columns", "fields_of"]
+__all__ = ["Column", "columns", "fields_of"]
 
-Condition = OneOf | Range
 Field = tuple[str, int, str | int | float]
 
 _TYPES = {"null": 0, "boolean": 1, "number": 2, "string": 3}
+_IN_LIST = 4  # added to the type of a value in a list
 
 
 def fields_of(payload: dict[str, Any]) -> list[Field]:
     """Return the fields of a payload that filters can ask for: name, type and value.
 
     >>> fields_of({"label": 3, "tags": ["a", "b"], "sold": False})
-    [('label', 2, 3), ('sold', 1, 0)]
+    [('label', 2, 3), ('tags', 7, 'a'), ('tags', 7, 'b'), ('sold', 1, 0)]
     """
-    found: list[Field] = []
-    for name, value in payload.items():
-        kind = scalar_type(value)
-        if kind is not None:
-            found.append((name, _TYPES[kind], _stored(value)))
-    return found
+    found: dict[Field, None] = {}  # a list, or an object beside a name with a dot, may have a value twice
+    for name, value in named_values(payload):
+        if scalar_type(value) is not None:
+            found[(name, *_typed(value))] = None
+        elif is_list(name, value):
+            for one in value:
+                if scalar_type(one) is not None:
+                    kind, stored = _typed(one)
+                    found[name, kind + _IN_LIST, stored] = None
+    return list(found)
 
 
 class Column(NamedTuple):
@@ -80,8 +86,7 @@ def columns(conditions: Sequence[Condition]) -> list[Column]:
     """
     by_kind: dict[int, dict[Any, None]] = {}
     for condition in conditions:
-        for value in _values(condition):
-            kind, stored = _typed(value)
+        for kind, stored in _typed_values(condition):
             by_kind.setdefault(kind, {})[stored] = None
     found = []
     for kind, values in by_kind.items():
@@ -90,15 +95,22 @@ def columns(conditions: Sequence[Condition]) -> list[Column]:
         spans = [
             (number, *_span(condition, position[stored], len(points)))
             for number, condition in enumerate(conditions)
-            for its_kind, stored in map(_typed, _values(condition))
+            for its_kind, stored in _typed_values(condition)
             if its_kind == kind
         ]
         found.append(Column(conditions[0].field, kind, points, spans))
     return found
 
 
-def _values(condition: Condition) -> tuple[Scalar, ...]:
-    return condition.values if isinstance(condition, OneOf) else (condition.bound,)
+def _typed_values(condition: Condition) -> list[tuple[int, str | int | float]]:
+    match condition:
+        case OneOf(_, values):
+            return [_typed(value) for value in values]
+        case Contains(_, value):
+            kind, stored = _typed(value)
+            return [(kind + _IN_LIST, stored)]
+        case Range(_, _, bound):
+            return [_typed(bound)]
 
 
 def _span(condition: Condition, i: int, n: int) -> tuple[int, int]:

@@ -135,6 +135,18 @@ class Collection(BaseCollection):
     def filter_seconds(self, seconds: float | None) -> None:
         self._store.filter_seconds = None if seconds is None else _validate.real("seconds", seconds, 0.0)
 
+    @property
+    def payload_bytes(self) -> int | None:
+        """How many bytes a payload may have as JSON after :meth:`update_payload`; None: as many as it has.
+
+        You can set it. Otherwise updates that each add a little could make a payload larger than memory.
+        """
+        return self._store.payload_bytes
+
+    @payload_bytes.setter
+    def payload_bytes(self, n_bytes: int | None) -> None:
+        self._store.payload_bytes = None if n_bytes is None else _validate.integer("n_bytes", n_bytes, 2)
+
     def memory_usage(self) -> int:
         """Bytes of memory that the index takes; ids take more memory."""
         index = self._snapshot().index
@@ -205,6 +217,30 @@ class Collection(BaseCollection):
 
         before, after = self._store.write(step, len(ids))
         return before.slot_table.n_live - after.slot_table.n_live
+
+    def _delete_where(self, where: Filter, limit: int | None) -> int:
+        def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
+            mask = self._store.mask_of(where.tree, snapshot, connection)
+            ids = snapshot.slot_table.ids.rows[mask & snapshot.slot_table.live.rows][:limit].tolist()
+            return writes.delete(connection, snapshot, self._store.generations, ids)
+
+        self._store.require_open()
+        self._store.filtered(where.tree)  # the long part of the work, before others have to wait for it
+        before, after = self._store.write(step)
+        return before.slot_table.n_live - after.slot_table.n_live
+
+    def _update_payload(self, ids: list[Id], payloads: list[Payload], *, replace: bool) -> None:
+        def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
+            return writes.update_payload(
+                connection,
+                snapshot,
+                self._store.generations,
+                dict(zip(ids, payloads, strict=True)),
+                replace=replace,
+                max_bytes=self.payload_bytes,
+            )
+
+        self._store.write(step, len(ids))
 
     def _set_metadata(self, metadata: Payload) -> None:
         text = rows.dump_payload(metadata)

@@ -5,13 +5,17 @@ A filter is a dictionary, as in JSON::
     {"label": 3}                                    a field equals a value
     {"label": {"in": [3, 5]}}                       … is one of several
     {"price": {"gte": 10, "lt": 20}}                … is in a range: gt, gte, lt, lte
+    {"tags": {"contains": "red"}}                   a list has a value
+    {"size.width": 3}                               a field of an object in the payload
     {"label": 3, "price": {"lt": 20}}               all of these
     {"and": [F, G]}   {"or": [F, G]}   {"not": F}   combinations of filters; {} passes everything
 
-Fields are those at the top of a payload. Values are strings, numbers, booleans and null. They are compared
-within their type only: ``3`` equals ``3.0`` and nothing else. Numbers are ordered by size, strings by code
-points. A condition on a field that is missing, or that holds a list or an object, is false; its ``not`` is
-true. Filters cannot ask for fields with the names ``and``, ``or`` and ``not``.
+Values are strings, numbers, booleans and null. They are compared within their type only: ``3`` equals
+``3.0`` and nothing else. Numbers are ordered by size, strings by code points. A condition on a field that is
+missing, or that holds a list or an object, is false; its ``not`` is true. ``contains`` is for lists of up to
+100 values, and false for everything else. It reaches names of up to 128 characters, and so do dots. A dot
+may be part of a name in the payload, too: if both ``{"a": {"b": 1}}`` and ``{"a.b": 2}`` are there, one of
+them must pass. Filters cannot ask for fields with the names ``and``, ``or`` and ``not``.
 
 :func:`parse` turns a dictionary into a :class:`Filter`. Engines translate its tree or send its source.
 :func:`passes` defines what a tree means.
@@ -19,22 +23,19 @@ true. Filters cannot ask for fields with the names ``and``, ``or`` and ``not``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import NoneType
 from typing import Any
 
 import numpy as np
 
-__all__ = ["All", "AnyOf", "Filter", "FilterLimits", "Not", "OneOf", "Range", "Scalar", "Tree"]
-__all__ += ["leaves", "parse", "passes", "require_storable", "scalar_type"]
+from posh.collection.values import Scalar, is_list, require_storable, scalar_type, values_of
 
-Scalar = str | int | float | bool | None
+__all__ = ["All", "AnyOf", "Condition", "Contains", "Filter", "FilterLimits", "Not", "OneOf", "Range"]
+__all__ += ["Tree", "leaves", "parse", "passes"]
 
 _BOUNDS = ("gt", "gte", "lt", "lte")
-_OPERATORS = ("eq", "in", *_BOUNDS)
-_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+_OPERATORS = ("eq", "in", *_BOUNDS, "contains")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,14 @@ class OneOf:
 
     field: str
     values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True)
+class Contains:
+    """The field is a list, see :func:`~posh.collection.values.is_list`, and this value is in it."""
+
+    field: str
+    value: Scalar
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,8 @@ class Not:
     part: Tree
 
 
-Tree = OneOf | Range | All | AnyOf | Not
+Condition = OneOf | Contains | Range
+Tree = Condition | All | AnyOf | Not
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,7 @@ def _as_json(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def leaves(tree: Tree) -> Iterator[OneOf | Range]:
+def leaves(tree: Tree) -> Iterator[Condition]:
     """Yield the conditions of a tree, from left to right.
 
     >>> [leaf.field for leaf in leaves(parse({"not": {"label": 3, "price": {"lt": 20}}}).tree)]
@@ -141,7 +151,7 @@ def leaves(tree: Tree) -> Iterator[OneOf | Range]:
                 yield from leaves(part)
         case Not(part):
             yield from leaves(part)
-        case OneOf() | Range():
+        case OneOf() | Contains() | Range():
             yield tree
 
 
@@ -159,24 +169,23 @@ def passes(tree: Tree, payload: Mapping[str, Any]) -> bool:
         case Not(part):
             return not passes(part, payload)
         case OneOf(field, values):
-            kind = scalar_type(payload.get(field, ...))
-            return kind is not None and any(
-                kind == scalar_type(value) and payload[field] == value for value in values
+            return any(_is_one_of(found, values) for found in values_of(payload, field))
+        case Contains(field, value):
+            return any(
+                is_list(field, found) and any(_is_one_of(one, (value,)) for one in found)
+                for found in values_of(payload, field)
             )
         case Range(field, operator, bound):
-            kind = scalar_type(payload.get(field, ...))
-            return kind == scalar_type(bound) and _compare(payload[field], operator, bound)
+            kind = scalar_type(bound)
+            return any(
+                scalar_type(found) == kind and _compare(found, operator, bound)
+                for found in values_of(payload, field)
+            )
 
 
-_SCALAR_TYPES = {NoneType: "null", bool: "boolean", int: "number", float: "number", str: "string"}
-
-
-def scalar_type(value: Any) -> str | None:
-    """Return ``"null"``, ``"boolean"``, ``"number"`` or ``"string"``; None if the value is no scalar."""
-    kind = _SCALAR_TYPES.get(type(value))
-    if kind is None:  # perhaps a subclass: this is slower, and rare
-        kind = next((name for base, name in _SCALAR_TYPES.items() if isinstance(value, base)), None)
-    return kind
+def _is_one_of(found: Any, values: Sequence[Scalar]) -> bool:
+    kind = scalar_type(found)
+    return kind is not None and any(kind == scalar_type(value) and found == value for value in values)
 
 
 def _compare(value: Any, operator: str, bound: Any) -> bool:
@@ -242,6 +251,8 @@ def _term(field: str, operator: Any, value: Any, where: str) -> Tree:
     where = f"{where}.{operator}"
     if operator == "eq":
         return OneOf(field, (_scalar(value, where),))
+    if operator == "contains":
+        return Contains(field, _scalar(value, where))
     if operator == "in":
         return OneOf(field, tuple(_scalar(one, where) for one in _list(value, where, operator)))
     if scalar_type(value) not in ("number", "string"):
@@ -264,25 +275,3 @@ def _scalar(value: Any, where: str) -> Scalar:
         raise ValueError(f"expected {where} to be a string, a number, true, false or null, got {value!r:.80}")
     require_storable(value, where)
     return value  # type: ignore[no-any-return]
-
-
-def require_storable(value: Scalar, where: str) -> None:
-    """Raise for a value that cannot be written and read back: NaN, 2**64, half a surrogate pair."""
-    if isinstance(value, str):
-        if not (value.isascii() or _is_unicode(value)):
-            raise ValueError(f"expected {where} to be valid Unicode, got {value!r:.80}")
-    elif isinstance(value, int):
-        if not _SMALLEST <= value <= _LARGEST:
-            raise ValueError(
-                f"expected {where} to be an integer of at most 64 bits, got {value!r:.80}: use a string"
-            )
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"expected {where} to be finite, got {value!r}: use null")
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from posh.collection import tables
 from posh.collection.base import Payload
-from posh.collection.conditions import Column, Condition, columns
+from posh.collection.conditions import Column, columns
 from posh.collection.database import Connection
-from posh.collection.filters import All, AnyOf, Not, OneOf, Range, Tree, leaves, passes
+from posh.collection.filters import All, AnyOf, Condition, Contains, Not, OneOf, Range, Tree, leaves, passes
 from posh.collection.snapshot import Mask, SlotTable
 from posh.collection.sqlite_errors import DamageError
 
@@ -113,7 +113,7 @@ def _mask(tree: Tree, known: dict[str, KnownMask], n: int) -> Mask:
             return mask
         case Not(part):
             return ~_mask(part, known, n)
-        case OneOf() | Range():
+        case OneOf() | Contains() | Range():
             return known[_key(tree)].mask
 
 

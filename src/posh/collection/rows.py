@@ -20,7 +20,7 @@ from posh.collection.base import Id, Item, Payload
 from posh.collection.sqlite_errors import DamageError
 from posh.hashers.base import Hasher, SparseHasher
 
-__all__ = ["ItemRow", "ItemWithoutVector", "checked_code", "checked_item", "checked_value", "code_checksum"]
+__all__ = ["ItemRow", "StoredId", "checked_code", "checked_item", "checked_value", "code_checksum"]
 __all__ += ["codes_from", "dump_payload", "id_checksum", "ids_checksum", "item_checksum", "item_from"]
 __all__ += ["load_payload", "matrix", "meta_checksum", "rest_checksum", "row_bytes"]
 
@@ -36,12 +36,11 @@ class ItemRow(NamedTuple):
     vector: bytes
 
 
-class ItemWithoutVector(NamedTuple):
-    """What a deletion needs of a stored item."""
+class StoredId(NamedTuple):
+    """The seq and the id of a stored item."""
 
     seq: int
     id: Id
-    payload: str
 
 
 # Checksums -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The tables of a collection's database, and the upgrade from version 1."""
+"""The tables of a collection's database, and the upgrade from earlier versions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import logging
 import sqlite3
 
 from posh.collection import rows
+from posh.collection.conditions import fields_of
 
 __all__ = ["APPLICATION", "BEFORE", "TABLES", "VERSION", "upgrade"]
 
 logger = logging.getLogger(__name__)
 
-VERSION = 2
+VERSION = 3
 APPLICATION = 0x504F5348  # "POSH", in the header of the file
 
 BEFORE = (  # statements before the first table is made
@@ -36,31 +37,50 @@ TABLES = (
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
-    """Add checksums to all rows of a database of version 1, in one transaction.
+    """Bring a database of an earlier version to this one, in one transaction.
 
-    If the upgrade is interrupted, the database still has version 1, and the next opening upgrades it. It
-    would be faster to leave old rows without checksums, but then damage that removes one would go unnoticed.
+    If the upgrade is interrupted, the database still has its old version, and the next opening upgrades it.
     """
-    logger.info("a database of version 1 gets its checksums")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    logger.info("a database of version %d is upgraded", version)
     connection.create_function("item_sum", 4, rows.item_checksum)
     connection.create_function("code_sum", 3, rows.code_checksum)
     connection.create_function("meta_sum", 2, rows.meta_checksum)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for table in ("meta", "items", "codes"):
-            connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER")
-        connection.execute("UPDATE items SET sum = item_sum(seq, id, payload, vector)")
-        connection.execute("UPDATE codes SET sum = code_sum(generation, seq, code)")
-        total = rows.ids_checksum(0, sum(rows.id_checksum(*row) for row in connection.execute(_IDS)))
-        connection.execute("INSERT INTO meta (key, value) VALUES ('ids_sum', ?)", (total,))
-        connection.execute(f"INSERT INTO meta (key, value) VALUES ('last_seq', ({_LAST_SEQ}))")
-        connection.execute("UPDATE meta SET sum = meta_sum(key, value)")
+        if version < 2:
+            _add_checksums(connection)
+        _add_fields(connection)
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _add_checksums(connection: sqlite3.Connection) -> None:
+    """Version 2: all rows have checksums.
+
+    It would be faster to leave old rows without them, but then damage that removes one would go unnoticed.
+    """
+    for table in ("meta", "items", "codes"):
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER")
+    connection.execute("UPDATE items SET sum = item_sum(seq, id, payload, vector)")
+    connection.execute("UPDATE codes SET sum = code_sum(generation, seq, code)")
+    total = rows.ids_checksum(0, sum(rows.id_checksum(*row) for row in connection.execute(_IDS)))
+    connection.execute("INSERT INTO meta (key, value) VALUES ('ids_sum', ?)", (total,))
+    connection.execute(f"INSERT INTO meta (key, value) VALUES ('last_seq', ({_LAST_SEQ}))")
+    connection.execute("UPDATE meta SET sum = meta_sum(key, value)")
+
+
+def _add_fields(connection: sqlite3.Connection) -> None:
+    """Version 3: values in lists and objects have rows of fields, too."""
+    items = connection.execute("SELECT seq, payload FROM items NOT INDEXED")
+    connection.executemany(
+        "INSERT OR IGNORE INTO fields VALUES (?, ?, ?, ?)",
+        ((*field, seq) for seq, text in items for field in fields_of(rows.load_payload(text))),
+    )
 
 
 _IDS = "SELECT seq, id FROM items NOT INDEXED"

@@ -52,6 +52,7 @@ class Store:
         self._long_work = threading.Lock()  # of reindexing, compacting and saving; taken before the other
         self._masks = Masks()
         self.filter_seconds: float | None = None  # how long a filter may take; None: as long as it takes
+        self.payload_bytes: int | None = None  # of a payload after an update; None: any number
         self._closed = False
         self._new_generation = 0  # the generation that reindexing makes, 0 if it does not run
         self._n_unsaved = 0  # items written since the index was saved
@@ -118,6 +119,11 @@ class Store:
                 mask = self._masks.mask(tree, known, snapshot.slot_table, connection)
         return snapshot, mask
 
+    def mask_of(self, tree: Tree, snapshot: CollectionSnapshot, connection: Connection) -> Mask:
+        """Return which slots of a snapshot pass a filter; the connection reads the same state."""
+        with deadline(connection, self.filter_seconds):
+            return self._masks.mask(tree, self._masks.recall(tree), snapshot.slot_table, connection)
+
     @contextlib.contextmanager
     def reading_filtered(self, tree: Tree | None) -> Iterator[tuple[CollectionSnapshot, Mask, Connection]]:
         """Give the snapshot, which of its slots hold items that pass a filter, and a connection."""
@@ -132,9 +138,12 @@ class Store:
     # Writing ---------------------------------------------------------------------------------------
 
     def write(
-        self, step: Callable[[Connection, CollectionSnapshot], CollectionSnapshot], n_items: int
+        self, step: Callable[[Connection, CollectionSnapshot], CollectionSnapshot], n_items: int | None = None
     ) -> tuple[CollectionSnapshot, CollectionSnapshot]:
-        """Commit a step, then publish its snapshot; return the snapshots before and after it."""
+        """Commit a step, then publish its snapshot; return the snapshots before and after it.
+
+        ``n_items`` counts the items that were written; None: as many as were deleted.
+        """
         with self._lock:
             self.require_open()
             self._read_again_if_interrupted()
@@ -142,7 +151,8 @@ class Store:
             with self.database.writing() as connection:
                 after = step(connection, before)
             self.snapshot = after
-            self._n_unsaved += n_items
+            deleted = before.slot_table.n_live - after.slot_table.n_live
+            self._n_unsaved += deleted if n_items is None else n_items
             worth_saving = saved_index.is_worth_it(after, self._n_unsaved)
         if worth_saving and self._long_work.acquire(blocking=False):
             try:

@@ -14,14 +14,22 @@ from posh.collection import rows
 from posh.collection.base import Id, Item, Payload
 from posh.collection.conditions import fields_of
 from posh.collection.database import Connection
-from posh.collection.rows import ItemRow, ItemWithoutVector
+from posh.collection.rows import ItemRow, StoredId
 from posh.collection.snapshot import Seqs
 from posh.collection.sqlite_errors import DamageError
 from posh.hashers.base import Hasher
 from posh.preprocess import Float32
 
-__all__ = ["KEYS", "Block", "delete", "find", "get_meta", "insert", "insert_codes", "items_by_id"]
-__all__ += ["items_by_seq", "payloads_after", "put_meta", "read_blocks", "seq_of", "seqs_and_ids"]
+__all__ = ["KEYS", "Block", "delete", "get_meta", "insert", "insert_codes", "items_by_id"]
+__all__ += [
+    "items_by_seq",
+    "items_in_parts",
+    "payloads_after",
+    "put_meta",
+    "read_blocks",
+    "seq_of",
+    "seqs_and_ids",
+]
 __all__ += ["vectors_by_seq"]
 
 T = TypeVar("T")
@@ -73,18 +81,26 @@ def insert(
     return sum(id_sums)
 
 
-def delete(connection: Connection, items: Sequence[ItemWithoutVector], generations: Iterable[int]) -> None:
-    """Delete items, their fields, and their codes of these generations."""
-    seqs = [(item.seq,) for item in items]
+def delete(connection: Connection, ids: Sequence[Id], generations: Iterable[int]) -> list[StoredId]:
+    """Delete the items with these ids that exist, their fields, and their codes of these generations.
+
+    Return the deleted ones by ascending seq. Payloads may be large: one at a time is in memory.
+    """
+    found: list[StoredId] = []
+    for part in _parts(ids, _MANY):
+        for row in _item_rows(connection, f"WHERE id IN ({_places(part)})", part):
+            found.append(StoredId(row.seq, row.id))
+            connection.executemany(
+                "DELETE FROM fields WHERE name = ? AND type = ? AND value = ? AND seq = ?",
+                ((*field, row.seq) for field in fields_of(rows.load_payload(row.payload))),
+            )
+    seqs = [(item.seq,) for item in found]
     connection.executemany("DELETE FROM items WHERE seq = ?", seqs)
-    connection.executemany(
-        "DELETE FROM fields WHERE name = ? AND type = ? AND value = ? AND seq = ?",
-        ((*field, item.seq) for item in items for field in fields_of(rows.load_payload(item.payload))),
-    )
     for generation in generations:
         connection.executemany(
             "DELETE FROM codes WHERE generation = ? AND seq = ?", ((generation, seq) for (seq,) in seqs)
         )
+    return sorted(found)
 
 
 def insert_codes(connection: Connection, generation: int, seqs: Seqs, codes: Codes | PackedCodes) -> None:
@@ -100,15 +116,6 @@ def insert_codes(connection: Connection, generation: int, seqs: Seqs, codes: Cod
 
 
 # Reading items -------------------------------------------------------------------------------------------
-
-
-def find(connection: Connection, ids: Sequence[Id]) -> list[ItemWithoutVector]:
-    """Return the items with these ids that exist, by ascending seq."""
-    found: list[ItemWithoutVector] = []
-    for part in _parts(ids, _MANY):
-        items = _item_rows(connection, f"WHERE id IN ({_places(part)})", part)
-        found += (ItemWithoutVector(row.seq, row.id, row.payload) for row in items)
-    return sorted(found)
 
 
 def seqs_and_ids(connection: Connection) -> tuple[Seqs, npt.NDArray[Any]]:
@@ -141,6 +148,16 @@ def items_by_id(connection: Connection, ids: Sequence[Id]) -> dict[Id, Item]:
         items = _item_rows(connection, f"WHERE id IN ({_places(part)})", part)
         found |= {row.id: rows.item_from(row, n_features) for row in items}
     return found
+
+
+def items_in_parts(connection: Connection, ids: Sequence[Id], size: int) -> Iterator[Item]:
+    """Yield the items with these ids, reading ``size`` at a time; a missing item is a KeyError."""
+    for part in _parts(ids, size):
+        found = items_by_id(connection, part)
+        for item_id in part:
+            if item_id not in found:
+                raise KeyError(f"expected ids of stored items, got {item_id!r:.80}, which is not there")
+            yield found[item_id]
 
 
 def items_by_seq(connection: Connection, seqs: Seqs) -> Iterator[Item]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,16 +15,18 @@ import numpy as np
 
 from posh._progress import cancellable
 from posh.collection import build_index, rows, tables
-from posh.collection.base import Id, Payload
+from posh.collection.base import Id, Item, Payload
 from posh.collection.database import Connection
-from posh.collection.rows import ItemWithoutVector
+from posh.collection.rows import StoredId
 from posh.collection.snapshot import CollectionSnapshot, Seqs, Slots
 from posh.index.snapshot import IndexSnapshot
 from posh.preprocess import Float32
 
-__all__ = ["delete", "upsert"]
+__all__ = ["delete", "update_payload", "upsert"]
 
 _NEVER = threading.Event()  # is never set
+_AT_ONCE = 32  # items that are read together to be changed
+_PART_BYTES = 1 << 24  # of changed items that are in memory together
 
 
 def upsert(
@@ -43,7 +45,7 @@ def upsert(
         )
     if snapshot.index is None and snapshot.options.get("metric") is not None:
         snapshot = _with_first_index(connection, snapshot, vectors)
-    replaced = _delete_rows(connection, generations, ids)
+    replaced = tables.delete(connection, ids, generations)
     slots = _slots(snapshot, replaced)
     seqs = np.arange(snapshot.last_seq + 1, snapshot.last_seq + 1 + len(ids))
     added_sum = tables.insert(connection, seqs, ids, payloads, vectors)
@@ -66,7 +68,7 @@ def delete(
     connection: Connection, snapshot: CollectionSnapshot, generations: Sequence[int], ids: list[Id]
 ) -> CollectionSnapshot:
     """Delete the items with these ids that exist."""
-    deleted = _delete_rows(connection, generations, ids)
+    deleted = tables.delete(connection, ids, generations)
     if not deleted:
         return snapshot
     slots = _slots(snapshot, deleted)
@@ -75,15 +77,42 @@ def delete(
     return _end(connection, following, deleted, 0)
 
 
-def _delete_rows(
-    connection: Connection, generations: Sequence[int], ids: list[Id]
-) -> list[ItemWithoutVector]:
-    items = tables.find(connection, ids)
-    tables.delete(connection, items, generations)
-    return items
+def update_payload(
+    connection: Connection,
+    snapshot: CollectionSnapshot,
+    generations: Sequence[int],
+    updates: Mapping[Id, Payload],
+    *,
+    replace: bool,
+    max_bytes: int | None,
+) -> CollectionSnapshot:
+    """Write items again with other payloads, some at a time: together, their payloads may be large."""
+    items: list[Item] = []
+    n_bytes = 0
+    for item in tables.items_in_parts(connection, list(updates), _AT_ONCE):
+        own = {} if replace else item.payload
+        payload = own | updates[item.id]
+        size = len(rows.dump_payload(payload).encode())
+        if max_bytes is not None and size > max_bytes:
+            raise ValueError(
+                f"expected payloads of at most {max_bytes:,} bytes, got {size:,} for {item.id!r:.80}: "
+                "keep large content elsewhere"
+            )
+        items.append(item._replace(payload=payload))
+        n_bytes += size + item.vector.nbytes
+        if n_bytes > _PART_BYTES:
+            snapshot, items, n_bytes = _written_again(connection, snapshot, generations, items), [], 0
+    return _written_again(connection, snapshot, generations, items) if items else snapshot
 
 
-def _slots(snapshot: CollectionSnapshot, items: list[ItemWithoutVector]) -> Slots:
+def _written_again(
+    connection: Connection, snapshot: CollectionSnapshot, generations: Sequence[int], items: list[Item]
+) -> CollectionSnapshot:
+    ids, vectors, payloads = zip(*items, strict=True)
+    return upsert(connection, snapshot, generations, list(ids), np.stack(vectors), list(payloads))
+
+
+def _slots(snapshot: CollectionSnapshot, items: list[StoredId]) -> Slots:
     return snapshot.slot_table.slots_of(np.array([item.seq for item in items], np.int64))
 
 
@@ -129,7 +158,7 @@ def _trained(
 
 
 def _end(
-    connection: Connection, snapshot: CollectionSnapshot, deleted: list[ItemWithoutVector], added_sum: int
+    connection: Connection, snapshot: CollectionSnapshot, deleted: list[StoredId], added_sum: int
 ) -> CollectionSnapshot:
     """Count the write, in the database and in the snapshot."""
     deleted_sum = sum(rows.id_checksum(item.seq, item.id) for item in deleted)

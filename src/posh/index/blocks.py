@@ -152,7 +152,7 @@ class BlockIndex(SearchableBlocks):
         return replace(super().without(slots), blocks=self.blocks.without(removed))
 
     def compacted(self) -> Self:
-        """The same documents in new slots, without those of removed ones."""
+        """The same documents in new slots, without those of deleted ones."""
         vectors = self.vectors(np.flatnonzero(self.live.rows))
         slots = np.arange(len(vectors), dtype=np.uint32)
         return replace(

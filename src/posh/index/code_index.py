@@ -82,7 +82,7 @@ class CodeIndex(ABC):
     """Codes by slot: immutable, so that a search never sees half a change.
 
     ``codes`` are the rows of :class:`~posh.codes.Codes`, uint16 (n, n_active), or of
-    :class:`~posh.codes.PackedCodes`, uint8 (n, n_bytes); ``live`` is the mask of those that were not removed.
+    :class:`~posh.codes.PackedCodes`, uint8 (n, n_bytes); ``live`` is the mask of those that were not deleted.
     Changes make a new object, which shares what did not change.
     """
 
@@ -111,7 +111,7 @@ class CodeIndex(ABC):
     def from_arrays(
         cls, hasher: Hasher[Any], options: IndexOptions, codes: npt.NDArray[Any], arrays: Arrays
     ) -> Self:
-        """With documents, none of them removed, from the arrays of :meth:`to_arrays`; ValueError if wrong."""
+        """With documents, none of them deleted, from the arrays of :meth:`to_arrays`; ValueError if wrong."""
 
     @classmethod
     def training_size(cls, options: IndexOptions, n: int) -> int:
@@ -151,11 +151,11 @@ class CodeIndex(ABC):
         return {}
 
     def to_arrays(self) -> Arrays:
-        """What a file holds beside codes and removed slots, the trained state included."""
+        """What a file holds beside codes and deleted slots, the trained state included."""
         return {}
 
     def __len__(self) -> int:
-        """Slots in use, those of removed documents included."""
+        """Slots in use, those of deleted documents included."""
         return self.codes.n
 
     def with_codes(self, codes: AnyCodes | None, X: npt.NDArray[Any] | None) -> Self:
@@ -181,7 +181,7 @@ class CodeIndex(ABC):
         return replace(self, live=AppendOnlyArray.of(live), n_live=int(live.sum()))
 
     def compacted(self) -> Self:
-        """The same documents in new slots, without those of removed ones."""
+        """The same documents in new slots, without those of deleted ones."""
         codes, live, n_live = by_slot(self.codes.rows[self.live.rows])
         return replace(self, codes=codes, live=live, n_live=n_live)
 

@@ -24,7 +24,7 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """Documents by slot, which is their order of addition; slots of removed documents are not used again.
+    """Documents by slot, which is their order of addition; slots of deleted documents are not used again.
 
     ``structure`` holds their codes and is what a search scans. ``refiner_rows`` are the numbers that the
     refiner needs of each document. If every id is its slot, ``ids_are_slots`` is set, and a search need not
@@ -61,17 +61,17 @@ class Documents:
 
     @property
     def n_slots(self) -> int:
-        """Slots in use, those of removed documents included."""
+        """Slots in use, those of deleted documents included."""
         return self.ids.n
 
     @property
     def n_live(self) -> int:
-        """Documents that were not removed."""
+        """Documents that were not deleted."""
         return self.structure.n_live
 
     @property
     def live(self) -> Mask:
-        """Which slots hold documents that were not removed, (n_slots,)."""
+        """Which slots hold documents that were not deleted, (n_slots,)."""
         return self.structure.live.rows
 
     def with_documents(
@@ -119,7 +119,7 @@ class Documents:
             file.check()
 
     def compacted(self) -> Documents:
-        """The same documents without the slots of removed ones."""
+        """The same documents without the slots of deleted ones."""
         return Documents.of(
             self.structure.compacted(),
             self.ids.rows[self.live],

@@ -3,7 +3,7 @@
 =================  ===============================================================================
 hasher             the model file of the hasher
 codes, ids, kept   rows by slot: codes uint16 or uint8, ids int64, the rows of the refiner float32
-removed            slots of removed documents, int64
+removed            slots of deleted documents, int64
 next_id            above every id that was ever used, int64; 2^63 - 1 if no automatic ids are left
 planes, parts      all planes one after the other, uint64; (offset, stride, n_docs, list) of each segment
 centroids          of the lists, float32, and ``assignment``, the list of each slot, int32

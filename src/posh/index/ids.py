@@ -27,8 +27,8 @@ class IdTable:
         if self._slots is not None:
             self._slots.update(zip(ids.tolist(), range(first_slot, first_slot + len(ids)), strict=True))
 
-    def remove(self, ids: Ids) -> None:
-        """Documents were removed."""
+    def delete(self, ids: Ids) -> None:
+        """Documents were deleted."""
         if self._slots is not None:
             for number in ids.tolist():
                 del self._slots[number]

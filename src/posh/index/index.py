@@ -50,7 +50,7 @@ class Index:
     oversample : candidates per result, unless ``search`` says otherwise; default 2, with a metric 1.4.
     random_state : int, for the centroids of the lists.
 
-    Searches may run in any number of threads, also while another adds or removes: each sees one moment.
+    Searches may run in any number of threads, also while another adds or deletes: each sees one moment.
     ``copy.copy`` is cheap, the copy shares documents and hasher; what is added to one is not in the other.
 
     Examples
@@ -141,16 +141,16 @@ class Index:
                 self._table.add(numbers, first)
         return self
 
-    def remove(self, ids: npt.ArrayLike) -> Self:
-        """Remove documents by id, all or none."""
+    def delete(self, ids: npt.ArrayLike) -> Self:
+        """Delete documents by id, all or none."""
         numbers = _validate.ids(ids)
         with self._lock:
             slots = self._table.slots_of(numbers, self._snapshot.documents)
             self._snapshot = self._snapshot.without(slots)
-            self._table.remove(numbers)
+            self._table.delete(numbers)
         return self
 
-    def update(self, ids: npt.ArrayLike, X: npt.ArrayLike) -> Self:
+    def update(self, X: npt.ArrayLike, ids: npt.ArrayLike) -> Self:
         """Give present ids new vectors (n, d), in one step for whoever searches meanwhile."""
         array = self._snapshot.checked(X)
         numbers = _validate.ids(ids, len(array))
@@ -163,7 +163,7 @@ class Index:
         return self
 
     def compact(self) -> Self:
-        """Give back the memory of removed documents."""
+        """Give back the memory of deleted documents."""
         with self._lock:
             self._snapshot = self._snapshot.compacted()
             self._table.forget()

@@ -72,7 +72,7 @@ class InvertedLists:
         )
 
     def __len__(self) -> int:
-        """Slots in use, removed documents included."""
+        """Slots in use, deleted documents included."""
         return len(self.assignment)
 
     @property

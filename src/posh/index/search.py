@@ -94,5 +94,5 @@ def allowed_slots(wanted: npt.ArrayLike, documents: Documents) -> Mask:
             f"expected a mask longer than the largest id ({largest}), got length {len(array)}: "
             "give one entry per id, or an array of ids"
         )
-    covering = np.append(array, False)  # ids beyond the mask are of removed documents
+    covering = np.append(array, False)  # ids beyond the mask are of deleted documents
     return np.asarray(covering[np.minimum(ids, len(array))])

@@ -89,7 +89,7 @@ class SegmentIndex(CodeIndex):
         return replace(super().without(slots), segments=self.segments.without(slots))
 
     def compacted(self) -> Self:
-        """The same documents in new slots, without those of removed ones."""
+        """The same documents in new slots, without those of deleted ones."""
         compacted = super().compacted()
         codes = Codes.trusted(compacted.codes.rows, self.n_bits)
         return replace(compacted, segments=SlicedCodes(self.n_bits).with_codes(codes))

@@ -66,7 +66,7 @@ class SlicedCodes:
     parts: tuple[Segment, ...] = ()
 
     def __len__(self) -> int:
-        """Slots in use, removed documents included."""
+        """Slots in use, deleted documents included."""
         return sum(part.n_docs for part in self.parts)
 
     @property

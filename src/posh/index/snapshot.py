@@ -92,7 +92,7 @@ class IndexSnapshot:
 
     @property
     def n_slots(self) -> int:
-        """Slots in use, those of removed documents included."""
+        """Slots in use, those of deleted documents included."""
         return 0 if self.documents is None else self.documents.n_slots
 
     @property
@@ -229,7 +229,7 @@ class IndexSnapshot:
         return replace(self, documents=self.documents.without(slots))
 
     def compacted(self) -> IndexSnapshot:
-        """The same documents in new slots, without those of removed ones."""
+        """The same documents in new slots, without those of deleted ones."""
         if self.documents is None or self.documents.n_live == self.documents.n_slots:
             return self
         return replace(self, documents=self.documents.compacted())

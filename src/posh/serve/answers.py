@@ -23,7 +23,7 @@ __all__ = [
     "ItemsPage",
     "Problem",
 ]
-__all__ += ["IndexReport", "Sampled", "SearchResults", "Written"]
+__all__ += ["IndexReport", "Sampled", "SearchResults", "Updated", "Written"]
 
 Id = int | str
 
@@ -61,6 +61,13 @@ class Deleted(BaseModel):
     """How many of the items were there."""
 
     deleted: int
+    more: bool = Field(description="Whether more items may pass the filter: then ask again.")
+
+
+class Updated(BaseModel):
+    """How many payloads were changed."""
+
+    updated: int
 
 
 class Counted(BaseModel):

@@ -93,6 +93,7 @@ def operations(registry: Registry, reader: Reader) -> list[Operation]:
         Operation("POST", f"{one}/search", on(search.search), models.Search, answers.SearchResults),
         Operation("POST", f"{one}/upsert", on(items.upsert), models.Upsert, answers.Written),
         Operation("POST", f"{one}/delete", on(items.delete), models.Delete, answers.Deleted),
+        Operation("POST", f"{one}/payloads", on(items.update_payload), models.UpdatePayload, answers.Updated),
         Operation("POST", f"{one}/get", on(items.get), models.Get, answers.ItemsFound),
         Operation("POST", f"{one}/items", on(items.items), models.Items, answers.ItemsPage),
         Operation("POST", f"{one}/count", on(items.count), models.Count, answers.Counted),

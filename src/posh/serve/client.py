@@ -82,7 +82,7 @@ class Client:
         """The collection of this name, which need not exist yet."""
         return RemoteCollection(self.request, f"/v1/collections/{checked_name(name)}")
 
-    def drop(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         """Delete a collection for ever."""
         self.request("DELETE", f"/v1/collections/{checked_name(name)}")
 

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
+
 from posh._bitsliced import MAX_DOCS, stride_words
 from posh.collection.base import SAMPLE, BaseCollection
 from posh.hashers.base import Hasher, SparseHasher
@@ -18,7 +20,7 @@ from posh.index.stored import bytes_per_number
 from posh.serve.capacity import busy
 from posh.serve.limits import Limits
 
-__all__ = ["FitMemory", "fit_bytes", "index_bytes", "require_affordable_search"]
+__all__ = ["FitMemory", "fit_bytes", "index_bytes", "require_affordable_search", "require_filter_bytes"]
 
 _ROUNDS = 50  # of SBIHT for each candidate
 _GROUP = 256  # documents for which a list has room at least
@@ -119,6 +121,14 @@ def _metric_cost(n_bits: int, n: int, d: int, options: Mapping[str, Any]) -> Fit
     n_bytes = n * kept + n_lists * (_GROUP * n_bits // 8 + 8 * d) + 12 * n_sample * d
     training = (10 * n_sample + n) * n_lists // 4  # of 8-bit numbers, four at once
     return FitCost(n_bytes, (training + _MEASURED * n) * d)
+
+
+def require_filter_bytes(filter_: Mapping[str, Any], limits: Limits) -> bytes:
+    """Return a filter as JSON, the same for equal filters; raise a ValueError if it is too large."""
+    key, most = orjson.dumps(filter_, option=orjson.OPT_SORT_KEYS), limits.filter_bytes
+    if len(key) > most:
+        raise ValueError(f"expected a filter of at most {most:,} bytes, got {len(key):,}: use ranges")
+    return key
 
 
 def require_affordable_search(

@@ -37,11 +37,13 @@ class Folder(CollectionSource):
     """Embedded collections, by the names of their folders; the folder is made if it is not there.
 
     Other processes may have collections of the same folder open, make some or drop some. ``filter_seconds``
-    is that of each collection.
+    and ``payload_bytes`` are those of each collection.
     """
 
-    def __init__(self, path: Path, filter_seconds: float | None = None) -> None:
-        self._path, self._filter_seconds = path, filter_seconds
+    def __init__(
+        self, path: Path, filter_seconds: float | None = None, payload_bytes: int | None = None
+    ) -> None:
+        self._path, self._filter_seconds, self._payload_bytes = path, filter_seconds, payload_bytes
         prepare(path)
         _files.sync_folder(path)  # a collection that is half removed must not come back under its old name
         for leftover in path.glob(f"{_DROPPED}*"):  # of a process that was stopped while it dropped
@@ -63,6 +65,7 @@ class Folder(CollectionSource):
         """Open a collection."""
         collection = Collection(self._path / name)
         collection.filter_seconds = self._filter_seconds
+        collection.payload_bytes = self._payload_bytes
         return collection
 
     def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> BaseCollection:

@@ -30,7 +30,7 @@ __all__ = [
     "Metadata",
     "Packed",
 ]
-__all__ += ["Reindex", "Sample", "Search", "Upsert", "Vectors"]
+__all__ += ["Reindex", "Sample", "Search", "UpdatePayload", "Upsert", "Vectors"]
 
 Id = Annotated[int, Field(ge=-(2**63), lt=2**63)] | Annotated[str, Field(min_length=1, max_length=512)]
 Row = Annotated[list[float], Field(fail_fast=True)]
@@ -139,10 +139,29 @@ class Upsert(Body):
 
 
 class Delete(Body):
-    """Ids of items to delete; those that are not there are ignored."""
+    """Which items to delete: ids, of which those that are not there are ignored, or a filter."""
 
     model_config = example({"ids": [1, "b"]})
+    ids: Ids | None = bounded("items", default=None)
+    filter: dict[str, Any] | None = Field(None, description="Deletes as many as one request may.")
+    limit: int | None = Field(None, ge=1, description="For a filter: delete fewer.")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.ids is None) == (self.filter is None):
+            raise ValueError("expected either ids or a filter of items to delete, got both or neither")
+        if self.ids is not None and self.limit is not None:
+            raise ValueError("limit is for a filter: leave it out with ids")
+        return self
+
+
+class UpdatePayload(Body):
+    """New fields for the payloads of items; their vectors stay."""
+
+    model_config = example({"ids": [1, "b"], "payloads": [{"label": 4}, {"sold": True}]})
     ids: Ids = bounded("items")
+    payloads: Payloads = bounded("items")
+    replace: bool = Field(False, description="Whether nothing of the old payloads stays.")
 
 
 class Get(Body):

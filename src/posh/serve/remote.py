@@ -106,6 +106,19 @@ class RemoteCollection(BaseCollection):
     def _delete(self, ids: list[Id]) -> int:
         return int(self._ask("POST", "/delete", {"ids": ids})["deleted"])
 
+    def _delete_where(self, where: Filter, limit: int | None) -> int:
+        n_deleted, more = 0, True
+        while more and n_deleted != limit:
+            body: dict[str, Any] = {"filter": where.source}
+            if limit is not None:
+                body["limit"] = limit - n_deleted
+            answer = self._ask("POST", "/delete", body)
+            n_deleted, more = n_deleted + int(answer["deleted"]), answer["more"]
+        return n_deleted
+
+    def _update_payload(self, ids: list[Id], payloads: list[Payload], *, replace: bool) -> None:
+        self._ask("POST", "/payloads", {"ids": ids, "payloads": payloads, "replace": replace})
+
     def _get(self, ids: list[Id]) -> list[Item | None]:
         answer = self._ask("POST", "/get", {"ids": ids, "include": ["payload", "vector"]})
         return [None if item is None else _item(item) for item in answer["items"]]

@@ -35,7 +35,7 @@ def index(number: int) -> posh.Index:
     hasher, options = KINDS[number % len(KINDS)]
     made = posh.Index(hasher, **options)
     made.add(DATA[rng.permutation(len(DATA))[: 20 + number]], ids=np.arange(20 + number) + 1000 * number)
-    return made.remove([1000 * number + 3]) if number % 2 else made
+    return made.delete([1000 * number + 3]) if number % 2 else made
 
 
 def content(found: posh.Index) -> list[Any]:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posh.serve import models
+from posh.serve.costs import require_filter_bytes
 from posh.serve.items import joined
 from posh.serve.operations.base import Operations, answer, written
 from posh.serve.registry import OpenCollection
@@ -42,9 +43,40 @@ class ItemOperations(Operations):
                 )
 
     async def delete(self, request: Request, opened: OpenCollection) -> Response:
-        """Delete items."""
+        """Delete items by their ids or by a filter.
+
+        A filter deletes at most as many items as one request may have, those that were written first.
+        """
         body = await self._reader.parse(request, models.Delete)
-        return answer({"deleted": await opened.writes.run(opened.collection.delete, body.ids)})
+        if body.filter is None:
+            return answer(
+                {"deleted": await opened.writes.run(opened.collection.delete, body.ids), "more": False}
+            )
+        require_filter_bytes(body.filter, self._limits)
+        limit = min(body.limit or self._limits.items, self._limits.items)
+        n = await opened.writes.run(opened.collection.delete, filter=body.filter, limit=limit)
+        return answer({"deleted": n, "more": n == limit})
+
+    async def update_payload(self, request: Request, opened: OpenCollection) -> Response:
+        """Change the payloads of items, all or none, and keep their vectors.
+
+        Fields take the place of those with the same names; other fields stay.
+        """
+        body = await self._reader.parse(request, models.UpdatePayload)
+        n_numbers, most = len(body.ids) * (opened.collection.n_features or 0), self._limits.body_bytes // 4
+        if n_numbers > most:  # the vectors are written again: no more of them than an upsert can bring
+            raise ValueError(
+                f"expected items with at most {most:,} numbers in their vectors, got {n_numbers:,}: "
+                "ask for less at once"
+            )
+
+        def update() -> None:
+            if request.scope["posh.bytes"] > self._limits.payload_bytes:
+                self._check_payloads(body.payloads)
+            opened.collection.update_payload(body.ids, body.payloads, replace=body.replace)
+
+        await opened.writes.run(update)
+        return answer({"updated": len(body.ids)})
 
     async def get(self, request: Request, opened: OpenCollection) -> Response:
         """Items by id."""

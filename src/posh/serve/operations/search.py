@@ -19,7 +19,7 @@ from posh.index.params import search_params
 from posh.preprocess import Float32
 from posh.serve import models
 from posh.serve.coalesce import SharedOptions
-from posh.serve.costs import require_affordable_search
+from posh.serve.costs import require_affordable_search, require_filter_bytes
 from posh.serve.items import joined, set_bits
 from posh.serve.operations.base import Operations, written
 from posh.serve.problems import ProblemError
@@ -63,7 +63,7 @@ class SearchOperations(Operations):
         own = opened.collection.index_options
         require_affordable_search(opened.collection, own, len(vectors), params, self._limits)
         itself = body.ids is not None  # an item is not its own neighbour: one more is needed
-        key = None if body.filter is None else self._filter_key(body.filter)
+        key = None if body.filter is None else require_filter_bytes(body.filter, self._limits)
         options = SharedOptions(params.with_k(k + itself), body.filter, key)
         found = await opened.coalescer.search(vectors, options, lambda: not is_gone(request.receive))
         rows = partial(_hits, found, k, body.ids)
@@ -75,12 +75,6 @@ class SearchOperations(Operations):
             results = await opened.reads.run(_results, rows())
         end = orjson.dumps({"kind": found.kind, "seconds": time.perf_counter() - start})
         return written(joined(b'{"results":[', results, b"]," + end[1:]))
-
-    def _filter_key(self, filter_: dict[str, Any]) -> bytes:
-        key, most = orjson.dumps(filter_, option=orjson.OPT_SORT_KEYS), self._limits.filter_bytes
-        if len(key) > most:
-            raise ValueError(f"expected a filter of at most {most:,} bytes, got {len(key):,}: use ranges")
-        return key
 
     async def _queries(self, opened: OpenCollection, body: models.Search, *, large: bool) -> Float32:
         collection = opened.collection
