@@ -26,7 +26,7 @@ LAYERS = [
     ["kernels"],
     ["_arrays", "_files", "_validate", "model_files"],
     ["_threads", "_bitsliced", "_folder"],
-    ["datasets"],
+    ["datasets", "vector_files"],
     ["codes", "metrics", "preprocess"],
     ["hashers"],
     ["decode", "_neighbours"],

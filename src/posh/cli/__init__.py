@@ -29,6 +29,7 @@ _COMMANDS = {
     "encode": Command("turn vectors into codes with a saved hasher", "posh.cli._encode"),
     "build": Command("encode vectors and save them as an index", "posh.cli._build"),
     "search": Command("find the nearest documents of an index", "posh.cli._search"),
+    "import": Command("bring vectors, ids and payloads from files into a collection", "posh.cli._import"),
     "tune": Command(
         "measure what searches of your vectors find and cost: a table, a plot, and a choice", "posh.cli._tune"
     ),

@@ -15,7 +15,15 @@ from posh.datasets._guard import reading, refuse_bloat, require, sole_key
 from posh.datasets._mat5 import mat5_variables
 from posh.errors import FormatError
 
-__all__ = ["mat_variables", "read_hdf5", "read_mat", "read_mat_vectors", "read_parquet"]
+__all__ = [
+    "is_list",
+    "is_number",
+    "mat_variables",
+    "read_hdf5",
+    "read_mat",
+    "read_mat_vectors",
+    "read_parquet",
+]
 
 
 def read_hdf5(path: Path, key: str | None) -> NDArray[Any]:
@@ -60,19 +68,21 @@ def read_parquet(path: Path, key: str | None) -> NDArray[Any]:
         # Rows only: pyarrow's objects for the parts of a row group crash on damaged files.
         refuse_bloat(path, parquet.read_metadata(path).num_rows, path.stat().st_size)
         table = parquet.read_table(path, columns=None if key is None else [key])
-    lists = [field.name for field in table.schema if _is_list(arrow, field.type)]
-    numeric = [field.name for field in table.schema if _is_number(arrow, field.type)]
+    lists = [field.name for field in table.schema if is_list(arrow, field.type)]
+    numeric = [field.name for field in table.schema if is_number(arrow, field.type)]
     if key is None and not lists and numeric:
         return np.column_stack([_numbers(path, table[name]) for name in numeric])
     return _list_column(path, table[sole_key(path, lists, key)])
 
 
-def _is_list(arrow: Any, kind: Any) -> bool:
+def is_list(arrow: Any, kind: Any) -> bool:
+    """Whether a type of Arrow is a list of numbers."""
     kinds = (arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list)
-    return any(is_kind(kind) for is_kind in kinds) and _is_number(arrow, kind.value_type)
+    return any(is_kind(kind) for is_kind in kinds) and is_number(arrow, kind.value_type)
 
 
-def _is_number(arrow: Any, kind: Any) -> bool:
+def is_number(arrow: Any, kind: Any) -> bool:
+    """Whether a type of Arrow is a number."""
     return bool(arrow.types.is_floating(kind) or arrow.types.is_integer(kind))
 
 

@@ -20,10 +20,11 @@ from posh.datasets._dataset import Dataset, Floats
 from posh.datasets._guard import reading, refuse_bloat, sole_key
 from posh.errors import FormatError
 
-__all__ = ["read_dataset", "read_vectors"]
+__all__ = ["map_vecs", "npy_header", "read_dataset", "read_vectors"]
 
 # Beyond, float32 skips integers.
 _EXACT_INTEGERS = 2**24
+_VECS = {".fvecs": "<f4", ".bvecs": "<u1", ".ivecs": "<i4"}
 
 
 def read_vectors(path: str | Path, key: str | None = None) -> Floats:
@@ -112,40 +113,45 @@ def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
         members = {Path(info.filename).stem: info for info in archive.infolist()}
         info = members[sole_key(path, members, key)]
         with archive.open(info) as file:
-            shape, dtype = _npy_header(file)
+            shape, _, dtype = npy_header(file)
         refuse_bloat(path, dtype.itemsize * int(np.prod(shape, dtype=object)), info.compress_size)
         with archive.open(info) as file:
             return np.asarray(npy_format.read_array(file, allow_pickle=False))
 
 
-def _npy_header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of an ``.npy`` file: the shape, whether it is stored by column, and the dtype."""
     version = npy_format.read_magic(file)
     read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    return shape, dtype
+    shape, by_column, dtype = read(file)
+    return shape, by_column, dtype
 
 
-def _vecs_reader(dtype: str) -> Callable[[Path, str | None], NDArray[Any]]:
-    def read(path: Path, key: str | None) -> NDArray[Any]:
-        _no_key(path, key)
-        data = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
-        if data.size < 4:
-            raise FormatError(f"{path}: expected at least the 4 bytes of a width, got {data.size} bytes")
-        width = int(data[:4].view("<i4")[0])
-        record = 4 + width * np.dtype(dtype).itemsize
-        if width < 1 or data.size % record:
-            raise FormatError(
-                f"{path}: expected a positive width whose records of {record} bytes fill the file, "
-                f"got width {width} in {data.size} bytes"
-            )
-        records = data.reshape(-1, record)
-        widths = np.ascontiguousarray(records[:, :4]).view("<i4")
-        if (widths != width).any():
-            row = int(np.flatnonzero(widths[:, 0] != width)[0])
-            raise FormatError(f"{path}: expected width {width} throughout, got {widths[row, 0]} in row {row}")
-        return np.ascontiguousarray(records[:, 4:]).view(dtype)
+def _read_vecs(path: Path, key: str | None) -> NDArray[Any]:
+    _no_key(path, key)
+    return map_vecs(path)
 
-    return read
+
+def map_vecs(path: Path) -> NDArray[Any]:
+    """Map the vectors (n, d) of an ``.fvecs``, ``.bvecs`` or ``.ivecs`` file, after a look at all widths."""
+    dtype, n_bytes = _VECS[path.suffix.lower()], path.stat().st_size
+    if n_bytes < 4:
+        raise FormatError(f"{path}: expected at least the 4 bytes of a width, got {n_bytes} bytes")
+    with path.open("rb") as file:
+        width = int.from_bytes(file.read(4), "little", signed=True)
+    record = 4 + width * np.dtype(dtype).itemsize
+    if width < 1 or n_bytes % record:
+        raise FormatError(
+            f"{path}: expected a positive width whose records of {record} bytes fill the file, "
+            f"got width {width} in {n_bytes} bytes"
+        )
+    records = np.memmap(path, np.dtype([("width", "<i4"), ("values", dtype, (width,))]), mode="r")
+    if (records["width"] != width).any():
+        row = int(np.flatnonzero(records["width"] != width)[0])
+        raise FormatError(
+            f"{path}: expected width {width} throughout, got {records['width'][row]} in row {row}"
+        )
+    return np.asarray(records["values"])
 
 
 def _no_key(path: Path, key: str | None) -> None:
@@ -156,9 +162,9 @@ def _no_key(path: Path, key: str | None) -> None:
 _READERS: dict[str, Callable[[Path, str | None], NDArray[Any]]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,
-    ".fvecs": _vecs_reader("<f4"),
-    ".bvecs": _vecs_reader("<u1"),
-    ".ivecs": _vecs_reader("<i4"),
+    ".fvecs": _read_vecs,
+    ".bvecs": _read_vecs,
+    ".ivecs": _read_vecs,
     ".h5": read_hdf5,
     ".hdf5": read_hdf5,
     ".mat": read_mat_vectors,

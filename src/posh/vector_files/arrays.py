@@ -1,0 +1,156 @@
+"""Arrays side by side: ``.npy``, ``.npz``, ``.fvecs``, HDF5. 2-D arrays are vectors, 1-D arrays columns."""
+
+from __future__ import annotations
+
+import contextlib
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from posh.datasets._formats import map_vecs, npy_header
+from posh.datasets._guard import reading, refuse_bloat, require
+from posh.errors import FormatError
+from posh.vector_files.contract import Batch, Column, Kind, Roles, VectorFile, payloads_of
+
+__all__ = ["open_hdf5", "open_npy", "open_npz", "open_vecs"]
+
+_KINDS: dict[str, Kind] = {"i": "integers", "u": "integers", "f": "numbers", "U": "text", "S": "text"}
+_ONLY = "vectors"  # the name of the column of a file that has a single array
+
+
+class Source(ABC):
+    """An array on the disk, from which rows are read in order."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @abstractmethod
+    def parts(self, n: int) -> Iterator[NDArray[Any]]:
+        """Yield the rows, n at once."""
+
+
+class Sliced(Source):
+    """An array that slices read: a mapped file, or a data set of HDF5."""
+
+    def __init__(self, array: Any) -> None:
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def parts(self, n: int) -> Iterator[NDArray[Any]]:
+        """Yield the rows, n at once."""
+        for start in range(0, self.shape[0], n):
+            yield np.asarray(self._array[start : start + n])
+
+
+class Zipped(Source):
+    """An array of an ``.npz`` file, which is unpacked as it is read."""
+
+    def __init__(self, path: Path, info: zipfile.ZipInfo) -> None:
+        self._path, self._info = path, info
+        with reading(path, ".npz"), zipfile.ZipFile(path) as archive, archive.open(info) as file:
+            self.shape, self._by_column, self.dtype = npy_header(file)
+        n_bytes = self.dtype.itemsize * int(np.prod(self.shape, dtype=object))
+        refuse_bloat(path, n_bytes, info.compress_size)
+
+    def parts(self, n: int) -> Iterator[NDArray[Any]]:
+        """Yield the rows, n at once. An array that is stored by column is read at once."""
+        with reading(self._path, ".npz"), zipfile.ZipFile(self._path) as archive:
+            if self._by_column:
+                with archive.open(self._info) as file:
+                    yield from Sliced(npy_format.read_array(file, allow_pickle=False)).parts(n)
+                return
+            with archive.open(self._info) as file:
+                npy_header(file)
+                for start in range(0, self.shape[0], n):
+                    shape = (min(n, self.shape[0] - start), *self.shape[1:])
+                    data = file.read(int(np.prod(shape)) * self.dtype.itemsize)
+                    yield np.frombuffer(data, self.dtype).reshape(shape)
+
+
+class ArrayFile(VectorFile):
+    """A file of arrays."""
+
+    def __init__(self, path: Path, sources: dict[str, Source]) -> None:
+        self.path, self._sources = path, sources
+        self.columns = [_column(name, source) for name, source in sources.items()]
+
+    def batches(self, roles: Roles, n: int) -> Iterator[Batch]:
+        """Yield the rows, up to n at once."""
+        fields = self.payload_names(roles)
+        names = dict.fromkeys([*roles.vector, *([] if roles.id is None else [roles.id]), *fields])
+        streams = {name: self._sources[name].parts(n) for name in names}
+        for start in range(0, self.n_rows(roles), n):
+            with reading(self.path, "readable"):
+                parts = {name: next(stream) for name, stream in streams.items()}
+            vectors = (
+                parts[roles.vector[0]]
+                if len(roles.vector) == 1
+                else np.column_stack([parts[name] for name in roles.vector])
+            )
+            ids = None if roles.id is None else _values(parts[roles.id])
+            payloads = payloads_of({name: _values(parts[name]) for name in fields}, len(vectors))
+            yield Batch(start, vectors, ids, payloads)
+
+
+def _column(name: str, source: Source) -> Column:
+    n_rows, *width = source.shape
+    if len(width) == 1 and source.dtype.kind in "fiub":
+        return Column(name, "vectors", f"{source.dtype}[{width[0]}]", n_rows)
+    kind = _KINDS.get(source.dtype.kind, "others") if not width else "bytes"
+    if source.dtype.kind == "O" and not width:
+        kind = "text"  # HDF5 has text as objects
+    return Column(name, kind, "text" if kind == "text" else f"{source.dtype}{list(width) or ''}", n_rows)
+
+
+def _values(part: NDArray[Any]) -> list[Any]:
+    return [_text(value) if isinstance(value, bytes) else value for value in part.tolist()]
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", errors="surrogateescape")
+
+
+def open_npy(path: Path) -> VectorFile:
+    """Open an ``.npy`` file: one 2-D array."""
+    with reading(path, ".npy"):
+        # Mapping makes NumPy compare the declared shape with the size of the file.
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return _with_vectors(ArrayFile(path, {_ONLY: Sliced(array)} if array.ndim else {}))
+
+
+def open_npz(path: Path) -> VectorFile:
+    """Open an ``.npz`` file: arrays by name."""
+    with reading(path, ".npz"), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    sources = {Path(info.filename).stem: Zipped(path, info) for info in members}
+    return _with_vectors(ArrayFile(path, {name: source for name, source in sources.items() if source.shape}))
+
+
+def open_vecs(path: Path) -> VectorFile:
+    """Open an ``.fvecs``, ``.bvecs`` or ``.ivecs`` file."""
+    return ArrayFile(path, {_ONLY: Sliced(map_vecs(path))})
+
+
+def open_hdf5(path: Path) -> VectorFile:
+    """Open an HDF5 file: the data sets that are not in groups."""
+    h5py = require("h5py", "reading HDF5")
+    with reading(path, "HDF5"), contextlib.ExitStack() as undo:
+        file = undo.enter_context(h5py.File(path, "r"))
+        found = {name: item for name, item in file.items() if getattr(item, "shape", ())}
+        for item in found.values():
+            refuse_bloat(path, item.size * item.dtype.itemsize, item.id.get_storage_size())
+        opened = _with_vectors(ArrayFile(path, {name: Sliced(item) for name, item in found.items()}))
+        undo.pop_all()  # the file stays open as long as its data sets are used
+    return opened
+
+
+def _with_vectors(file: ArrayFile) -> ArrayFile:
+    if not any(column.kind == "vectors" for column in file.columns):
+        found = ", ".join(f"{column.name!r} ({column.type})" for column in file.columns) or "none"
+        raise FormatError(f"{file.path}: expected a 2-D array of numbers, got {found}")
+    return file

@@ -1,0 +1,129 @@
+"""CSV with a line of names: vectors as a JSON list or as numbers in one cell, or in many columns."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from posh.datasets._guard import reading
+from posh.errors import FormatError
+from posh.vector_files.contract import Batch, Column, Kind, Roles, RowError, VectorFile, payloads_of
+
+__all__ = ["CsvFile"]
+
+_BETWEEN = re.compile(r"[\s,;|\[\]()]+")
+_INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")  # 007 is a text, and so is what 64 bits cannot hold
+_NUMBER = re.compile(r"[-+]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+_FULL = {"integers": _INTEGER, "numbers": _NUMBER}
+
+
+class CsvFile(VectorFile):
+    """A CSV file. It is read once when it is opened, to learn the type of each column."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        csv.field_size_limit(2**31 - 1)  # by default vectors of a few thousand numbers are refused
+        with reading(path, "CSV"), path.open(encoding="utf-8-sig", newline="") as file:
+            header = file.readline()
+        if not header.strip():
+            raise FormatError(f"{path}: expected a first line with the names of the columns, got none")
+        self._delimiter = max(",;\t", key=header.count)
+        self._names = next(csv.reader([header], delimiter=self._delimiter))
+        if len(set(self._names)) < len(self._names):
+            raise FormatError(f"{path}: expected columns with different names, got {header.strip():.200}")
+        self._kinds, n_rows = self._learn_kinds()
+        self.columns = [
+            Column(name, kind, kind if kind != "vectors" else "numbers in a cell", n_rows)
+            for name, kind in zip(self._names, self._kinds, strict=True)
+        ]
+
+    def _learn_kinds(self) -> tuple[list[Kind], int]:
+        kinds: list[Kind | None] = [None] * len(self._names)
+        n_rows = 0
+        try:
+            for cells in self._rows():
+                n_rows += 1
+                for i, cell in enumerate(cells):
+                    if cell and kinds[i] not in ("vectors", "text"):
+                        kinds[i] = _wider(kinds[i], cell)
+        except RowError:
+            pass  # the import reports it, after the rows before it
+        return [kind or "text" for kind in kinds], n_rows
+
+    def batches(self, roles: Roles, n: int) -> Iterator[Batch]:
+        """Yield the rows, up to n at once."""
+        rows, start, done = self._rows(), 0, False
+        while not done:
+            part: list[list[str]] = []
+            error = None
+            try:
+                while len(part) < n:
+                    part.append(next(rows))
+            except StopIteration:
+                done = True
+            except RowError as problem:
+                error = problem
+            if part:
+                yield self._batch(part, roles, start)
+            if error is not None:
+                raise error
+            start += len(part)
+
+    def _batch(self, rows: list[list[str]], roles: Roles, start: int) -> Batch:
+        columns = dict(zip(self._names, zip(*rows, strict=True), strict=True))
+        vectors: list[Any]
+        if len(roles.vector) == 1:
+            vectors = [_numbers(cell) for cell in columns[roles.vector[0]]]
+        else:
+            vectors = list(zip(*(columns[name] for name in roles.vector), strict=True))
+        ids = None if roles.id is None else self._values(roles.id, columns[roles.id])
+        fields = {name: self._values(name, columns[name]) for name in self.payload_names(roles)}
+        return Batch(start, vectors, ids, payloads_of(fields, len(rows)))
+
+    def _values(self, name: str, cells: tuple[str, ...]) -> list[Any]:
+        kind = self._kinds[self._names.index(name)]
+        convert: Any = {"integers": int, "numbers": float}.get(kind, str)
+        return [convert(cell) if cell else None for cell in cells]
+
+    def _rows(self) -> Iterator[list[str]]:
+        number = 0
+        with self.path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file, delimiter=self._delimiter, strict=True)
+            next(rows)
+            while True:
+                try:
+                    cells = next(rows)
+                except StopIteration:
+                    return
+                except (csv.Error, UnicodeDecodeError) as error:
+                    raise RowError(self.path, number, f"expected a line of CSV ({error})") from None
+                if not cells:  # an empty line is no row
+                    continue
+                if len(cells) != len(self._names):
+                    raise RowError(
+                        self.path,
+                        number,
+                        f"expected {len(self._names)} cells, as in line 1, got {len(cells)}",
+                    )
+                yield cells
+                number += 1
+
+
+def _wider(kind: Kind | None, cell: str) -> Kind:
+    """Return the kind of a column that has this cell beside cells of another kind."""
+    for candidate in ("integers", "numbers"):
+        if kind in (None, "integers", candidate) and _FULL[candidate].fullmatch(cell):
+            return candidate
+    return "vectors" if kind is None and isinstance(_numbers(cell), list) else "text"
+
+
+def _numbers(cell: str) -> list[float] | str:
+    """Return the numbers in a cell, or the cell if it has something else or less than two."""
+    try:
+        numbers = [float(part) for part in _BETWEEN.split(cell) if part]
+    except ValueError:
+        return cell
+    return numbers if len(numbers) > 1 else cell

@@ -1,0 +1,134 @@
+"""Which columns of a file are the vector, the id and the payload: as the user says, or a guess."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from posh.vector_files.contract import Column, Roles, VectorFile
+
+__all__ = ["Choice", "choose_roles"]
+
+_ID = re.compile(r"_?ids?|uuid|key|.*_id", re.IGNORECASE)
+_NUMBERED = re.compile(r"(.*?)\d+")
+_TRAIN = "train"  # the vectors in files of ann-benchmarks, which have queries beside them
+
+
+class Choice(NamedTuple):
+    """The roles of columns, and a sentence about each role that the user has not chosen."""
+
+    roles: Roles
+    guesses: list[str]
+
+
+def choose_roles(
+    file: VectorFile,
+    vector: Sequence[str] = (),
+    item_id: str | None = None,
+    payload: Sequence[str] | None = None,
+    *,
+    number_rows: bool = False,
+) -> Choice:
+    """Return the roles of columns. Patterns such as ``x*`` in ``vector`` and ``payload`` stand for several.
+
+    Without ``vector``, it is the only column of vectors, or the only family of numbered columns of numbers.
+    Without ``item_id``, it is the only column that is called like an id; if there is none, or with
+    ``number_rows``, rows are numbered. Without ``payload``, all other columns are the payload.
+    """
+    guesses: list[str] = []
+    vectors = _matching(file, vector, "--vector") if vector else _guess_vector(file, guesses)
+    if len(vectors) > 1 and (wrong := [name for name in vectors if _kind(file, name) not in _NUMERIC]):
+        raise ValueError(f"{file.path}: expected columns of numbers for a vector, got {wrong[0]!r}")
+    if item_id is not None:
+        _require(file, item_id, "--id")
+    elif not number_rows:
+        item_id = _guess_id(file, vectors, guesses)
+    fields = None if payload is None else tuple(_matching(file, payload, "--payload"))
+    roles = Roles(tuple(vectors), item_id, fields)
+    _require_one_length(file, roles)
+    if payload is None:
+        guesses.append(f"payload: {', '.join(map(repr, file.payload_names(roles))) or 'nothing'}")
+    return Choice(roles, guesses)
+
+
+_NUMERIC = ("integers", "numbers")
+
+
+def _kind(file: VectorFile, name: str) -> str:
+    return file.column(name).kind
+
+
+def _listed(columns: Iterable[Column]) -> str:
+    return ", ".join(f"{column.name!r} ({column.type})" for column in columns) or "none"
+
+
+def _require(file: VectorFile, name: str, option: str) -> None:
+    if name not in [column.name for column in file.columns]:
+        raise ValueError(
+            f"{file.path}: expected {option} to be a column of the file, got {name!r}; "
+            f"it has {_listed(file.columns)}"
+        )
+
+
+def _matching(file: VectorFile, patterns: Sequence[str], option: str) -> list[str]:
+    """Return the names of columns that patterns match, in the order of the file."""
+    names = [column.name for column in file.columns]
+    for pattern in patterns:
+        if pattern not in names and not any(fnmatchcase(name, pattern) for name in names):
+            _require(file, pattern, option)
+    return [name for name in names if any(name == p or fnmatchcase(name, p) for p in patterns)]
+
+
+def _guess_vector(file: VectorFile, guesses: list[str]) -> list[str]:
+    candidates = [[column.name] for column in file.columns if column.kind == "vectors"]
+    if len(candidates) > 1 and [_TRAIN] in candidates:
+        candidates = [[_TRAIN]]
+    if not candidates:
+        families: dict[str, list[str]] = {}
+        for column in file.columns:
+            numbered = _NUMBERED.fullmatch(column.name)
+            if numbered and column.kind in _NUMERIC:
+                families.setdefault(numbered[1], []).append(column.name)
+        candidates = [family for family in families.values() if len(family) > 1]
+    if len(candidates) != 1:
+        raise ValueError(
+            f"{file.path}: expected one column that can be the vector, got {len(candidates)}: choose with "
+            f"--vector among {_listed(file.columns)}"
+        )
+    (found,) = candidates
+    text = repr(found[0]) if len(found) == 1 else f"{len(found)} columns {found[0]!r} … {found[-1]!r}"
+    guesses.append(f"vector: {text}, the only candidate" if len(file.columns) > 1 else f"vector: {text}")
+    return found
+
+
+def _guess_id(file: VectorFile, vectors: list[str], guesses: list[str]) -> str | None:
+    n_rows = file.column(vectors[0]).n_rows
+    candidates = [
+        column.name
+        for column in file.columns
+        if column.name not in vectors
+        and column.kind in ("integers", "text")
+        and column.n_rows == n_rows
+        and _ID.fullmatch(column.name)
+    ]
+    exact = [name for name in candidates if name.lower() == "id"]
+    if len(exact) != 1 and len(candidates) > 1:
+        raise ValueError(
+            f"{file.path}: expected one column that can be the id, got {', '.join(map(repr, candidates))}: "
+            "choose with --id, or number the rows with --number-rows"
+        )
+    found = next(iter(exact or candidates), None)
+    guesses.append("id: the number of the row" if found is None else f"id: {found!r}")
+    return found
+
+
+def _require_one_length(file: VectorFile, roles: Roles) -> None:
+    n_rows = file.n_rows(roles)
+    for name in (*roles.vector, *([] if roles.id is None else [roles.id]), *(roles.payload or ())):
+        found = file.column(name).n_rows
+        if found != n_rows:
+            raise ValueError(
+                f"{file.path}: expected {n_rows:,} rows in {name!r} as in {roles.vector[0]!r}, got {found:,}"
+            )

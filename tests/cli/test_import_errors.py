@@ -1,0 +1,150 @@
+"""Broken imports: one line with the file and the row, and the collection up to that row."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import posh
+from posh.cli import main
+from posh.collection import importing
+from tests.cli.running import one_error
+
+N = 500
+BAD = 321
+VECTORS = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
+
+
+def rows():
+    return [{"id": f"a{i}", "vector": VECTORS[i].tolist(), "n": i} for i in range(N)]
+
+
+def write_jsonl(path, found):
+    path.write_text("\n".join(map(json.dumps, found)))
+
+
+def write_csv(path, found):
+    def cells(row):
+        vector = row.get("vector")
+        return f"{row.get('id', '')},{'' if vector is None else ' '.join(map(str, vector))},{row['n']}"
+
+    path.write_text("\n".join(["id,vector,n", *map(cells, found)]))
+
+
+def write_parquet(path, found):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pa.Table.from_pylist(found), path, row_group_size=64)
+
+
+WRITERS = {".jsonl": write_jsonl, ".csv": write_csv, ".parquet": write_parquet}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("POSH_DEBUG", raising=False)
+    monkeypatch.setattr(importing, "BATCH", 100)
+    return tmp_path
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vector": [1.0, 2.0, 3.0]}, "expected a vector of 4 numbers, got 3"),
+        ({"vector": [1.0, 2.0, 3.0, float("nan")]}, "expected finite numbers, got nan in place 3"),
+        ({"vector": None}, "expected a list of numbers, got "),
+        ({"id": None}, "expected an id, got nothing"),
+        ({"id": "a5"}, "expected different ids, got 'a5' a second time"),
+    ],
+    ids=["width", "NaN", "no vector", "no id", "doubled id"],
+)
+def test_a_wrong_row(suffix, change, message, here, capsys):
+    found = rows()
+    found[BAD] |= change
+    if found[BAD]["id"] is None:
+        del found[BAD]["id"]
+    path = here / f"rows{suffix}"
+    WRITERS[suffix](path, found)
+    assert main(["import", str(path), "c", "--vector", "vector", "--id", "id", "--payload", "n"]) == 1
+    error = one_error(capsys)
+    assert f"rows{suffix}: row {BAD}: {message}" in error
+    assert error.endswith(f"; the {BAD} rows before it are in c\n")
+    with posh.Collection("c") as collection:
+        assert [item.id for item in collection.items()] == [f"a{i}" for i in range(BAD)]
+    WRITERS[suffix](path, rows())  # repaired
+    assert main(["import", str(path), "c"]) == 0
+    assert f"c: {N - BAD} rows written" in capsys.readouterr().out
+    with posh.Collection("c") as collection:
+        assert [(item.id, item.payload) for item in collection.items()] == [
+            (r["id"], {"n": r["n"]}) for r in rows()
+        ]
+        assert collection.search(VECTORS[400], 1).ids.item() == "a400"
+
+
+def test_a_wrong_first_row_makes_no_collection(here, capsys):
+    write_jsonl(here / "a.jsonl", [{"vector": [1.0, None], "id": 1}, *rows()])
+    assert main(["import", "a.jsonl", "c", "--vector", "vector", "--payload", "n", "--id", "id"]) == 1
+    assert one_error(capsys).endswith("; nothing was written\n")
+    assert not (here / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [('{"a": 1e999}', "the payload.n.a"), ("[" * 40 + "]" * 40, "nested at most 32 deep")],
+)
+def test_a_payload_that_cannot_be_stored(payload, message, here, capsys):
+    lines = [json.dumps(row) for row in rows()]
+    lines[BAD] = f'{{"id": "x", "vector": [1, 2, 3, 4], "n": {payload}}}'
+    (here / "a.jsonl").write_text("\n".join(lines))
+    assert main(["import", "a.jsonl", "c", "--payload", "n", "--vector", "vector", "--id", "id"]) == 1
+    error = one_error(capsys)
+    assert f"row {BAD}: " in error
+    assert message in error
+
+
+@pytest.mark.parametrize("bad_id", [True, 1.5, [1], "x" * 600, 2**70])
+def test_an_id_that_cannot_be_stored(bad_id, here, capsys):
+    found = rows()
+    found[BAD]["id"] = bad_id
+    write_jsonl(here / "a.jsonl", found)
+    assert main(["import", "a.jsonl", "c", "--payload", "n", "--vector", "vector", "--id", "id"]) == 1
+    assert f"a.jsonl: row {BAD}: expected " in one_error(capsys)
+
+
+@pytest.mark.parametrize("option", ["--vector", "--id", "--payload"])
+def test_a_column_that_is_not_there(option, here, capsys):
+    write_jsonl(here / "a.jsonl", rows())
+    assert main(["import", "a.jsonl", "c", option, "nope"]) == 1
+    assert f"a.jsonl: expected {option} to be a column of the file, got 'nope'; it has 'id'" in one_error(
+        capsys
+    )
+    assert not (here / "c").exists()
+
+
+def test_other_widths_than_the_collection_has(here, capsys):
+    write_jsonl(here / "a.jsonl", rows())
+    assert main(["import", "a.jsonl", "c"]) == 0
+    np.save(here / "wide.npy", np.ones((3, 5)))
+    capsys.readouterr()
+    assert main(["import", "wide.npy", "c", "--vector", "vectors", "--number-rows", "--no-payload"]) == 1
+    assert "wide.npy: row 0: expected a vector of 4 numbers, got 5" in one_error(capsys)
+
+
+def test_one_id_in_two_files(here, capsys):
+    write_jsonl(here / "a.jsonl", rows())
+    write_jsonl(here / "b.jsonl", rows()[-1:])
+    arguments = ["--payload", "n", "--vector", "vector", "--id", "id"]
+    assert main(["import", "a.jsonl", "b.jsonl", "c", *arguments]) == 1
+    assert "b.jsonl: row 0: expected different ids, got 'a499' a second time" in one_error(capsys)
+
+
+def test_a_collection_in_use(here, capsys):
+    write_jsonl(here / "a.jsonl", rows())
+    with posh.Collection("c"):
+        assert main(["import", "a.jsonl", "c", "--payload", "n", "--vector", "vector", "--id", "id"]) == 1
+    assert "c: " in one_error(capsys)

@@ -1,0 +1,81 @@
+"""Which columns are chosen, and what is said if that is not clear."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from posh.vector_files import Roles, choose_roles, open_file
+
+
+@pytest.fixture
+def opened(tmp_path):
+    def opened(row):
+        (tmp_path / "a.jsonl").write_text(json.dumps(row))
+        return open_file(tmp_path / "a.jsonl")
+
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("row", "roles"),
+    [
+        ({"vector": [1, 2]}, Roles(("vector",), None, None)),
+        ({"e": [1, 2], "id": 1, "parent_id": 2}, Roles(("e",), "id", None)),
+        ({"e": [1, 2], "doc_id": "a", "idle": "b"}, Roles(("e",), "doc_id", None)),
+        ({"x1": 1, "x2": 2.5, "year": 3}, Roles(("x1", "x2"), None, None)),
+        ({"0": 1, "1": 2, "uuid": "a"}, Roles(("0", "1"), "uuid", None)),
+    ],
+)
+def test_the_only_candidates(row, roles, opened):
+    assert choose_roles(opened(row)).roles == roles
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"a": [1, 2], "b": [1, 2]},
+            r"expected one column that can be the vector, got 2: choose with --vector",
+        ),
+        ({"a": "text", "n": 3}, r"got 0: choose with --vector among 'a' \(text\), 'n' \(integer\)"),
+        ({"v": [1, 2], "a_id": 1, "b_id": 2}, r"can be the id, got 'a_id', 'b_id': choose with --id"),
+    ],
+)
+def test_no_guess_without_an_only_candidate(row, message, opened):
+    with pytest.raises(ValueError, match=message):
+        choose_roles(opened(row))
+
+
+def test_what_the_user_says(opened):
+    file = opened({"a": [1, 2], "b": [1, 2], "a_id": 1, "b_id": 2, "x": 1, "xy": 2, "z": 3})
+    assert choose_roles(file, ["b"], "b_id", ["x*"]).roles == Roles(("b",), "b_id", ("x", "xy"))
+    assert choose_roles(file, ["x", "z"], "b_id", []).roles == Roles(("x", "z"), "b_id", ())
+    chosen = choose_roles(file, ["a"], number_rows=True)
+    assert chosen.roles == Roles(("a",), None, None)
+    assert chosen.guesses == ["payload: 'a_id', 'b_id', 'x', 'xy', 'z'"]
+    for arguments in (["no"], ["no*"]), (["a"], "no"), (["a"], "a_id", ["no"]):
+        with pytest.raises(ValueError, match=r"to be a column of the file, got 'no\*?'; it has 'a'"):
+            choose_roles(file, *arguments)
+    with pytest.raises(ValueError, match="expected columns of numbers for a vector, got 'a'"):
+        choose_roles(file, ["a", "x"])
+
+
+def test_guesses_are_told(opened):
+    assert choose_roles(opened({"e": [1, 2], "id": 1, "title": "a"})).guesses == [
+        "vector: 'e', the only candidate",
+        "id: 'id'",
+        "payload: 'title'",
+    ]
+
+
+def test_arrays_of_other_lengths(tmp_path):
+    np.savez(tmp_path / "a.npz", train=np.ones((5, 2)), test=np.ones((3, 2)), label=range(5), other=range(3))
+    file = open_file(tmp_path / "a.npz")
+    roles = choose_roles(file).roles
+    assert roles.vector == ("train",)
+    assert file.payload_names(roles) == ("label",)
+    with pytest.raises(ValueError, match="expected 5 rows in 'other' as in 'train', got 3"):
+        choose_roles(file, item_id="other")
