@@ -30,6 +30,10 @@ _COMMANDS = {
     "build": Command("encode vectors and save them as an index", "posh.cli._build"),
     "search": Command("find the nearest documents of an index", "posh.cli._search"),
     "import": Command("bring vectors, ids and payloads from files into a collection", "posh.cli._import"),
+    "query": Command(
+        "find the items of a collection that are nearest to an item or a vector", "posh.cli._query"
+    ),
+    "export": Command("write the items of a collection to a file", "posh.cli._export"),
     "tune": Command(
         "measure what searches of your vectors find and cost: a table, a plot, and a choice", "posh.cli._tune"
     ),

@@ -39,6 +39,9 @@ def read_vectors(path: str | Path, key: str | None = None) -> Floats:
     ``.h5 .hdf5``                 2-D data sets, as ann-benchmarks has them               data set
     ``.mat``                      matrices, MATLAB 5 or 7.3                               variable
     ``.parquet``                  a column of equally long lists, or numeric columns      column
+    ``.arrow .feather``           the same                                                column
+    ``.jsonl .ndjson``            objects, one per line, with a list of numbers           field
+    ``.csv .tsv``                 numbers in one column, or numbered columns              column
     ============================  ======================================================  ============
 
     Parameters
@@ -154,6 +157,12 @@ def map_vecs(path: Path) -> NDArray[Any]:
     return np.asarray(records["values"])
 
 
+def _read_rows(path: Path, key: str | None) -> NDArray[Any]:
+    from posh.vector_files.formats import read_matrix  # which imports this module
+
+    return read_matrix(path, key)
+
+
 def _no_key(path: Path, key: str | None) -> None:
     if key is not None:
         raise ValueError(f"{path}: a {path.suffix} file holds one matrix; expected key=None, got {key!r}")
@@ -169,4 +178,10 @@ _READERS: dict[str, Callable[[Path, str | None], NDArray[Any]]] = {
     ".hdf5": read_hdf5,
     ".mat": read_mat_vectors,
     ".parquet": read_parquet,
+    ".arrow": _read_rows,
+    ".feather": _read_rows,
+    ".jsonl": _read_rows,
+    ".ndjson": _read_rows,
+    ".csv": _read_rows,
+    ".tsv": _read_rows,
 }

@@ -34,8 +34,8 @@ class Column(NamedTuple):
 class Roles(NamedTuple):
     """Which columns are what.
 
-    ``vector`` is one column of vectors, or several columns of numbers. Without ``id``, the ids are the numbers
-    of the rows. ``payload`` None stands for all other columns, also those that only later rows have.
+    ``vector`` is one column of vectors, or several columns of numbers. Without ``id``, the ids are the
+    numbers of the rows. ``payload`` None stands for all other columns, also those that only later rows have.
     """
 
     vector: tuple[str, ...]

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from posh.errors import FormatError
 from posh.vector_files.arrays import open_hdf5, open_npy, open_npz, open_vecs
 from posh.vector_files.arrow import open_arrow, open_parquet
-from posh.vector_files.contract import VectorFile
+from posh.vector_files.checks import checked_vectors
+from posh.vector_files.contract import RowError, VectorFile
 from posh.vector_files.csv_text import CsvFile
 from posh.vector_files.json_lines import JsonLines
+from posh.vector_files.roles import choose_roles
 
-__all__ = ["SUFFIXES", "open_file"]
+__all__ = ["SUFFIXES", "open_file", "read_matrix"]
+
+_ROWS = 8192  # that are checked at once
 
 SUFFIXES: dict[str, Callable[[Path], VectorFile]] = {
     ".npy": open_npy,
@@ -50,3 +57,18 @@ def open_file(path: str | Path) -> VectorFile:
     if not path.stat().st_size:
         raise FormatError(f"{path}: expected a {path.suffix} file, got an empty one")
     return opener(path)
+
+
+def read_matrix(path: Path, key: str | None) -> NDArray[np.float32]:
+    """Read all vectors of a file (n, d): those of the column ``key``, or of the only candidate."""
+    file = open_file(path)
+    roles = choose_roles(file, [] if key is None else [key], payload=[], number_rows=True).roles
+    parts: list[NDArray[np.float32]] = []
+    for batch in file.batches(roles, _ROWS):
+        part, problem = checked_vectors(batch.vectors, parts[0].shape[1] if parts else None)
+        if problem is not None:
+            raise RowError(path, batch.first_row + len(part), problem)
+        parts.append(part)
+    if not parts:
+        raise FormatError(f"{path}: expected rows with vectors, got none")
+    return np.concatenate(parts)

@@ -1,0 +1,168 @@
+"""``posh query`` and ``posh export``."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import posh
+from posh.cli import main
+from tests.cli.running import fails_in_one_line, one_error, run_json
+
+N = 60
+VECTORS = np.random.default_rng(0).normal(size=(N, 6)).astype(np.float32)
+PAYLOADS = [{"title": f"Title {i}", "year": 1990 + i, "tags": ["a", {"b": None}]} for i in range(N)]
+PAYLOADS[3] = {}
+PAYLOADS[4] = {"payload": {"payload": "{}"}, "id": True, "vector": 1.0, "text": "ü\n\u2028", "nothing": None}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("POSH_DEBUG", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    with posh.Collection("c", metric="euclidean") as collection:
+        collection.upsert(range(N), VECTORS, PAYLOADS)
+    return tmp_path
+
+
+def content(path):
+    with posh.Collection(path) as collection:
+        return [(item.id, item.vector.tolist(), json.dumps(item.payload)) for item in collection.items()]
+
+
+# Export --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "npz"])
+@pytest.mark.parametrize("kind", ["int", "str"])
+def test_importing_an_export_gives_the_same_collection(suffix, kind, here, capsys, monkeypatch):
+    monkeypatch.setattr("posh.vector_files.writers._ROWS", 25)
+    if kind == "str":
+        with posh.Collection("s") as collection:
+            collection.upsert([f"ü{i}" for i in range(N)], VECTORS, PAYLOADS)
+    source = "c" if kind == "int" else "s"
+    values = run_json(capsys, "export", source, f"a.{suffix}")
+    assert (values["n_items"], values["metric"]) == (N, "euclidean" if kind == "int" else None)
+    run_json(capsys, "import", f"a.{suffix}", "again")
+    assert content("again") == content(source)
+
+
+def test_export_of_some_items(here, capsys):
+    assert main(["export", "c", "a.jsonl", "--filter", '{"year": {"lt": 1992}}']) == 0
+    assert "'posh import a.jsonl COLLECTION --metric euclidean' reads it" in capsys.readouterr().out
+    rows = [json.loads(line) for line in (here / "a.jsonl").read_text().splitlines()]
+    assert rows == [{"id": i, "vector": VECTORS[i].tolist(), "payload": PAYLOADS[i]} for i in range(2)]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "npz"])
+def test_export_of_nothing(suffix, here, capsys):
+    values = run_json(capsys, "export", "c", f"a.{suffix}", "--filter", '{"year": 7}')
+    assert values["n_items"] == 0
+
+
+def test_both_kinds_of_ids(here, capsys):
+    with posh.Collection("c") as collection:
+        collection.upsert(["a"], VECTORS[:1])
+    for suffix in ("parquet", "npz"):
+        assert main(["export", "c", f"a.{suffix}"]) == 1
+        assert "expected ids that are all int, as the first one, got 'a': choose .jsonl" in one_error(capsys)
+        assert [path.name for path in here.iterdir()] == ["c"]
+    run_json(capsys, "export", "c", "a.jsonl")
+    run_json(capsys, "import", "a.jsonl", "again")
+    assert content("again") == content("c")
+
+
+def test_wrong_exports(here, capsys):
+    fails_in_one_line(capsys, 2, ["export", "c", "a.txt"], "expected FILE to end in one of .parquet .jsonl")
+    fails_in_one_line(
+        capsys, 1, ["export", "nope", "a.npz"], "nope: expected a collection, got another folder"
+    )
+    assert not (here / "nope").exists()
+    fails_in_one_line(capsys, 1, ["export", ".", "a.npz"], "it has collections, such as c")
+
+
+# Query ---------------------------------------------------------------------------------------------------
+
+
+def nearest(query, rows, k):
+    order = np.argsort(np.linalg.norm(VECTORS[rows] - query, axis=1))
+    return np.array(rows)[order][:k].tolist()
+
+
+def test_like(here, capsys):
+    values = run_json(capsys, "query", "c", "--like", "7", "-k", "3")
+    assert values["kind"] == "euclidean"
+    (query,) = values["queries"]
+    assert query["query"] == 7
+    ids = [hit["id"] for hit in query["hits"]]
+    assert ids == nearest(VECTORS[7], [i for i in range(N) if i != 7], 3)
+    assert [hit["payload"] for hit in query["hits"]] == [PAYLOADS[i] for i in ids]
+    scores = [hit["score"] for hit in query["hits"]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_filter(here, capsys):
+    arguments = ["--like", "7", "-k", "100", "--filter", '{"year": {"gte": 2040}}', "--exact"]
+    (query,) = run_json(capsys, "query", "c", *arguments)["queries"]
+    assert [hit["id"] for hit in query["hits"]] == nearest(VECTORS[7], list(range(50, N)), 100)
+
+
+@pytest.mark.parametrize("name", ["q.npy", "q.jsonl"])
+def test_vectors_of_a_file(name, here, capsys):
+    if name == "q.npy":
+        np.save(name, VECTORS[:8])
+    else:
+        (here / name).write_text("\n".join(json.dumps({"v": v.tolist(), "n": 1}) for v in VECTORS[:8]))
+    queries = run_json(capsys, "query", "c", "--vectors", name, "-k", "1")["queries"]
+    assert [(query["query"], query["hits"][0]["id"]) for query in queries] == [(i, i) for i in range(8)]
+    assert main(["query", "c", "--vectors", name, "-k", "1"]) == 0
+    assert "and 3 more queries: --json prints all" in capsys.readouterr().out
+
+
+def test_the_key_chooses_a_column(here, capsys):
+    np.savez("q.npz", a=VECTORS[:1], b=VECTORS[1:2])
+    for key, expected in (("a", 0), ("b", 1)):
+        (query,) = run_json(capsys, "query", "c", "--vectors", "q.npz", "--key", key, "-k", "1")["queries"]
+        assert query["hits"][0]["id"] == expected
+    rows = [{"a": VECTORS[0].tolist(), "b": VECTORS[1].tolist()}]
+    (here / "q.jsonl").write_text(json.dumps(rows[0]))
+    for key, expected in (("a", 0), ("b", 1)):
+        (query,) = run_json(capsys, "query", "c", "--vectors", "q.jsonl", "--key", key, "-k", "1")["queries"]
+        assert query["hits"][0]["id"] == expected
+
+
+def test_the_table(here, capsys):
+    assert main(["query", "c", "--like", "7", "-k", "2", "--filter", '{"year": {"gt": 2000}}']) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["euclidean", "id", "title", "year", "tags"]
+    assert len(lines) == 2
+    assert "Title" in lines[0]
+    assert all(len(line) <= 100 for line in lines)
+    assert main(["query", "c", "--like", "7", "--filter", '{"year": 7}']) == 0
+    assert capsys.readouterr().out == "nothing found\n"
+
+
+def test_a_text_id_is_preferred_to_a_number(here, capsys):
+    with posh.Collection("c") as collection:
+        collection.upsert(["7"], VECTORS[20:21])
+    (query,) = run_json(capsys, "query", "c", "--like", "7", "-k", "1")["queries"]
+    assert (query["query"], query["hits"][0]["id"]) == ("7", 20)
+
+
+def test_wrong_queries(here, capsys):
+    like = ["query", "c", "--like", "7"]
+    fails_in_one_line(capsys, 2, ["query", "c"], "one of the arguments --like --vectors is required")
+    fails_in_one_line(capsys, 2, ["query", "c", "--like", "nope"], "to be the id of an item, got 'nope'")
+    fails_in_one_line(capsys, 2, [*like, "--key", "a"], "--key is for --vectors")
+    fails_in_one_line(capsys, 2, [*like, "--filter", "{"], "expected --filter to be JSON, got '{'")
+    fails_in_one_line(capsys, 2, [*like, "--filter", "[1]"], "expected --filter to be a JSON object")
+    fails_in_one_line(capsys, 1, [*like, "--filter", '{"a": {"no": 1}}'], "no")
+    fails_in_one_line(capsys, 1, ["query", "nope", "--like", "7"], "make one with 'posh import FILE nope'")
+    with posh.Collection("bare") as collection:
+        collection.upsert([7], VECTORS[:1])
+    fails_in_one_line(
+        capsys, 2, ["query", "bare", "--like", "7"], "if an import was interrupted, run it again"
+    )
