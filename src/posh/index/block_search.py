@@ -20,7 +20,7 @@ from posh.index.code_index import CodeIndex, Queries, SlotScores
 from posh.index.metric import reals
 from posh.index.sliced import Mask, Slots
 from posh.index.space import Space
-from posh.index.stored import Stored
+from posh.index.stored import Stored, strange_slot
 from posh.index.tuning import Effort, Tuning, effort_of
 from posh.preprocess import Float32
 
@@ -90,16 +90,19 @@ class SearchableBlocks(CodeIndex, ABC):
     ) -> SlotScores:
         metric, vectors, k = self.space.metric, queries.vectors, params.k
         found = SlotScores(np.empty((len(vectors), k), np.int64), np.empty((len(vectors), k), np.float32))
-        fits = self.blocks.nearest(
-            self._settings(len(vectors), k, effort, n_allowed if allowed is not None else None),
-            metric.native,
-            reals(vectors),
-            self.stored.native,
-            None if allowed is None else allowed.view(np.uint8),
-            *found,
-            params.threads,
-            kernels.active(),
-        )
+        try:
+            fits = self.blocks.nearest(
+                self._settings(len(vectors), k, effort, n_allowed if allowed is not None else None),
+                metric.native,
+                reals(vectors),
+                self.stored.native,
+                None if allowed is None else allowed.view(np.uint8),
+                *found,
+                params.threads,
+                kernels.active(),
+            )
+        except IndexError as error:
+            raise strange_slot() from error
         if not fits:
             raise metric.too_large(vectors)
         return found

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from posh import _native
 from posh.index.space import Space
+from posh.index.stored import strange_slot
 from posh.preprocess import Float32
 
 __all__ = ["decoded_vectors"]
@@ -25,6 +26,8 @@ def decoded_vectors(space: Space, blocks: _native.Blocks, n_slots: int) -> Float
         high, low = memory[at : at + 2 * n * half_bytes].reshape(2, n, half_bytes)
         words = memory[at + 2 * n * half_bytes :][: 12 * n].view(np.uint32)
         scale, slots = words[: 2 * n : 2].view(np.float32), words[2 * n :]
+        if slots.max() >= n_slots:
+            raise strange_slot()
         numbers = 16.0 * _columns(high)[:, :d] + _columns(low)[:, :d] - np.float32(128)
         vectors[slots] = space.centroids[number] + scale[:, None] * numbers
     return vectors

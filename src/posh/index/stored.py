@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from posh import _native, kernels
+from posh.errors import FormatError
 from posh.index.append_only import AppendOnlyArray
 from posh.index.code_index import SlotScores
 from posh.index.sliced import Slots
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
-__all__ = ["STORES", "Stored", "bytes_per_number"]
+__all__ = ["STORES", "Stored", "bytes_per_number", "strange_slot"]
 
 STORES = {
     "float32": "4 bytes a number: exact",
@@ -24,6 +25,14 @@ STORES = {
     "int8": "none beside the blocks, which have 1 byte a number",
 }
 _DTYPES = {"float32": np.float32, "float16": np.float16}
+
+
+def strange_slot() -> FormatError:
+    """The error for blocks that have a slot without a document: slots are read where they are needed."""
+    return FormatError(
+        "expected blocks with the slots of documents, found another slot: the saved index is damaged: "
+        "load it with verify=True to learn which file, and build it again"
+    )
 
 
 def bytes_per_number(store: str) -> int:
@@ -71,9 +80,8 @@ class Stored:
     def restored(self, arrays: Arrays, n: int) -> Stored:
         """The vectors of n documents of a file; a ValueError if they are wrong."""
         kept = self.rows.buffer
-        return replace(
-            self, rows=AppendOnlyArray.of(expect(arrays, "vectors", kept.dtype, (n, kept.shape[1])))
-        )
+        vectors = expect(arrays, "vectors", kept.dtype, (n, kept.shape[1]))
+        return replace(self, rows=AppendOnlyArray.of(np.ascontiguousarray(vectors)))
 
     def detached(self) -> Stored:
         """The same vectors, to which one may add what these never see."""
@@ -94,7 +102,10 @@ class Stored:
         """The k best documents of blocks for prepared queries, with scores from these vectors."""
         found = SlotScores(np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32))
         kernel = kernels.active()
-        blocks.search(settings, queries, self.native, None, *found, n_threads, kernel)
+        try:
+            blocks.search(settings, queries, self.native, None, *found, n_threads, kernel)
+        except IndexError as error:
+            raise strange_slot() from error
         return found
 
     @cached_property

@@ -27,6 +27,7 @@ _SLACKS = (0.75, 1.0, 1.5, 2.0, 3.0)
 _OVERSAMPLES = (1.4, 3.0, 8.0)
 _RATIO = 1.5  # of one number of lists to the next
 _USEFUL, _ENOUGH = 0.6, 0.998  # recalls that somebody may want
+_LEAST, _MOST = (1, 1, 0, 1, 0, 0), (2**31, 65_536, 1e6, 1e6, 1, 1)  # what a row may hold
 _GAIN = 0.001  # recall that twice as many lists must add at least
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Tuning:
         """From the arrays of :meth:`to_arrays`; a ValueError or KeyError if they are wrong."""
         n_docs, n_queries = expect(arrays, "tuned_with", np.int64, (2,), low=1).tolist()
         rows = expect(arrays, "tuning", np.float64, (None, 6))
-        if not len(rows) or not np.isfinite(rows).all() or rows[:, :2].min() < 1 or rows[:, 3].min() < 1:
+        if not len(rows) or (rows < _LEAST).any() or (rows > _MOST).any():
             raise ValueError("expected a table of measured searches, found other numbers")
         return cls(n_docs, n_queries, rows)
 
