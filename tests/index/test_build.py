@@ -33,7 +33,7 @@ def duplicates(rng):
 
 
 def six_orders(rng):
-    return clusters(rng, 6300, 40) * 10.0 ** rng.uniform(-3, 3, (6300, 1))
+    return clusters(rng, 3300, 40) * 10.0 ** rng.uniform(-3, 3, (3300, 1))
 
 
 DATA = {
@@ -41,7 +41,7 @@ DATA = {
     "a ball": lambda rng: rng.standard_normal((6300, 24)),
     "outliers": with_outliers,
     "duplicates": duplicates,
-    "wide": lambda rng: clusters(rng, 4300, 1536, spread=1.0),
+    "wide": lambda rng: clusters(rng, 2700, 1536, spread=1.0),
     "six orders": six_orders,
     "few": lambda rng: rng.standard_normal((350, 16)),
     "3,000": lambda rng: clusters(rng, 3300, 100),

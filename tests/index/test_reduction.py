@@ -10,9 +10,9 @@ from posh.index.reduction import principal_rows
 from tests.index.test_metric import plain_scores
 
 RNG = np.random.default_rng(0)
-FLAT = RNG.standard_normal((6000, 30)) @ RNG.standard_normal((30, 700))
-X = (FLAT + 0.3 * RNG.standard_normal((6000, 700))).astype(np.float32)
-Q = X[::60] + 0.1 * RNG.standard_normal((100, 700)).astype(np.float32)
+FLAT = RNG.standard_normal((3000, 30)) @ RNG.standard_normal((30, 700))
+X = (FLAT + 0.3 * RNG.standard_normal((3000, 700))).astype(np.float32)
+Q = X[::30] + 0.1 * RNG.standard_normal((100, 700)).astype(np.float32)
 
 
 def reduction_of(index: posh.Index) -> np.ndarray | None:
@@ -58,7 +58,7 @@ def test_scores_are_of_all_columns_and_most_neighbours_are_found(metric, store, 
 
 
 def test_without_vectors_all_columns_are_kept():
-    index = posh.Index(metric="cosine", structure="ivf", store="int8", n_lists=4).add(X[:3000])
+    index = posh.Index(metric="cosine", structure="ivf", store="int8", n_lists=4).add(X)
     assert reduction_of(index) is None
 
 
