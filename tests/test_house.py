@@ -24,7 +24,7 @@ REPRODUCTION = ROOT / "reproduction" / "src" / "posh_reproduction"
 LAYERS = [
     ["errors", "_native", "_plugins", "_progress", "_system"],
     ["kernels"],
-    ["_arrays", "_files", "_validate", "model_files"],
+    ["_arrays", "_files", "_matrix", "_validate", "model_files"],
     ["_threads", "_bitsliced", "_folder"],
     ["datasets", "vector_files"],
     ["codes", "metrics", "preprocess"],

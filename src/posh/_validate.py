@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
+from posh._matrix import as_array, listed
 from posh.kernels import MAX_BITS
 
 _FEW = 1 << 12  # values that are looked at one by one: for these, the way below takes longer
@@ -53,12 +53,14 @@ def vectors(
     return array
 
 
+def queries(X: Any, name: str = "X") -> npt.NDArray[Any]:
+    """Return ``X`` as an array with a row for each query; one vector (d,) is one row."""
+    array = as_array(X, name)
+    return array[None] if array.ndim == 1 else array
+
+
 def _numeric_2d(X: Any, name: str) -> npt.NDArray[Any]:
-    if sp.issparse(X):
-        raise TypeError(f"{name} is a sparse matrix, expected a dense array: call {name}.toarray() first")
-    array: npt.NDArray[Any] = np.asarray(X)
-    if array.dtype.kind == "O":
-        array = _from_objects(array, name)
+    array = as_array(X, name)
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} has dtype {array.dtype}, expected real numbers")
     if array.dtype.kind not in "buif":
@@ -71,13 +73,6 @@ def _numeric_2d(X: Any, name: str) -> npt.NDArray[Any]:
             f"Reshape your data: {name}.reshape(1, -1) if it is a single vector"
         )
     return array.astype(np.float64) if array.dtype.itemsize > 8 else array
-
-
-def _from_objects(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    try:
-        return array.astype(np.float64)
-    except ValueError as error:
-        raise ValueError(f"{name} has objects that are not numbers ({error}): convert them first") from error
 
 
 def not_finite(X: npt.NDArray[Any], name: str = "X") -> ValueError | None:
@@ -156,11 +151,14 @@ def labels(values: Any, n: int | None = None, name: str = "labels") -> npt.NDArr
 
 def ids(values: Any, n: int | None = None) -> npt.NDArray[np.int64]:
     """Return ``values`` as distinct int64 >= 0, (n,)."""
-    array = np.asarray(values)
+    array = np.asarray(listed(values))
     if array.size == 0:
         array = array.astype(np.int64).reshape(-1)
     if array.ndim != 1 or array.dtype.kind not in "ui":
-        raise ValueError(f"expected ids as a 1-D integer array, got {array.dtype} {array.shape}")
+        raise ValueError(
+            f"expected ids as a 1-D integer array, got {array.dtype} {array.shape}: "
+            "posh.Collection has ids that are strings"
+        )
     if n is not None and len(array) != n:
         raise ValueError(f"expected as many ids as vectors ({n}), got {len(array)}")
     if array.size and (array.min() < 0 or array.max() >= 2**63):

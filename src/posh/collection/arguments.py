@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from posh import _validate
+from posh._matrix import listed
 from posh.collection.values import require_storable, scalar_type
 from posh.hashers.base import Hasher
 from posh.preprocess import Float32
@@ -48,7 +50,11 @@ def fitted_hasher(value: Any, n_features: int | None) -> Hasher[Any]:
 
 
 def ids(values: Any, n: int | None = None, *, distinct: bool = True) -> list[int | str]:
-    """Return ids as a list of int and str; ``n`` is the length that they must have, if it is known."""
+    """Return ids as a list of int and str; ``n`` is the length that they must have, if it is known.
+
+    A ``uuid.UUID`` becomes its string. Columns of pandas, Polars and pyarrow are lists, too.
+    """
+    values = listed(values)
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence | np.ndarray):
         raise ValueError(f"expected ids as a list or an array of int or str, got {values!r:.80}")
     if isinstance(values, np.ndarray) and values.ndim != 1:
@@ -66,6 +72,8 @@ def ids(values: Any, n: int | None = None, *, distinct: bool = True) -> list[int
 def _id(value: Any) -> int | str:
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, UUID):
+        return str(value)
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"expected ids to be int or str, got {value!r:.80} of type {type(value).__name__}")
     if isinstance(value, str) and not 1 <= len(value) <= MAX_ID_LENGTH:

@@ -32,8 +32,10 @@ SAMPLE = 20_000  # stored vectors that fit uses
 class BaseCollection(CollectionContract):
     """Items that an engine stores and searches: vectors with ids and payloads.
 
-    Ids are int (64 bits) or str; ``1`` and ``"1"`` are two ids. Payloads are JSON objects. Any number of
-    threads may call the methods. Each search sees one snapshot. A call that fails changes nothing.
+    Ids are int (64 bits) or str; ``1`` and ``"1"`` are two ids, and a ``uuid.UUID`` becomes its string.
+    Vectors are arrays, lists of lists, or columns of pandas, Polars or pyarrow; ids may be such columns, too.
+    Payloads are JSON objects. Any number of threads may call the methods. Each search sees one
+    snapshot. A call that fails changes nothing.
     """
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> Self:
@@ -142,7 +144,7 @@ class BaseCollection(CollectionContract):
             raise ValueError("expected either queries or ids to search for, got both or neither")
         if ids is not None:
             return self._search_like(arguments.ids(ids, distinct=False), params, where, include)
-        array = arguments.vectors(np.atleast_2d(np.asarray(queries)), self.n_features)
+        array = arguments.vectors(_validate.queries(queries, "vectors"), self.n_features)
         return self._search(array, params, where, include)
 
     def _search_like(

@@ -22,6 +22,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from posh import _files, _validate, kernels, model_files
+from posh._matrix import named_columns
 from posh._threads import cores
 from posh.codes import Codes, PackedCodes
 from posh.hashers._tiles import Projection, for_each_tile
@@ -146,7 +147,7 @@ class Hasher(
         self, X: npt.ArrayLike, preprocess: Preprocess, weights: Float32, objective: list[float]
     ) -> Self:
         """Set the attributes that were learned from X."""
-        validate_data(self, X, reset=True, skip_check_array=True)  # column names and n_features_in_
+        validate_data(self, named_columns(X), reset=True, skip_check_array=True)  # sets n_features_in_, too
         self.preprocess_ = preprocess
         self.weights_ = np.ascontiguousarray(weights, np.float32)
         self.objective_ = np.asarray(objective, np.float64)
@@ -171,7 +172,7 @@ class Hasher(
             X, self.n_features_in_, min_rows=0, model=type(self).__name__, finite=finite
         )
         if type(X) is not np.ndarray or hasattr(self, "feature_names_in_"):
-            validate_data(self, X, reset=False, skip_check_array=True)  # column names
+            validate_data(self, named_columns(X), reset=False, skip_check_array=True)
         return array
 
     def _projection(self, n_rows: int) -> Projection:

@@ -69,7 +69,7 @@ class IndexSnapshot:
 
     def search(self, X: npt.ArrayLike, params: SearchParams, filter: npt.ArrayLike | None = None) -> Hits:  # noqa: A002
         """Find the nearest documents of one vector (d,) or of many (m, d), see ``Index.search``."""
-        array = self.checked(np.atleast_2d(np.asarray(X)))
+        array = self.checked(_validate.queries(X))
         documents = self.documents
         allowed = None if filter is None or documents is None else allowed_slots(filter, documents)
         complete = params.completed(self.options, self.hasher)
