@@ -20,11 +20,12 @@ __all__ = ["create", "open"]
 _WHAT = f"a collection (a folder with {DATABASE}), a saved index (a folder with {MANIFEST}) or a hasher file"
 
 
-def open(path: str | os.PathLike[str]) -> Any:  # noqa: A001  # the word of other libraries
+def open(path: str | os.PathLike[str], *, read_only: bool = False) -> Any:  # noqa: A001  # the word of other libraries
     """Open what exists: the folder of a collection, the folder of a saved index, or the file of a hasher.
 
     Returns a :class:`posh.Collection`, a :class:`posh.Index` or a :class:`posh.Hasher`. A path without any of
-    these is a ``FileNotFoundError``, and nothing is made.
+    these is a ``FileNotFoundError``, and nothing is made. ``read_only`` is for collections, which one process
+    at a time may open for writing: see :class:`posh.Collection`. An index and a hasher are read into memory.
 
     >>> import posh, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -35,7 +36,7 @@ def open(path: str | os.PathLike[str]) -> Any:  # noqa: A001  # the word of othe
     """
     where = Path(path)
     if (where / DATABASE).exists():
-        return Collection(where)
+        return Collection(where, read_only=read_only)
     if (where / MANIFEST).exists():
         return Index.load(where)
     if where.is_file():

@@ -118,8 +118,8 @@ def test_folders_that_hold_something_else(tmp_path, path):
 
 
 def test_databases_of_another_kind_or_time(path):
-    altered(path, "PRAGMA user_version = 3")
-    with pytest.raises(posh.FormatError, match="expected format version 2 or older, found 3: upgrade"):
+    altered(path, "PRAGMA user_version = 4")
+    with pytest.raises(posh.FormatError, match="expected format version 3 or older, found 4: upgrade"):
         posh.Collection(path)
     altered(path, "PRAGMA application_id = 7")
     with pytest.raises(posh.FormatError, match="expected a POSH collection, found another database"):

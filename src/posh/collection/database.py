@@ -20,7 +20,7 @@ from posh.collection import schema
 from posh.collection.sqlite_errors import is_undone, translate_sqlite_errors
 from posh.errors import FormatError, StorageError
 
-__all__ = ["NEW", "Connection", "Database", "OpenedFile", "create", "deadline"]
+__all__ = ["NEW", "Connection", "Database", "OpenedFile", "connect", "create", "deadline"]
 
 Connection = sqlite3.Connection
 
@@ -77,7 +77,7 @@ class Database:
         self._idle: list[Connection] = []
         self._closed = False
         with translate_sqlite_errors(path):
-            self._writer = _connect(path, "rw")
+            self._writer = connect(path, "rw")
             try:
                 self._check()
                 self._settle()
@@ -197,7 +197,7 @@ class Database:
                 raise sqlite3.ProgrammingError("the database is closed")
             if self._idle:
                 return self._idle.pop()
-        connection = _connect(self.path, "rw", "PRAGMA query_only = ON")
+        connection = connect(self.path, "rw", "PRAGMA query_only = ON")
         try:
             self.require_same_file("this call has read nothing")  # or it would read another collection
         except BaseException:
@@ -224,7 +224,7 @@ def create(path: Path, first: Callable[[Connection], None]) -> None:
     """Make a database with empty tables and call ``first`` on it, completely or not at all."""
     new = path.with_name(f"{path.name}{NEW}")
     with translate_sqlite_errors(path):
-        connection = _connect(new, "rwc")
+        connection = connect(new, "rwc")
         try:
             for statement in (*schema.BEFORE, "BEGIN IMMEDIATE", *schema.TABLES):
                 connection.execute(statement)
@@ -237,7 +237,8 @@ def create(path: Path, first: Callable[[Connection], None]) -> None:
         sync_folder(folder)
 
 
-def _connect(path: Path, mode: str, *more: str) -> Connection:
+def connect(path: Path, mode: str, *more: str) -> Connection:
+    """Return a new connection; ``mode`` is that of SQLite, ``more`` are further pragmas."""
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
     )

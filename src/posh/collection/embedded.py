@@ -13,11 +13,14 @@ import numpy as np
 
 from posh import _validate
 from posh.collection import build_index, opening, rows, tables, writes
-from posh.collection.base import NO_HASHER, BaseCollection, Id, Include, Item, Payload
+from posh.collection.backup import write_backup
+from posh.collection.base import BaseCollection, Id, Include, Item, Payload
 from posh.collection.database import Connection
 from posh.collection.filters import Filter
 from posh.collection.opening import OpenOptions
-from posh.collection.snapshot import CollectionSnapshot, Mask
+from posh.collection.read_only import ReadOnlyStore
+from posh.collection.searching import nearest
+from posh.collection.snapshot import CollectionSnapshot
 from posh.collection.store import Store
 from posh.hashers.base import Hasher
 from posh.index.hits import Hits
@@ -37,10 +40,13 @@ class Collection(BaseCollection):
 
     Parameters
     ----------
-    path : the folder. One process at a time may have it open, with any number of threads.
+    path : the folder. One process at a time may have it open for writing, with any number of threads.
     hasher : a fitted hasher. A new collection may have none until :meth:`fit`. If the collection has another
         hasher, this is an error: see :meth:`reindex`.
     metadata : a small JSON object for a new collection, see :attr:`metadata`.
+    read_only : open what exists, to search it and to get items. Any number of processes may do so, also while
+        one writes. They see the state of the opening until :meth:`refresh`; SQLite's log keeps what is
+        written meanwhile, so refresh from time to time. Writes are a :class:`posh.StorageError`.
     index_options : options of :class:`posh.Index`, such as ``refine="decoder"``. By default the collection
         keeps those that it has. With a metric and without a hasher, the first items make an index like that
         of :meth:`posh.Index.build`: ``metric="cosine", recall=0.95``.
@@ -69,13 +75,14 @@ class Collection(BaseCollection):
         hasher: Hasher[Any] | None = None,
         *,
         metadata: Mapping[str, Any] | None = None,
+        read_only: bool = False,
         **index_options: Any,
     ) -> None:
-        self._open(path, OpenOptions.checked(hasher, metadata, index_options))
+        self._open(path, OpenOptions.checked(hasher, metadata, index_options), read_only=read_only)
 
-    def _open(self, path: str | os.PathLike[str], options: OpenOptions) -> None:
+    def _open(self, path: str | os.PathLike[str], options: OpenOptions, *, read_only: bool = False) -> None:
         self.path = Path(path).absolute()  # the process may change its working folder
-        self._store = Store(self.path, options)
+        self._store = ReadOnlyStore(self.path, options) if read_only else Store(self.path, options)
         self._metadata = opening.read_metadata(self._store.database)
 
     @classmethod
@@ -98,7 +105,8 @@ class Collection(BaseCollection):
             return f"Collection({str(self.path)!r}, closed)"
         snapshot = self._store.snapshot
         hasher = "no hasher" if snapshot.index is None else type(snapshot.index.hasher).__name__
-        return f"Collection({str(self.path)!r}, {snapshot.slot_table.n_live:,} items, {hasher})"
+        read_only = ", read-only" if self._store.is_read_only else ""
+        return f"Collection({str(self.path)!r}, {snapshot.slot_table.n_live:,} items, {hasher}{read_only})"
 
     @property
     def n_features(self) -> int | None:
@@ -133,6 +141,8 @@ class Collection(BaseCollection):
 
     @filter_seconds.setter
     def filter_seconds(self, seconds: float | None) -> None:
+        if self._store.is_read_only and seconds is not None:  # its threads share a connection, and its clock
+            raise ValueError("expected a collection that is open for writing, got one that is open read-only")
         self._store.filter_seconds = None if seconds is None else _validate.real("seconds", seconds, 0.0)
 
     @property
@@ -165,13 +175,13 @@ class Collection(BaseCollection):
         tree = None if where is None else where.tree
         if any(include):
             with self._store.reading_filtered(tree) as (snapshot, mask, connection):
-                found = _nearest(snapshot, vectors, params, None if where is None else mask)
+                found = nearest(snapshot, vectors, params, None if where is None else mask)
                 return found.completed(partial(tables.items_by_id, connection), *include)
         if tree is None:
-            return _nearest(self._snapshot(), vectors, params, None)
+            return nearest(self._snapshot(), vectors, params, None)
         self._store.require_open()
         snapshot, mask = self._store.filtered(tree)
-        return _nearest(snapshot, vectors, params, mask)
+        return nearest(snapshot, vectors, params, mask)
 
     def _count(self, where: Filter | None) -> int:
         if where is None:
@@ -230,15 +240,10 @@ class Collection(BaseCollection):
         return before.slot_table.n_live - after.slot_table.n_live
 
     def _update_payload(self, ids: list[Id], payloads: list[Payload], *, replace: bool) -> None:
+        updates, how = dict(zip(ids, payloads, strict=True)), (replace, self.payload_bytes)
+
         def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
-            return writes.update_payload(
-                connection,
-                snapshot,
-                self._store.generations,
-                dict(zip(ids, payloads, strict=True)),
-                replace=replace,
-                max_bytes=self.payload_bytes,
-            )
+            return writes.update_payload(connection, snapshot, self._store.generations, updates, *how)
 
         self._store.write(step, len(ids))
 
@@ -254,6 +259,35 @@ class Collection(BaseCollection):
     def _report(self) -> IndexReport:
         return report_of(self._snapshot().index)
 
+    def refresh(self) -> Self:
+        """See the newest state. A collection that is open for writing does so anyway.
+
+        This takes as long as opening it if others have written meanwhile.
+        """
+        if isinstance(self._store, ReadOnlyStore):
+            self._store.refresh()
+            self._metadata = opening.read_metadata(self._store.database)
+        return self
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the collection as it is now to a new folder; searches and writes go on meanwhile.
+
+        The copy is complete or not there, also after a power failure. A path that exists is a
+        ``FileExistsError``. Open the copy like any collection: the first opening builds its index.
+        """
+        self._store.require_open()
+        with self._store.database.reading() as connection:
+            write_backup(connection, Path(path).absolute())
+
+    def __reduce__(self) -> Any:
+        """Pickle a read-only collection as its path; it is opened again where it is loaded."""
+        if not self._store.is_read_only:
+            raise TypeError(
+                f"expected a read-only collection to pickle, got {self!r}: open it with read_only=True, or "
+                "give its path to the other process"
+            )
+        return partial(type(self), read_only=True), (str(self.path),)
+
     def compact(self) -> Self:
         """Give back the memory and the room on the disk of deleted and replaced items; save the index."""
         self._store.compact()
@@ -262,21 +296,3 @@ class Collection(BaseCollection):
     def close(self) -> None:
         """Close the collection; save the index first if that makes the next opening much faster."""
         self._store.close()
-
-
-def _nearest(
-    snapshot: CollectionSnapshot, vectors: Float32, params: SearchParams, allowed: Mask | None
-) -> Hits:
-    """The hits among the allowed slots of a snapshot."""
-    if snapshot.index is None:
-        return _nothing(len(vectors), params, snapshot.options)
-    slots, scores, kind = snapshot.index.nearest(vectors, params, allowed)
-    return Hits(snapshot.slot_table.ids_of(slots), scores, kind).above(params.min_score)
-
-
-def _nothing(n_queries: int, params: SearchParams, options: Mapping[str, Any]) -> Hits:
-    """The hits in a collection that has a metric and never had an item."""
-    if options.get("metric") is None:
-        raise ValueError(NO_HASHER)
-    shape = (n_queries, params.k)
-    return Hits(np.full(shape, None, object), np.full(shape, -np.inf, np.float32), options["metric"])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,6 +28,13 @@ __all__ += ["read_metadata", "read_snapshot"]
 
 DATABASE = "collection.sqlite3"
 _UNFINISHED = f"{DATABASE}{NEW}"
+
+
+class ReadableDatabase(Protocol):
+    """A database that gives transactions that read."""
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """Give a transaction."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +149,9 @@ def open_database(path: Path, first_meta: Mapping[str, Any]) -> Database:
     return Database(path / DATABASE)
 
 
-def read_snapshot(folder: Path, database: Database, numbering: int = 0) -> tuple[CollectionSnapshot, int]:
+def read_snapshot(
+    folder: Path, database: ReadableDatabase, numbering: int = 0
+) -> tuple[CollectionSnapshot, int]:
     """Return the state that the database has, and the number of items that the saved index lacks."""
     with database.reading() as connection:
         try:
@@ -177,7 +187,7 @@ def _read_snapshot(folder: Path, connection: Connection, numbering: int) -> tupl
     return snapshot, n_unsaved
 
 
-def read_metadata(database: Database) -> str:
+def read_metadata(database: ReadableDatabase) -> str:
     """Return the metadata as JSON."""
     with database.reading() as connection:
         text = tables.get_meta(connection, "metadata")

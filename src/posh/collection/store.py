@@ -44,7 +44,13 @@ class Store:
     the snapshot once. Writes are done one after the other, under a lock. Long work has a lock of its own.
     """
 
+    is_read_only = False
+
     def __init__(self, path: Path, options: OpenOptions) -> None:
+        self._begin(path)
+        self._open(options)
+
+    def _begin(self, path: Path) -> None:
         self.path = path
         self.snapshot: CollectionSnapshot
         self._process = os.getpid()
@@ -56,6 +62,9 @@ class Store:
         self._closed = False
         self._new_generation = 0  # the generation that reindexing makes, 0 if it does not run
         self._n_unsaved = 0  # items written since the index was saved
+
+    def _open(self, options: OpenOptions) -> None:
+        path = self.path
         opening.prepare_folder(path)
         with contextlib.ExitStack() as undo:
             self._folder_lock = FolderLock(path)

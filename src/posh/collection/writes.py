@@ -82,7 +82,6 @@ def update_payload(
     snapshot: CollectionSnapshot,
     generations: Sequence[int],
     updates: Mapping[Id, Payload],
-    *,
     replace: bool,
     max_bytes: int | None,
 ) -> CollectionSnapshot:

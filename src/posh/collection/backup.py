@@ -1,0 +1,54 @@
+"""A copy of a collection, made while others write."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import sqlite3
+import uuid
+from pathlib import Path
+
+from posh._files import sync_folder
+from posh.collection.database import Connection
+from posh.collection.opening import DATABASE
+from posh.collection.sqlite_errors import translate_sqlite_errors
+
+__all__ = ["write_backup"]
+
+_PAGES = 1024  # copied in one go: other threads work in between
+
+
+def write_backup(connection: Connection, path: Path) -> None:
+    """Copy the state that a transaction reads to a new folder, completely or not at all.
+
+    The copy is made beside ``path`` under another name, synced, and renamed. It has no saved index: opening
+    it builds the index from the database.
+    """
+    if path.exists():
+        raise FileExistsError(
+            errno.EEXIST, "expected a path that does not exist for the backup: choose another", str(path)
+        )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such folder, create it first", str(path.parent))
+    new = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        new.mkdir()
+        with translate_sqlite_errors(new / DATABASE):
+            _copy(connection, new / DATABASE)
+        sync_folder(new)
+        new.rename(path)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    sync_folder(path.parent)
+
+
+def _copy(connection: Connection, file: Path) -> None:
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as target:
+        connection.backup(target, pages=_PAGES)
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

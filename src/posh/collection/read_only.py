@@ -1,0 +1,148 @@
+"""A collection that is opened read-only, while another process may write to it.
+
+One transaction stays open and reads the state that the collection had when it was opened. SQLite keeps this
+state in its log, whatever others write. So nothing is locked, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from posh.collection import opening, rows, schema, tables
+from posh.collection.database import Connection, connect
+from posh.collection.opening import DATABASE, OpenOptions
+from posh.collection.snapshot import CollectionSnapshot
+from posh.collection.sqlite_errors import translate_sqlite_errors
+from posh.collection.store import Store
+from posh.errors import FormatError, StorageError
+from posh.hashers.base import Hasher
+
+__all__ = ["PinnedDatabase", "ReadOnlyStore"]
+
+
+class PinnedDatabase:
+    """One state of a database. All threads share its connection, which SQLite allows in its usual build."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._n_readers = 0
+        self._closed = False
+        if sqlite3.threadsafety != 3:
+            raise StorageError(
+                "expected an SQLite whose connections threads can share, got another: open it for writing"
+            )
+        with translate_sqlite_errors(path):
+            self._connection = connect(path, "ro")
+            try:
+                self._check()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def _check(self) -> None:
+        self._connection.execute("BEGIN")
+        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if (application, version) != (schema.APPLICATION, schema.VERSION):
+            raise FormatError(
+                f"{self.path}: expected a POSH collection of format version {schema.VERSION}, found another: "
+                "open it once for writing if it is older, upgrade posh-ann if it is newer"
+            )
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Give the connection; its transaction stays open."""
+        with self._lock:
+            if self._closed:
+                raise sqlite3.ProgrammingError("the database is closed")
+            self._n_readers += 1
+        try:
+            with translate_sqlite_errors(self.path):
+                yield self._connection
+        finally:
+            with self._lock:
+                self._n_readers -= 1
+                if self._closed and not self._n_readers:
+                    self._connection.close()
+
+    def close(self) -> None:
+        """Close the connection, when those who read are done."""
+        with self._lock:
+            if not self._closed and not self._n_readers:
+                self._connection.close()
+            self._closed = True
+
+
+class ReadOnlyStore(Store):
+    """A folder that is open read-only: searches see one state until :meth:`refresh`."""
+
+    is_read_only = True
+
+    def __init__(self, path: Path, options: OpenOptions) -> None:
+        self._begin(path)
+        self.database: Any = PinnedDatabase(path / DATABASE)
+        try:
+            self.snapshot, _ = opening.read_snapshot(path, self.database)
+            metadata = rows.load_payload(opening.read_metadata(self.database))
+            options.require_agreement(path, self.snapshot, metadata)
+        except BaseException:
+            self.database.close()
+            raise
+
+    def refresh(self) -> None:
+        """See the newest state from now on; those who read already go on with the old one."""
+        with self._long_work:
+            self.require_open()
+            newest = PinnedDatabase(self.path / DATABASE)
+            try:
+                with newest.reading() as connection:
+                    version = tables.get_meta(connection, "version")
+                snapshot = self.snapshot
+                if version != snapshot.version:
+                    numbering = snapshot.slot_table.numbering + 1
+                    snapshot, _ = opening.read_snapshot(self.path, newest, numbering)
+            except BaseException:
+                newest.close()
+                raise
+            old, self.snapshot, self.database = self.database, snapshot, newest
+            old.close()
+
+    def _read_again_if_interrupted(self) -> None:
+        """Nothing is written here: a state that does not fit is one in the middle of a refresh."""
+
+    def write(
+        self, step: Callable[[Connection, CollectionSnapshot], CollectionSnapshot], n_items: int | None = None
+    ) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def writing(self) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def reindex(self, hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> None:
+        """Refuse."""
+        self._refuse()
+
+    def compact(self) -> None:
+        """Refuse."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        self.require_open()
+        raise StorageError(
+            f"{self.path}: expected a collection that is open for writing, got one that is open read-only: "
+            "open it without read_only, in one process at a time"
+        )
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._long_work:
+            self._closed = True
+            self.database.close()
