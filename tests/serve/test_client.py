@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import pickle
 import subprocess
 import sys
 
@@ -11,6 +13,7 @@ import pytest
 
 import posh
 from posh.errors import CollectionExistsError, ServiceError, StorageError, UnknownCollectionError
+from posh.serve.async_client import AsyncClient
 from posh.serve.client import Client
 from posh.serve.folder import Folder
 from posh.serve.limits import Limits
@@ -208,3 +211,59 @@ def test_options_of_a_new_collection_are_kept_without_a_hasher(tmp_path):
         with pytest.raises(TypeError, match=r"unknown field index\.colour"):
             client.create("other", colour="red")
         assert [info.name for info in client.collections()] == ["made"]
+
+
+def test_large_writes_are_split(tmp_path):
+    """A request may have 1,000,000 separators, 10,000 items and 48 MB; each of these is exceeded."""
+    with running(Folder(tmp_path)) as address, Client(address) as client:
+        for name, n, payload in [
+            ("items", 12_000, {"n": 1}),
+            ("values", 3_000, {"list": [[0] * 400]}),
+            ("bytes", 60, {"text": "x" * 1_000_000}),
+        ]:
+            collection = client.create(name)
+            collection.upsert(range(n), np.resize(DATA, (n, 8)), [payload] * n)
+            assert len(collection) == n
+            collection.update_payload(range(n), [{"new": payload}] * n, replace=True)
+            assert collection.get([0, n - 1])[1].payload == {"new": payload}
+            assert collection.delete(range(n)) == n
+            client.delete(name)
+
+
+def test_clients_and_collections_say_what_they_are(client, address):
+    assert repr(client) == f"Client('{address}')"
+    things = client.collection("things")
+    assert repr(things) == "RemoteCollection('things')"
+    things.close()
+    assert repr(things) == "RemoteCollection('things', closed)"
+    for one in (client, client.collection("things")):
+        with pytest.raises(TypeError, match="cannot be pickled: make another one from the address"):
+            pickle.dumps(one)
+
+
+def test_the_same_calls_can_be_awaited(tmp_path):
+    async def use(address: str) -> None:
+        async with AsyncClient(address) as client:
+            shop = await client.create("shop", SPARSE, metadata={"a": 1})
+            assert await shop.upsert(range(250), DATA[:250], [{"n": i} for i in range(250)]) is shop
+            found = await asyncio.gather(*(shop.search(DATA[i], 3, payloads=True) for i in range(40)))
+            assert [hits[0][0].score for hits in found] == [4.0] * 40
+            assert (await shop.search(ids=[3], k=2)).ids.shape == (1, 2)
+            await shop.update_payload([7], [{"n": -7}])
+            assert (await shop.get([7]))[0].payload == {"n": -7}
+            assert await shop.count({"n": {"lt": 100}}) == 100
+            assert [item.id async for item in shop.items({"n": {"gte": 20}}, limit=150)] == list(
+                range(20, 170)
+            )
+            assert await shop.delete(filter={"n": {"lt": 0}}) == 1
+            assert [info.name for info in await client.collections()] == ["shop"]
+            with pytest.raises(ValueError, match="expected k at least 1"):
+                await shop.search(DATA[0], 0)
+            assert repr(client.collection("shop")) == "AsyncCollection(RemoteCollection('shop'))"
+            assert repr(client) == f"AsyncClient('{address}')"
+            await client.delete("shop")
+            with pytest.raises(UnknownCollectionError):
+                await client.collection("shop").count()
+
+    with running(Folder(tmp_path)) as address:
+        asyncio.run(use(address))

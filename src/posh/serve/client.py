@@ -54,6 +54,13 @@ class Client:
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, trust_env=False)
 
+    def __repr__(self) -> str:
+        return f"Client({str(self._http.base_url)!r})"
+
+    def __reduce__(self) -> Any:
+        """Refuse to pickle: the token would be in the pickle, and connections cannot be."""
+        raise TypeError(f"{self!r} cannot be pickled: make another one from the address where it is needed")
+
     def collections(self) -> list[Info]:
         """What collections there are."""
         return [Info.from_json(one) for one in self.request("GET", "/v1/collections")["collections"]]

@@ -17,11 +17,13 @@ from posh.index.hits import Hits
 from posh.index.params import SearchParams
 from posh.index.report import IndexReport
 from posh.preprocess import Float32
+from posh.serve.batches import MAX_ITEMS, batches
 from posh.serve.info import Indexing, Info
 from posh.serve.vectors import from_base64, pack
 
 __all__ = ["RemoteCollection"]
 
+_ID_BYTES = 50  # of an id in a request
 _PAGE = 1000  # items fetched in one go, or fewer
 _NUMBERS = 1 << 20  # of vectors, of all items of a page: about 12 MB of an answer
 
@@ -37,13 +39,18 @@ class RemoteCollection(BaseCollection):
     """What :meth:`posh.serve.client.Client.collection` returns.
 
     Arguments are checked here, in the words of every collection, and again by the service. How many threads a
-    search takes is the service's choice.
+    search takes is the service's choice. What is more than one request may hold is written or deleted in
+    parts: each part is written completely or not at all, in order.
     """
 
     def __init__(self, request: Request, path: str) -> None:
         self._request, self._path = request, path
         self._features: int | None = None
         self._closed = False
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._closed else ""
+        return f"RemoteCollection({self._path.rpartition('/')[2]!r}{closed})"
 
     def info(self) -> Info:
         """What the service says of the collection: counts, sizes, hasher, options, and how indexing goes."""
@@ -101,10 +108,13 @@ class RemoteCollection(BaseCollection):
         self._ask("PUT", "/metadata", {"metadata": metadata})
 
     def _upsert(self, ids: list[Id], vectors: Float32, payloads: list[Payload]) -> None:
-        self._ask("POST", "/upsert", {"ids": ids, "vectors": pack(vectors), "payloads": payloads})
+        for part in batches(payloads, 6 * vectors.shape[1] + _ID_BYTES):  # base64 makes 4 bytes into nearly 6
+            body = {"ids": ids[part], "vectors": pack(vectors[part]), "payloads": payloads[part]}
+            self._ask("POST", "/upsert", body)
 
     def _delete(self, ids: list[Id]) -> int:
-        return int(self._ask("POST", "/delete", {"ids": ids})["deleted"])
+        parts = (ids[start : start + MAX_ITEMS] for start in range(0, len(ids) or 1, MAX_ITEMS))
+        return sum(int(self._ask("POST", "/delete", {"ids": part})["deleted"]) for part in parts)
 
     def _delete_where(self, where: Filter, limit: int | None) -> int:
         n_deleted, more = 0, True
@@ -117,11 +127,20 @@ class RemoteCollection(BaseCollection):
         return n_deleted
 
     def _update_payload(self, ids: list[Id], payloads: list[Payload], *, replace: bool) -> None:
-        self._ask("POST", "/payloads", {"ids": ids, "payloads": payloads, "replace": replace})
+        for part in batches(
+            payloads, 4 * (self.n_features or 1) + _ID_BYTES
+        ):  # the service reads the vectors
+            body = {"ids": ids[part], "payloads": payloads[part], "replace": replace}
+            self._ask("POST", "/payloads", body)
 
     def _get(self, ids: list[Id]) -> list[Item | None]:
-        answer = self._ask("POST", "/get", {"ids": ids, "include": ["payload", "vector"]})
-        return [None if item is None else _item(item) for item in answer["items"]]
+        found: list[Item | None] = []
+        at_once = max(1, min(_PAGE, _NUMBERS // (self.n_features or 1)))
+        for start in range(0, len(ids), at_once):
+            part = ids[start : start + at_once]
+            answer = self._ask("POST", "/get", {"ids": part, "include": ["payload", "vector"]})
+            found += [None if item is None else _item(item) for item in answer["items"]]
+        return found
 
     def _require_searchable(self, params: SearchParams) -> None:
         """The service does this: asking it for its hasher first would take longer than a search."""
@@ -154,8 +173,7 @@ class RemoteCollection(BaseCollection):
     def _iterate(self, filter: Any, after: Id | None, limit: int | None) -> Iterator[Item]:  # noqa: A002
         # Ids first, because they are of one moment; what is deleted before it is fetched is left out.
         ids = islice(self._ids(filter, after, limit), limit)
-        at_once = max(1, min(_PAGE, _NUMBERS // (self.n_features or 1)))
-        while page := list(islice(ids, at_once)):
+        while page := list(islice(ids, _PAGE)):
             yield from (item for item in self._get(page) if item is not None)
 
     def _ids(self, filter: Any, after: Id | None, limit: int | None) -> Iterator[Id]:  # noqa: A002
