@@ -14,14 +14,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 
 from posh._plugins import hint, plugins
 from posh.cli._command import EXAMPLE, Command, Parser, Report, UsageError, note
 from posh.errors import PoshError
 
-__all__ = ["main"]
+__all__ = ["full_parser", "main"]
 
 _COMMANDS = {
     "data": Command("list or fetch the data sets", "posh.cli._data"),
@@ -45,6 +45,9 @@ _COMMANDS = {
     "check": Command(
         "read all of a collection, an index folder or a model file and compare its checksums",
         "posh.cli._check",
+    ),
+    "completion": Command(
+        "print a script that completes these commands in your shell", "posh.cli._completion"
     ),
     "bench": Command("measure how fast this machine searches, encodes or fits", "posh.cli._bench"),
 }
@@ -103,6 +106,17 @@ def _parser(arguments: Sequence[str]) -> Parser:
     commands = _COMMANDS if chosen in _COMMANDS else _COMMANDS | plugins(_GROUP) | _COMMANDS
     if chosen is not None and chosen not in commands:
         raise UsageError(f"unknown command {chosen!r}; choose from {', '.join(commands)}{hint(_GROUP)}")
+    return _parser_of(commands, [chosen])
+
+
+def full_parser() -> Parser:
+    """Return the parser of all commands with all their arguments."""
+    commands = _COMMANDS | plugins(_GROUP) | _COMMANDS
+    return _parser_of(commands, commands)
+
+
+def _parser_of(commands: Mapping[str, Command], complete: Collection[str | None]) -> Parser:
+    """The parser of these commands; those in ``complete`` have their arguments."""
     parser = Parser(
         prog="posh",
         description="Sparse binary codes for vectors: learn them, encode and search with them, measure.",
@@ -112,7 +126,7 @@ def _parser(arguments: Sequence[str]) -> Parser:
     added = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for name, command in commands.items():
         own = added.add_parser(name, help=command.summary, description=command.summary)
-        if name == chosen:
+        if name in complete:
             import_module(command.module).add(own)
     return parser
 
