@@ -123,6 +123,7 @@ def served(folder, *arguments, token=None, open_files=None):
         line = process.stdout.readline()
         match = re.fullmatch(r"serving (.*) at (http://127\.0\.0\.1:\d+)\n", line)
         assert match, (line, process.stderr.read() if process.poll() is not None else "")
+        assert re.match(r"[\d,]+ collections?: |no collections yet: ", process.stdout.readline())
         yield process, match[2]
     finally:
         if process.poll() is None:

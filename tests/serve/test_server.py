@@ -131,3 +131,30 @@ def test_without_the_extra_the_pip_line_is_printed(tmp_path, capsys, monkeypatch
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "starlette" else object())
     assert main(["serve", str(tmp_path)]) == 1
     assert "posh.serve needs starlette: pip install 'posh-ann[serve]'" in capsys.readouterr().err
+
+
+def test_it_says_what_it_found(tmp_path):
+    from posh.cli._serve import _found
+
+    assert _found(tmp_path, []).startswith(
+        f"no collections yet: make one with 'posh import FILE {tmp_path}/NAME'"
+    )
+    assert _found(tmp_path, ["b", "a"]) == "2 collections: a, b"
+    assert _found(tmp_path, ["a"]) == "1 collection: a"
+    assert _found(tmp_path, [f"c{i:02}" for i in range(12)]).endswith("c08, c09 …")
+
+
+def test_a_folder_that_holds_no_collections(tmp_path, capsys):
+    posh.Collection(tmp_path / "shop").close()
+    assert main(["serve", str(tmp_path / "shop"), "--port", "0"]) == 2
+    assert (
+        f"got a collection: serve the folder that holds it, 'posh serve {tmp_path}'"
+        in capsys.readouterr().err
+    )
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "rows.npy").touch()
+    assert main(["serve", str(tmp_path / "other"), "--port", "0"]) == 2
+    assert (
+        "got other files such as rows.npy: make one with 'posh import FILE FOLDER/NAME'"
+        in capsys.readouterr().err
+    )

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from posh.cli._command import Parser, Report, UsageError, declare, note
+from posh.collection.opening import DATABASE
 
 __all__ = ["add"]
 
 _TOKEN = "POSH_TOKEN"
+_NAMED = 10  # collections that are named at the start
 
 
 def add(parser: Parser) -> None:
@@ -59,16 +61,18 @@ def _serve(args: argparse.Namespace) -> Report:
             f"expected a token to serve others than this machine, got --host {args.host}: set {_TOKEN}"
         )
     limits = _limits(args.limits)
+    _require_folder_of_collections(args.folder)
     _make_samples(args)
     with bind(args.host, args.port) as bound:
-        registry = Registry(
-            Folder(args.folder, limits.filter_seconds, limits.payload_bytes), limits, Metrics()
-        )
+        folder = Folder(args.folder, limits.filter_seconds, limits.payload_bytes)
+        registry = Registry(folder, limits, Metrics())
         server = Server(
             registry,
             bound,
             token=token,
-            listening=lambda address: _tell(args, f"serving {args.folder} at {address}"),
+            listening=lambda address: _tell(
+                args, f"serving {args.folder} at {address}\n{_found(args.folder, folder.names())}"
+            ),
         )
         with stopped_by_signals(server):
             try:
@@ -76,6 +80,28 @@ def _serve(args: argparse.Namespace) -> Report:
             finally:
                 registry.close()
     return Report({"address": server.address, "state": "stopped"}, "stopped, all collections are closed")
+
+
+def _require_folder_of_collections(path: Path) -> None:
+    """Refuse a collection in place of the folder that holds it, and whatever has other files."""
+    if (path / DATABASE).exists():
+        raise UsageError(
+            f"{path}: expected a folder of collections, got a collection: "
+            f"serve the folder that holds it, 'posh serve {path.absolute().parent}'"
+        )
+    files = [entry.name for entry in path.glob("[!.]*") if entry.is_file()]
+    if files and not any(path.glob(f"*/{DATABASE}")):
+        raise UsageError(
+            f"{path}: expected a folder of collections, got other files such as {min(files)}: "
+            "make one with 'posh import FILE FOLDER/NAME' in another folder, then 'posh serve FOLDER'"
+        )
+
+
+def _found(path: Path, names: list[str]) -> str:
+    if not names:
+        return f"no collections yet: make one with 'posh import FILE {path / 'NAME'}', or add --sample mnist"
+    listed = ", ".join(sorted(names)[:_NAMED]) + (" …" if len(names) > _NAMED else "")
+    return f"{len(names):,} collection{'s' if len(names) > 1 else ''}: {listed}"
 
 
 def _make_samples(args: argparse.Namespace) -> None:
