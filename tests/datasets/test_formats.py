@@ -240,8 +240,8 @@ def test_arrays_that_are_no_vectors(tmp_path: Path, array: NDArray[Any]) -> None
 
 
 def test_unknown_suffix_and_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"suffix among \.npy .*got '\.csv'"):
-        read_vectors("x.csv")
+    with pytest.raises(ValueError, match=r"suffix among \.npy .*got '\.txt'"):
+        read_vectors("x.txt")
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_vectors(tmp_path / "x.npy")
 

@@ -15,6 +15,7 @@ import posh
 from posh import datasets, metrics
 from posh._neighbours import METRICS, distances, true_distances
 from posh.cli._command import Parser, Report, UsageError, counted, declare
+from posh.cli._eval_vectors import measure_recall
 from posh.cli._index import add_index, open_index, search_options
 from posh.datasets import Dataset
 from posh.index import files
@@ -33,8 +34,19 @@ Values = dict[str, npt.NDArray[np.float64]]
 def add(parser: Parser) -> None:
     """Declare the arguments."""
     declare(parser, "posh eval digits-index digits --at 100", _eval)
-    add_index(parser)
-    parser.add_argument("data", metavar="DATA", help="the data set whose base the index holds")
+    add_index(parser, "an index that 'posh build' wrote, or a collection")
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        help="the data set whose base the index holds, or a file of queries: .npy, .parquet, .jsonl …",
+    )
+    parser.add_argument("--key", metavar="COLUMN", help="which array or column of the file has the queries")
+    parser.add_argument(
+        "--base",
+        type=Path,
+        metavar="FILE",
+        help="the vectors of an index that keeps codes only, in its order",
+    )
     parser.add_argument(
         "--at", type=counted, metavar="N", help=f"look at the first N results; default: {_AT:,}"
     )
@@ -55,9 +67,30 @@ def add(parser: Parser) -> None:
 
 
 def _eval(args: argparse.Namespace) -> Report:
+    if args.data not in datasets.names() and Path(args.data).suffix:
+        return _own_vectors(args)
+    for option in ("base", "key"):
+        if getattr(args, option) is not None:
+            raise UsageError(
+                f"--{option} is for files of queries, and {args.data} is a data set: leave it out"
+            )
+    return _of_data_set(args, datasets.load(args.data))
+
+
+def _own_vectors(args: argparse.Namespace) -> Report:
+    """Measure with queries of a file: against all vectors of the index, or against those of another file."""
+    queries = datasets.read_vectors(args.data, args.key)
+    if args.base is not None:
+        return _of_data_set(args, Dataset(Path(args.data).name, datasets.read_vectors(args.base), queries))
+    at = args.at or args.neighbours or _NEIGHBOURS
+    queries = queries[: args.queries or _RECALL_QUERIES]
+    measured = measure_recall(args, queries, args.neighbours or min(at, _NEIGHBOURS), at)
+    return _report(measured.searched, Path(args.data).name, measured.values, measured.metric, measured.rate)
+
+
+def _of_data_set(args: argparse.Namespace, data: Dataset) -> Report:
     index = open_index(args)
     options = search_options(args, index)
-    data = datasets.load(args.data)
     _require_base_of(data, index, args.folder)
     metric = args.metric or ("euclidean" if data.base_labels is None else None)
     if metric is None and args.neighbours is not None:
@@ -142,7 +175,7 @@ def _by_distance(
     return {f"recall {k}@{n}": metrics.recall(found, true, n) for n in sorted({k, at})}
 
 
-def _report(index: posh.Index, name: str, values: Values, metric: str | None, rate: float) -> Report:
+def _report(index: object, name: str, values: Values, metric: str | None, rate: float) -> Report:
     results = {key: metrics.interval(each) for key, each in values.items()}
     m = len(next(iter(values.values())))
     by = "label" if metric is None else metric

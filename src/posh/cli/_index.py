@@ -12,9 +12,9 @@ from posh.cli._command import Parser, UsageError, counted
 __all__ = ["add_index", "disk_bytes", "open_index", "search_options"]
 
 
-def add_index(parser: Parser) -> None:
+def add_index(parser: Parser, what: str = "an index that 'posh build' wrote") -> None:
     """Declare the arguments that :func:`open_index` and :func:`search_options` read."""
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="an index that 'posh build' wrote")
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help=what)
     parser.add_argument("--mmap", action="store_true", help="leave the arrays on disk until they are touched")
     parser.add_argument(
         "--oversample",
