@@ -55,7 +55,14 @@ def test_what_the_user_says(opened):
     assert choose_roles(file, ["x", "z"], "b_id", []).roles == Roles(("x", "z"), "b_id", ())
     chosen = choose_roles(file, ["a"], number_rows=True)
     assert chosen.roles == Roles(("a",), None, None)
-    assert chosen.guesses == ["payload: 'a_id', 'b_id', 'x', 'xy', 'z'"]
+    assert chosen.guesses == [
+        "payload: 'a_id', 'b_id', 'x', 'xy', 'z'",
+        "left out: 'b' (number[2]); --payload keeps a column",
+    ]
+    (batch,) = file.batches(chosen.roles, 10)
+    assert batch.payloads == [{"a_id": 1, "b_id": 2, "x": 1, "xy": 2, "z": 3}]
+    (batch,) = file.batches(choose_roles(file, ["a"], payload=["b"], number_rows=True).roles, 10)
+    assert batch.payloads == [{"b": [1, 2]}]
     for arguments in (["no"], ["no*"]), (["a"], "no"), (["a"], "a_id", ["no"]):
         with pytest.raises(ValueError, match=r"to be a column of the file, got 'no\*?'; it has 'a'"):
             choose_roles(file, *arguments)

@@ -85,7 +85,7 @@ class ArrayFile(VectorFile):
         names = dict.fromkeys([*roles.vector, *([] if roles.id is None else [roles.id]), *fields])
         streams = {name: self._sources[name].parts(n) for name in names}
         for start in range(0, self.n_rows(roles), n):
-            with reading(self.path, "readable"):
+            with reading(self.path, self.path.suffix):
                 parts = {name: next(stream) for name, stream in streams.items()}
             vectors = (
                 parts[roles.vector[0]]

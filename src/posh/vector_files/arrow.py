@@ -31,7 +31,7 @@ class ArrowFile(VectorFile):
         fields = self.payload_names(roles)
         names = list(dict.fromkeys([*roles.vector, *([] if roles.id is None else [roles.id]), *fields]))
         start = 0
-        with reading(self.path, "readable"):
+        with reading(self.path, self.path.suffix):
             for table in self._tables(names, n):
                 for first in range(0, table.num_rows, n):
                     part = table.slice(first, n)

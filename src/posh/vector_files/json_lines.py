@@ -45,6 +45,7 @@ class JsonLines(VectorFile):
     def batches(self, roles: Roles, n: int) -> Iterator[Batch]:
         """Yield the rows, up to n at once."""
         rows = self._rows()
+        unused = {column.name for column in self.columns} - {*self.payload_names(roles)}
         start, done = 0, False
         while not done:
             part: list[dict[str, Any]] = []
@@ -56,7 +57,7 @@ class JsonLines(VectorFile):
                 error = problem
             done = len(part) < n
             if part:
-                yield _batch(part, roles, start)
+                yield _batch(part, roles, start, unused)
             if error is not None:
                 raise error
             start += len(part)
@@ -82,19 +83,18 @@ class JsonLines(VectorFile):
         return row
 
 
-def _batch(rows: list[dict[str, Any]], roles: Roles, start: int) -> Batch:
+def _batch(rows: list[dict[str, Any]], roles: Roles, start: int, unused: set[str]) -> Batch:
     vectors = [
         row.get(roles.vector[0]) if len(roles.vector) == 1 else [row.get(name) for name in roles.vector]
         for row in rows
     ]
     ids = None if roles.id is None else [row.get(roles.id) for row in rows]
-    used = {*roles.vector, roles.id}
     payloads = [
         payload_of(
             {
                 name: plain(value)
                 for name, value in row.items()
-                if (name not in used if roles.payload is None else name in roles.payload)
+                if (name not in unused if roles.payload is None else name in roles.payload)
             }
         )
         for row in rows

@@ -49,7 +49,11 @@ def choose_roles(
     roles = Roles(tuple(vectors), item_id, fields)
     _require_one_length(file, roles)
     if payload is None:
-        guesses.append(f"payload: {', '.join(map(repr, file.payload_names(roles))) or 'nothing'}")
+        names = file.payload_names(roles)
+        guesses.append(f"payload: {', '.join(map(repr, names)) or 'nothing'}")
+        rest = [column for column in file.columns if column.name not in (*vectors, item_id, *names)]
+        if rest:
+            guesses.append(f"left out: {_listed(rest)}; --payload keeps a column")
     return Choice(roles, guesses)
 
 
