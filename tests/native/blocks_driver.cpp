@@ -137,7 +137,7 @@ struct Arrays {
 Arrays arrays_of(const posh::BlockLists& lists) {
   const posh::ArraySizes sizes = posh::array_sizes(lists);
   Arrays arrays{std::vector<std::uint8_t>(sizes.n_bytes), std::vector<std::int64_t>(3 * sizes.n_blocks),
-                std::vector<float>(2 * posh::max_groups * sizes.n_blocks), std::vector<std::uint64_t>(sizes.n_words)};
+                std::vector<float>(3 * posh::max_groups * sizes.n_blocks), std::vector<std::uint64_t>(sizes.n_words)};
   posh::copy_to_arrays(lists, arrays.memory.data(), arrays.table.data(), arrays.lengths.data(), arrays.live.data());
   return arrays;
 }
@@ -148,7 +148,7 @@ Lists opened(const Case& c, const Arrays& arrays) {
                                arrays.lengths.data(),
                                copied(arrays.live.data(), arrays.live.size()),
                                arrays.memory.size(),
-                               arrays.lengths.size() / (2 * posh::max_groups),
+                               arrays.lengths.size() / (3 * posh::max_groups),
                                arrays.live.size()};
   return posh::lists_of_arrays(c.shape, c.n_lists, from);
 }
