@@ -6,7 +6,10 @@ READY := $(VENV)/.ready
 SERVING := $(VENV)/.serving
 NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test lint bench bench-ann reproduce serve sanitize clean
+.PHONY: setup demo test lint bench bench-ann reproduce serve sanitize wheel clean
+
+setup: $(READY)
+	@echo 'ready. To use it in this shell: source $(BIN)/activate; then try: posh --help'
 
 demo: $(READY)
 	$(BIN)/posh demo
@@ -58,8 +61,13 @@ sanitize: $(READY)
 	build/sanitize/search_driver
 	build/sanitize/blocks_driver
 
+# The sdist and the wheels in dist/, each tried in an empty environment, for the versions of Python that are found here.
+VERSIONS ?= 3.11 3.12 3.13 3.14
+wheel:
+	$(PYTHON) .ci/wheels.py $(VERSIONS)
+
 clean:
-	rm -rf $(VENV) build demo collections
+	rm -rf $(VENV) build demo collections dist
 
 # The stamp is older than any native source that changed since, which rebuilds the extension.
 $(READY): $(NATIVE) reproduction/pyproject.toml
