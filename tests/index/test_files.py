@@ -201,3 +201,17 @@ def test_golden_index_of_version_1(kind):
         hits = posh.Index.load(GOLDEN / f"posh-index-v1-{kind}", mmap=mmap).search(expected["queries"], 5)
         assert hits.ids.tolist() == expected["ids"]
         np.testing.assert_allclose(hits.scores, expected["scores"], rtol=1e-5)  # sums of floats
+
+
+@pytest.mark.parametrize("kind", ["metric", "metric-int8"])
+def test_golden_index_with_a_metric_of_version_1(kind, monkeypatch):
+    """With the block kernels, which so few documents do not need; the first one has a measured recall."""
+    monkeypatch.setattr("posh.index.block_search.FEW", 100)
+    expected = json.loads((GOLDEN / f"posh-index-v1-{kind}.json").read_text())
+    for mmap in (False, True):
+        index = posh.Index.load(GOLDEN / f"posh-index-v1-{kind}", mmap=mmap)
+        hits = index.search(expected["queries"], 5, n_probe=2, slack=3.0, oversample=4.0)
+        assert hits.ids.tolist() == expected["ids"]
+        np.testing.assert_allclose(hits.scores, expected["scores"], rtol=1e-5)
+    assert (index.snapshot().documents.structure.tuning is not None) == (kind == "metric")
+    assert len(index.add(np.array(expected["queries"]))) == 133
