@@ -210,6 +210,18 @@ def test_a_sample_is_alike_for_the_same_items(make):
         collection.sample(0)
 
 
+def test_sampled_items_are_those_of_the_sampled_vectors(make):
+    collection = make()
+    assert list(collection.sample_items(5)) == []
+    collection.upsert(list(range(100)), DATA[:100], [{"number": i} for i in range(100)])
+    collection.delete([3, 50])
+    items = list(collection.sample_items(30))
+    np.testing.assert_array_equal([item.vector for item in items], collection.sample(30))
+    assert all(item.payload == {"number": item.id} for item in items)
+    with pytest.raises(ValueError, match="expected n at least 1, got 0"):
+        collection.sample_items(0)
+
+
 def test_index_options_and_memory_are_told(make):
     collection = make(SPARSE).upsert(list(range(100)), DATA[:100])
     assert collection.index_options["scoring"] == "overlap"

@@ -36,6 +36,8 @@ OPERATIONS = [
     ("post", "/v1/collections/{name}/reindex"),
     ("get", "/v1/collections/{name}/report"),
     ("post", "/v1/collections/{name}/sample"),
+    ("get", "/v1/collections/{name}/fields"),
+    ("get", "/v1/collections/{name}/map"),
     ("post", "/v1/collections/{name}/upsert"),
     ("post", "/v1/collections/{name}/delete"),
     ("post", "/v1/collections/{name}/payloads"),

@@ -184,6 +184,19 @@ class BaseCollection(CollectionContract):
         """Return up to n stored vectors (m, d), drawn at random; the same ones for the same items."""
         return self._sample(_validate.integer("n", n, 1))
 
+    def sample_items(self, n: int) -> Iterator[Item]:
+        """Yield up to n items, drawn at random, in the order of writing; the same ones for the same items.
+
+        They are the items of the vectors of :meth:`sample`.
+        """
+        return self._sample_items(_validate.integer("n", n, 1))
+
+    def _sample_items(self, n: int) -> Iterator[Item]:
+        """Read all items; an engine that can do with less should."""
+        count = self._count(None)
+        chosen = set(np.random.default_rng(0).permutation(count)[:n].tolist())
+        return (item for i, item in enumerate(self._items(None, None, count)) if i in chosen)
+
     def fit(self, hasher: Hasher[Any], vectors: npt.ArrayLike | None = None, **options: Any) -> Self:
         """Fit a copy of ``hasher`` on vectors (n, d), then search by its codes as :meth:`reindex` does.
 

@@ -26,7 +26,15 @@ from posh.index.snapshot import IndexSnapshot
 from posh.preprocess import Float32
 
 __all__ = ["empty_index", "fill", "lacks_index", "metric_hasher", "must_train_again", "new_generation"]
-__all__ += ["own_copy", "sample_vectors", "stored_index", "train", "with_defaults", "write_trained_state"]
+__all__ += [
+    "own_copy",
+    "sample_seqs",
+    "sample_vectors",
+    "stored_index",
+    "train",
+    "with_defaults",
+    "write_trained_state",
+]
 
 BLOCK = 8192  # items that are read and added together
 _DEFAULTS = {"structure": "ivf", "recall": 0.95}
@@ -140,6 +148,14 @@ def sample_vectors(connection: Connection, table: SlotTable, n: int, n_features:
     return _some_vectors(connection, table.seqs.rows[table.live.rows], n, n_features)
 
 
+def sample_seqs(table: SlotTable, n: int) -> Seqs:
+    """Return the seqs of the vectors of :func:`sample_vectors`."""
+    return _some_seqs(table.seqs.rows[table.live.rows], n)
+
+
 def _some_vectors(connection: Connection, seqs: Seqs, n: int, n_features: int) -> Float32:
-    chosen = np.sort(np.random.default_rng(0).permutation(len(seqs))[:n])
-    return tables.vectors_by_seq(connection, seqs[chosen], n_features)
+    return tables.vectors_by_seq(connection, _some_seqs(seqs, n), n_features)
+
+
+def _some_seqs(seqs: Seqs, n: int) -> Seqs:
+    return seqs[np.sort(np.random.default_rng(0).permutation(len(seqs))[:n])]

@@ -215,6 +215,13 @@ class Collection(BaseCollection):
         with self._store.reading() as (snapshot, connection):
             return build_index.sample_vectors(connection, snapshot.slot_table, n, snapshot.n_features or 1)
 
+    def _sample_items(self, n: int) -> Iterator[Item]:
+        self._store.require_open()
+        with self._store.reading() as (snapshot, connection):
+            for item in tables.items_by_seq(connection, build_index.sample_seqs(snapshot.slot_table, n)):
+                self._store.require_open()
+                yield item
+
     def _upsert(self, ids: list[Id], vectors: Float32, payloads: list[Payload]) -> None:
         def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
             return writes.upsert(connection, snapshot, self._store.generations, ids, vectors, payloads)

@@ -23,7 +23,7 @@ __all__ = [
     "ItemsPage",
     "Problem",
 ]
-__all__ += ["IndexReport", "Sampled", "SearchResults", "Updated", "Written"]
+__all__ += ["CollectionMap", "Fields", "IndexReport", "Sampled", "SearchResults", "Updated", "Written"]
 
 Id = int | str
 
@@ -124,3 +124,54 @@ class Sampled(BaseModel):
 
     shape: list[int] = Field(min_length=2, max_length=2)
     float32: str
+
+
+class FieldValue(BaseModel):
+    """A value, and how many items of the sample have it."""
+
+    value: str | int | float | bool
+    count: int
+
+
+class FieldSummary(BaseModel):
+    """What the sample has of a field."""
+
+    name: str
+    type: Literal["string", "number", "boolean", "list", "object", "null"] = Field(
+        description="Of most values."
+    )
+    count: int = Field(description="Items of the sample that have the field.")
+    distinct: int = Field(description="Different short values.")
+    values: list[FieldValue] = Field(description="The most frequent short values; of lists, their elements.")
+    low: float | None = Field(description="The smallest number.")
+    high: float | None = Field(description="The largest number.")
+
+
+class Fields(BaseModel):
+    """The fields of payloads, and which of them are worth showing first."""
+
+    sampled: int
+    title: str | None
+    text: str | None
+    image: str | None
+    group: str | None = Field(description="A field with a few values, for colours.")
+    fields: list[FieldSummary]
+    examples: list[Id] = Field(description="A few items of the sample, from all groups.")
+
+
+class CollectionMap(BaseModel):
+    """Items in a plane: ``points[i]`` is ``axes @ (vector - mean)`` of the item ``ids[i]``.
+
+    If ``by_direction`` is true, vectors were divided by their lengths before.
+    """
+
+    count: int = Field(description="Items of the collection.")
+    by_direction: bool
+    mean: list[float]
+    axes: list[list[float]]
+    ids: list[Id]
+    points: list[list[float]]
+    titles: list[str | None]
+    group: str | None = Field(description="The field that colours items.")
+    groups: list[str | int | float | bool] = Field(description="Its values.")
+    group_of: list[int] = Field(description="For each item the number of its value; -1 for none.")

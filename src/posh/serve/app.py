@@ -13,7 +13,13 @@ from starlette.types import Receive, Scope, Send
 from posh.serve import answers, models
 from posh.serve.middleware import LOOPBACK, AccessMiddleware
 from posh.serve.openapi import OPEN_PATHS, Handler, Operation, describe
-from posh.serve.operations import CollectionOperations, HasherOperations, ItemOperations, SearchOperations
+from posh.serve.operations import (
+    CollectionOperations,
+    HasherOperations,
+    ItemOperations,
+    OverviewOperations,
+    SearchOperations,
+)
 from posh.serve.problems import ProblemError, problem_of
 from posh.serve.registry import OpenCollection, Registry
 from posh.serve.requests import Reader
@@ -88,6 +94,7 @@ def operations(registry: Registry, reader: Reader) -> list[Operation]:
     """Every operation."""
     search, items = SearchOperations(registry, reader), ItemOperations(registry, reader)
     hashers, collections = HasherOperations(registry, reader), CollectionOperations(registry, reader)
+    overview = OverviewOperations(registry, reader)
     one, file, on = "/v1/collections/{name}", "application/octet-stream", partial(_with_collection, registry)
     return [
         Operation("POST", f"{one}/search", on(search.search), models.Search, answers.SearchResults),
@@ -104,6 +111,8 @@ def operations(registry: Registry, reader: Reader) -> list[Operation]:
         Operation("PUT", f"{one}/hasher", on(hashers.put_hasher), file, None, 204, models.IndexOptions),
         Operation("POST", f"{one}/reindex", on(hashers.reindex), models.Reindex, None, 204),
         Operation("GET", f"{one}/report", on(hashers.report), None, answers.IndexReport),
+        Operation("GET", f"{one}/fields", on(overview.fields), None, answers.Fields),
+        Operation("GET", f"{one}/map", on(overview.map), None, answers.CollectionMap),
         Operation("POST", f"{one}/compact", on(collections.compact), None, None, 204),
         Operation("PUT", f"{one}/metadata", on(collections.set_metadata), models.Metadata, None, 204),
         Operation("GET", "/v1/collections", collections.list_collections, None, answers.Collections),

@@ -42,7 +42,7 @@ class CallQueue:
     ) -> None:
         self._executor, self._turns = executor, asyncio.Semaphore(n)
         self._wait_seconds, self._seconds, self._waits = wait_seconds, seconds, waits
-        self.n_running = 0
+        self.n_running = self.n_ended = 0
 
     async def run(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Call something in a thread, and wait for it."""
@@ -71,6 +71,7 @@ class CallQueue:
 
     def _ended(self, work: asyncio.Future[Any]) -> None:
         self.n_running -= 1
+        self.n_ended += 1
         self._turns.release()
         if not work.cancelled():
             work.exception()  # nobody may wait for it any more: that is no reason to log it

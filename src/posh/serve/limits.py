@@ -75,6 +75,10 @@ class Limits:
     """Operations of one fit, as estimated before it begins: about ten minutes."""
     sample: int = 20_000
     """Vectors in a sample."""
+    fields: int = 1_000
+    """Items whose payloads are looked at to tell which fields there are."""
+    map: int = 2_000
+    """Items on a map; fewer if their vectors would take more than 32 MB."""
     collections: int = 1_000
     """Collections in the folder."""
     requests: int = 500

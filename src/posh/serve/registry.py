@@ -19,9 +19,11 @@ from posh.serve.indexing import Indexer
 from posh.serve.limits import Limits, checked_name, is_name
 from posh.serve.metrics import Metrics
 from posh.serve.problems import ProblemError
+from posh.serve.remembered import AnswerCache, Remembered
 
 __all__ = ["CollectionSource", "OpenCollection", "Registry"]
 
+_OVERVIEWS = 64  # fields and maps that are remembered, of all collections: a map may take 2 MB
 _PATIENCE = 10.0  # seconds for all fits to notice that they are cancelled when the service stops
 
 
@@ -65,6 +67,9 @@ class OpenCollection:
         self.reads = CallQueue(executor, 2, seconds, seconds)
         self.writes = CallQueue(executor, 2, seconds, seconds, waits=True)
         self.long_work = CallQueue(executor, 1, seconds, None)
+        self._overviews = CallQueue(executor, 1, seconds, seconds)
+        self.fields = Remembered(registry.remembered, self._overviews, self._version)
+        self.map = Remembered(registry.remembered, self._overviews, self._version)
         self._registry, self._n_users = registry, 0
 
     @contextmanager
@@ -102,8 +107,12 @@ class OpenCollection:
 
     @property
     def _works(self) -> bool:
-        queues = (self.reads, self.writes, self.long_work)
+        queues = (self.reads, self.writes, self.long_work, self._overviews)
         return self.coalescer.busy or self.indexing.is_running or any(queue.n_running for queue in queues)
+
+    def _version(self) -> int:
+        """Another number after every call that may have changed the collection."""
+        return self.writes.n_ended + self.long_work.n_ended
 
 
 class Registry:
@@ -119,6 +128,7 @@ class Registry:
         self.overviews = CallQueue(self.executor, 4, limits.seconds, limits.seconds)
         self.changes = CallQueue(self.executor, 4, limits.seconds, None)
         self.memory = FitMemory(limits.fit_bytes)
+        self.remembered = AnswerCache(_OVERVIEWS)
         self.n_requests = 0  # requests to collections that are not answered yet
         self._changing = threading.Lock()
         self._opened: dict[str, OpenCollection] = {}
@@ -181,6 +191,8 @@ class Registry:
             self._dropping.discard(name)
 
     def _delete(self, opened: OpenCollection) -> None:
+        opened.fields.forget()
+        opened.map.forget()
         opened.collection.close()
         self.source.drop(opened.name)
         self.metrics.forget(opened.name)
