@@ -157,7 +157,7 @@ def test_names_that_are_right(http):
         "/./index.html",
         "/page/index.html",
         "/..\\app.py",
-        "/docs",
+        "/docs/",
         "/redoc",
         "/.hidden",
     ],

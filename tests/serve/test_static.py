@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import re
 
+import httpx
 import pytest
 from starlette.requests import Request
 
+from posh.serve.docs_page import docs_page
 from posh.serve.static import POLICY, PageFiles
 
 
@@ -31,8 +34,9 @@ def test_scripts_of_other_hosts_and_inline_ones_are_forbidden(http):
     assert "http" not in policy
 
 
-def test_the_page_keeps_to_its_policy(http):
-    text = http.get("/").text
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_the_page_keeps_to_its_policy(http, path):
+    text = http.get(path).text
     assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|<style|style=|javascript:", text)
     assert not re.search(r"(src|href)=[\"']?(https?:)?//", text)
 
@@ -57,9 +61,42 @@ def test_files_have_the_right_type(tmp_path, name, kind):
     (tmp_path / "index.html").write_text("<!doctype html>")
     (tmp_path / name).write_text("content")
     (tmp_path / "notes.txt").write_text("not for everybody")
-    page = PageFiles(tmp_path)
+    page = PageFiles({}, tmp_path)
     assert set(page.paths) == {"/", "/index.html", f"/{name}"}
     scope = {"type": "http", "method": "GET", "path": f"/{name}", "headers": []}
     answer = asyncio.run(page(Request(scope)))
     assert answer.headers["content-type"] == kind
     assert answer.body == b"content"
+
+
+def test_docs_tell_people_every_operation(http):
+    page, description = http.get("/docs"), http.get("/openapi.json").json()
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert page.headers["content-security-policy"] == POLICY
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            assert f"<b>{method.upper()}</b> <code>{path}</code>" in page.text
+            assert html.escape(operation["summary"]) in page.text
+            assert page.text.count(f'id="{operation["operationId"]}"') == 1
+    assert "&quot;filter&quot;: {&quot;label&quot;: 3}" in page.text  # the example of a search
+    assert "integer (at least 1, at most 1,000)" in page.text  # the limit of k
+    assert "<script" not in page.text
+    for path in re.findall(r'(?:href|src)="(/[^"#]*)"', page.text):
+        assert http.get(path).status_code == 200
+
+
+def test_docs_need_no_token_and_say_where_it_goes(locked):
+    answer = httpx.get(f"{locked}/docs")
+    assert answer.status_code == 200
+    assert "Authorization: Bearer TOKEN" in answer.text
+
+
+def test_docs_escape_what_they_show():
+    operation = {"operationId": "x", "summary": "<b>&", "responses": {"400": {"description": "<i>"}}}
+    description = {
+        "info": {"title": "<t>", "version": "<v>", "description": "<d>"},
+        "components": {"schemas": {}},
+        "paths": {"/<q>": {"get": operation}},
+    }
+    page = docs_page(description)
+    assert not re.search("<(b>&|i>|t>|v>|d>|q>)", page)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from posh.serve import answers, models
+from posh.serve.docs_page import docs_page
 from posh.serve.middleware import LOOPBACK, AccessMiddleware
 from posh.serve.openapi import OPEN_PATHS, Handler, Operation, describe
 from posh.serve.operations import (
@@ -36,12 +37,13 @@ def create_app(
     """The ASGI application over a registry of collections; see :class:`.AccessMiddleware`."""
     reader = Reader(registry.limits)
     table = operations(registry, reader)
-    description = orjson.dumps(describe(table, registry.limits, with_token=token is not None))
+    described = describe(table, registry.limits, with_token=token is not None)
+    description = orjson.dumps(described)
 
     async def openapi(request: Request) -> Response:
         return Response(description, media_type="application/json")
 
-    page = PageFiles()
+    page = PageFiles({"/docs": docs_page(described)})
     files = [Operation(method, path, page, None, None) for path in page.paths for method in ("GET", "HEAD")]
     router = Router([*table, Operation("GET", "/openapi.json", openapi, None, None), *files], reader)
     return AccessMiddleware(router, registry.metrics, token, [*OPEN_PATHS, *page.paths], hosts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -28,11 +29,13 @@ POLICY = (
 
 
 class PageFiles:
-    """Answers for the files of the folder ``page``."""
+    """Answers for the files of the folder ``page``, and for ``pages``: texts in HTML, by their addresses."""
 
-    def __init__(self, folder: Traversable | None = None) -> None:
+    def __init__(self, pages: Mapping[str, str], folder: Traversable | None = None) -> None:
         self._files = dict(_walk(folder or files("posh.serve") / "page", "/"))
         self._files["/"] = self._files["/index.html"]
+        for path, text in pages.items():
+            self._files[path] = _described(text.encode(), TYPES[".html"])
 
     @property
     def paths(self) -> list[str]:
