@@ -67,7 +67,7 @@ def test_a_sound_collection(shop, capsys):
         ("DELETE FROM meta WHERE key = 'snapshot'", "snapshot is missing"),
         ("DELETE FROM items WHERE seq = 9", "checksum does not match"),
         ("UPDATE generations SET hasher = x'00'", "hasher: not a readable POSH model"),
-        ("PRAGMA user_version = 1", "expected format version 2, found 1: open it once"),
+        ("PRAGMA user_version = 1", "expected format version 3, found 1: open it once"),
     ],
 )
 def test_damaged_collections(shop, capsys, damage, problem):
