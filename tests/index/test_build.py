@@ -197,6 +197,9 @@ def test_the_cheapest_effort_that_reaches_the_recall_with_an_error_to_spare():
     assert tuning.effort(0.95, 11, 64) == Effort(50, 1.0, 1.4)
     assert tuning.effort(0.95, 5000, 64) == Effort(50, 1.0, 1.4)
     assert tuning.effort(0.99, 10, 64) is None
+    rows[:, 4:] = 1.0, 0.0  # every query found all
+    assert tuning.effort(0.999, 10, 64) == Effort(5, 1.0, 1.4)
+    assert tuning.effort(1.0, 10, 64) is None
 
 
 def test_shares_count_equal_scores_and_leave_the_query_out():
