@@ -17,6 +17,7 @@ ELSEWHERE = """
 import asyncio, concurrent.futures, logging, multiprocessing, os, random, signal
 import sqlite3, subprocess, sys, tempfile
 import httpx, joblib, numpy, safetensors.numpy, scipy.sparse, scipy.linalg, sklearn.cluster, sklearn.datasets
+import langchain_core.documents, langchain_core.vectorstores
 import starlette.applications, threadpoolctl, uvicorn
 for name in ("fcntl", "resource", "termios", "pwd", "grp"):
     sys.modules[name] = None
