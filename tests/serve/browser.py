@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
+import httpx
+import numpy as np
 import pytest
 
 REASON = "needs a browser: apt-get install chromium chromium-driver (POSH_TEST_BROWSER=1 makes it an error)"
@@ -105,3 +107,92 @@ class Page:
         field.clear()
         field.send_keys(value)
         self.driver.execute_script("arguments[0].dispatchEvent(new Event('change', {bubbles: true}))", field)
+
+    def ids_shown(self, css):
+        """The ids of the items in cards or rows."""
+        script = (
+            "return [...document.querySelectorAll(arguments[0])].map((one) => JSON.parse(one.dataset.id))"
+        )
+        return self.driver.execute_script(script, css)
+
+    def box(self, css):
+        """Where an element is on the screen."""
+        return self.driver.execute_script(
+            "return arguments[0].getBoundingClientRect().toJSON()", self.one(css)
+        )
+
+    def pixels(self, css):
+        """What a canvas shows."""
+        return self.driver.execute_script("return arguments[0].toDataURL()", self.one(css))
+
+    def map_place(self, address, collection, i):
+        """Where item i of a map is on its canvas, from its middle, and its id."""
+        found = httpx.get(f"{address}/v1/collections/{collection}/map").json()
+        points = np.array(found["points"])
+        low, high = points.min(axis=0), points.max(axis=0)
+        x, y = (points[i] - (low + high) / 2) / ((high - low).max() * 1.08)
+        side = self.one("#map").size["width"]
+        return (round(x * side), round(-y * side)), found["ids"][i]
+
+    def hover_at(self, css, x, y):
+        """Move the pointer to a place, from the middle of an element."""
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        place = self.one(css)
+        self.driver.execute_script("arguments[0].scrollIntoView({ block: 'center' })", place)
+        ActionChains(self.driver, duration=10).move_to_element_with_offset(place, x, y).perform()
+
+    def click_at(self, css, x, y):
+        """Click at a place, from the middle of an element."""
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        self.hover_at(css, x, y)
+        ActionChains(self.driver, duration=10).click().perform()
+
+    @contextmanager
+    def screen(self, width, scheme="light", height=900):
+        """A screen of this width, light or dark."""
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        try:
+            yield
+        finally:
+            self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+            self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+    def require_fitting(self, width):
+        """Nothing is wider than the screen."""
+        assert self.driver.execute_script("return document.documentElement.scrollWidth") <= width
+
+    def contrast(self, paper, ink):
+        """The contrast of the text of an element with the background of another, as WCAG defines it."""
+        colours = self.driver.execute_script(
+            "const of = (css) => getComputedStyle(document.querySelector(css));"
+            "return [of(arguments[0]).backgroundColor, of(arguments[1]).color]",
+            paper,
+            ink,
+        )
+        dark, light = sorted(map(_luminance, colours))
+        return (light + 0.05) / (dark + 0.05)
+
+    def require_names(self, at_least):
+        """Everything that can be used or seen has a name for screen readers."""
+        roles = {"button", "combobox", "textbox", "spinbutton", "tab", "image", "link", "option", "region"}
+        nodes = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+        shown = [node for node in nodes if not node["ignored"] and node["role"]["value"] in roles]
+        assert len(shown) >= at_least
+        assert [node for node in shown if not node.get("name", {}).get("value", "").strip()] == []
+
+    def require_clean_console(self):
+        """No error and no warning was logged."""
+        entries = self.driver.get_log("browser")
+        assert [entry for entry in entries if entry["level"] in ("SEVERE", "WARNING")] == []
+
+
+def _luminance(colour):
+    """WCAG's, of a colour like ``rgb(1, 2, 3)``."""
+    values = [int(part) / 255 for part in colour.strip("rgba()").split(",")[:3]]
+    linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

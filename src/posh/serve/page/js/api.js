@@ -20,13 +20,13 @@ export function onTokenNeeded(ask) {
   };
 }
 
-/** Call the service: GET without a body, POST with one. Errors are problems with the service's own words. */
-export async function call(path, body, signal) {
+/** Call the service: GET without a body, else POST or `method`. Errors are problems with the service's own words. */
+export async function call(path, body, signal, method = body ? "POST" : "GET") {
   const token = sessionStorage.getItem(TOKEN);
   const headers = { ...(token && { authorization: `Bearer ${token}` }) };
   if (body) headers["content-type"] = "application/json";
   const answer = await reached(path, {
-    method: body ? "POST" : "GET",
+    method,
     headers,
     body: body && JSON.stringify(body),
     signal,
@@ -34,7 +34,7 @@ export async function call(path, body, signal) {
   if (answer.ok) return answer.json();
   const problem = await answer.json().catch(() => ({}));
   const detail = problem.detail ?? `the service answered ${answer.status}`;
-  if (answer.status === 401 && (await askForToken(token ? detail : ""))) return call(path, body, signal);
+  if (answer.status === 401 && (await askForToken(token ? detail : ""))) return call(path, body, signal, method);
   throw new Problem(answer.status, detail);
 }
 
@@ -51,5 +51,15 @@ const of = (name, verb) => `v1/collections/${encodeURIComponent(name)}/${verb}`;
 
 export const collections = async () => (await call("v1/collections")).collections;
 export const items = (name, body) => call(of(name, "items"), body);
-export const get = (name, body) => call(of(name, "get"), body);
+export const get = (name, body, signal) => call(of(name, "get"), body, signal);
 export const search = (name, body, signal) => call(of(name, "search"), body, signal);
+export const fields = (name) => call(of(name, "fields"));
+export const map = (name) => call(of(name, "map"));
+export const upsert = (name, body) => call(of(name, "upsert"), body);
+export const create = (name, body) => call(`v1/collections/${encodeURIComponent(name)}`, body, undefined, "PUT");
+
+/** The limits of the service, from its description. */
+export async function limits() {
+  const { Search, Upsert } = (await call("openapi.json")).components.schemas;
+  return { k: Search.properties.k.maximum, items: Upsert.properties.ids.maxItems };
+}

@@ -1,177 +1,229 @@
-// The page: pick a collection, ask, look.
+// The page: pick a collection, ask, look. The address holds what is asked for; everything is shown from it.
 
+import * as address from "./address.js";
 import * as api from "./api.js";
 import * as controls from "./controls.js";
+import { showDetails } from "./details.js";
+import * as filters from "./filters.js";
+import { wireImport } from "./importing.js";
+import { makeMap } from "./map.js";
 import { makePad } from "./pad.js";
-import { element, image, nameOf } from "./pictures.js";
-import { column, common, showQuery } from "./results.js";
+import { element } from "./pictures.js";
+import { placeOf, queried, queryLine, search } from "./query.js";
+import { card, column, markBoth } from "./results.js";
+import { welcome } from "./welcome.js";
 
 const PAGE = 48;
 const byId = (id) => document.getElementById(id);
-const state = { all: [], collection: null, query: null, after: undefined, running: null };
+const state = { all: [], asked: {}, place: null, ready: null, items: [], after: undefined, running: null };
 
 api.onTokenNeeded(askToken);
 const pad = makePad(byId("pad"), drawn);
+const map = makeMap(byId("map"), (id) => navigate({ like: id }));
 wire();
-await start();
+await guarded(start);
 
 async function start() {
-  await guarded(async () => {
-    state.all = await api.collections();
-    if (!state.all.length) throw new api.Problem(0, "There are no collections yet. “make serve” makes some.");
-    controls.options("collection", state.all.map((one) => [one.name, one.metadata.title ?? one.name]));
-    const wanted = new URLSearchParams(location.search).get("collection");
-    const first = state.all.find((one) => one.name === wanted) ?? state.all[0];
-    byId("collection").value = first.name;
-    await open(first);
-  });
+  await reload();
+  await show(address.read(), { restore: true });
+  controls.bound(await api.limits());
+}
+
+async function reload() {
+  state.all = await api.collections();
+  controls.options("collection", state.all.map((one) => [one.name, one.metadata.title ?? one.name]));
+  if (!state.all.length) throw new api.Problem(0, "There are no collections yet. “Import…” makes one of a file; “make serve” makes samples.");
 }
 
 function wire() {
-  byId("collection").addEventListener("change", (event) =>
-    guarded(() => open(state.all.find((one) => one.name === event.target.value))),
-  );
-  const tabs = [...document.querySelectorAll('[role="tab"]')];
-  for (const tab of tabs) tab.addEventListener("click", () => controls.choose(tab));
+  addEventListener("popstate", () => guarded(() => show(address.read(), { restore: true })));
+  byId("skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the part of the address after # is taken
+    byId("results").focus();
+  });
+  byId("collection").addEventListener("change", (event) => guarded(() => go({ collection: event.target.value, view: state.asked.view })));
+  for (const tab of document.querySelectorAll('[role="tab"]')) tab.addEventListener("click", () => controls.choose(tab));
   controls.walkTabs(byId("ways"), controls.choose);
-  byId("clear").addEventListener("click", () => pad.clear());
+  byId("clear").addEventListener("click", () => {
+    pad.clear();
+    if (state.asked.drawing) navigate({});
+  });
   byId("more").addEventListener("click", () => guarded(browse));
   byId("way-name").addEventListener("submit", (event) => submitted(event, named));
   byId("way-paste").addEventListener("submit", (event) => submitted(event, pasted));
+  byId("field").addEventListener("change", filters.fieldChosen);
+  byId("add-condition").addEventListener("submit", (event) =>
+    submitted(event, () => filtered([...filters.split(state.asked.filter), filters.built()])),
+  );
   byId("controls").addEventListener("change", (event) =>
-    guarded(async () => {
-      if (["label", "filter"].includes(event.target.id)) await firstItems();
-      await run();
+    guarded(() => {
+      const written = byId("filter").value.trim();
+      if (event.target.id === "filter") return filtered(written ? filters.split(filters.parsed(written)) : []);
+      return go({ ...state.asked, ...controls.taken() });
     }),
   );
+  byId("views").addEventListener("click", ({ target }) => {
+    if (target.dataset.view) guarded(() => go({ ...state.asked, view: target.dataset.view }));
+  });
+  wireImport(() => state.all, async (name) => {
+    await reload();
+    state.place = null; // what is shown of it may be older
+    await guarded(() => go({ collection: name }));
+  });
 }
 
-async function open(collection) {
-  state.collection = collection;
-  state.query = null;
-  byId("columns").replaceChildren();
-  byId("asked").hidden = true;
-  byId("status").textContent = "";
+/** Ask for something, and remember what was asked before for Back. */
+function go(asked, { replace = false } = {}) {
+  history[replace ? "replaceState" : "pushState"](null, "", address.write(asked));
+  return show(asked, { restore: false });
+}
+
+/** Another query with the same options. */
+function navigate({ like, home, vector, drawing }, how) {
+  return guarded(() => go({ ...state.asked, like, home, vector, drawing }, how));
+}
+
+function filtered(conditions) {
+  return go({ ...state.asked, filter: filters.joined(conditions) });
+}
+
+/** Show what is asked for. `restore` puts a drawing back, which came with the address. */
+async function show(asked, { restore }) {
+  const found = state.all.find((one) => one.name === asked.collection);
+  if (asked.collection && !found) throw new api.Problem(404, `There is no collection “${asked.collection}” here.`);
+  const collection = found ?? state.all[0];
+  const before = state.asked;
+  state.asked = { ...asked, collection: collection.name };
+  state.running?.abort();
+  const opened = state.place?.collection !== collection;
+  if (opened) open(collection);
+  controls.put(state.asked);
+  const conditions = filters.split(state.asked.filter);
+  filters.chips(conditions, (i) => guarded(() => filtered(conditions.filter((_, at) => at !== i))));
+  if (opened || JSON.stringify(before.filter) !== JSON.stringify(asked.filter)) {
+    state.ready = firstItems();
+    state.ready.catch(() => {}); // a search with this filter has the same problem
+  }
+  if (restore) restorePad(asked.drawing, collection.metadata.image);
+  if (address.hasQuery(asked)) await run();
+  else await invite();
+  map.show(state.place);
+}
+
+function restorePad(drawing, shape) {
+  pad.clear();
+  if (!drawing || !shape) return;
+  pad.show(drawing, shape);
+  controls.choose(byId("tab-draw"));
+}
+
+function open(collection) {
+  state.place = placeOf(collection, (place) => place === state.place && filters.offer(place.summary));
+  byId("collection").value = collection.name;
+  document.title = `${collection.metadata.title ?? collection.name} · POSH`;
   controls.offer(collection, state.all);
-  byId("tab-draw").hidden = !collection.metadata.image || collection.metadata.drawable === false;
-  controls.choose(byId(byId("tab-draw").hidden ? (collection.metadata.name ? "tab-name" : "tab-browse") : "tab-draw"));
-  const address = new URL(location);
-  address.searchParams.set("collection", collection.name);
-  history.replaceState(null, "", address);
-  await firstItems();
+  const first = byId("tab-draw").hidden ? (collection.metadata.name ? "tab-name" : "tab-browse") : "tab-draw";
+  controls.choose(byId(first));
 }
 
 async function firstItems() {
+  [state.items, state.after] = [[], undefined];
   byId("items").replaceChildren();
-  state.after = undefined;
   await browse();
 }
 
 async function browse() {
-  const { collection } = state;
-  const include = collection.metadata.image ? ["payload", "vector"] : ["payload"];
-  const filter = controls.filter(collection);
-  const page = await api.items(collection.name, { limit: PAGE, include, filter, after: state.after });
-  if (collection !== state.collection) return;
+  const { place, asked } = state;
+  const include = place.metadata.image ? ["payload", "vector"] : ["payload"];
+  const body = { limit: PAGE, include, filter: asked.filter, after: state.after };
+  const [page] = await Promise.all([api.items(place.collection.name, body), place.known]);
+  if (place !== state.place || asked.filter !== state.asked.filter) return;
   state.after = page.next ?? undefined;
   byId("more").hidden = page.next === null;
-  byId("items").append(...page.items.map(card));
+  state.items.push(...page.items);
+  byId("items").append(...page.items.map((item) => element("li", {}, card({ ...item, payload: brief(item, place) }, place, acts(place)))));
 }
 
-function card(item) {
-  const { metadata } = state.collection;
-  const picture = image(item.vector, metadata, `Item ${item.id}`);
-  const name = element("span", { class: "name" }, nameOf(item, metadata));
-  const button = element("button", { class: "card", type: "button" }, ...(picture ? [picture, name] : [name]));
-  button.addEventListener("click", () => guarded(() => chosen(item, state.collection)));
-  return element("li", {}, button);
+/** Only what the name of an item is made of: the list to browse is narrow. */
+function brief({ payload = {} }, { summary, metadata }) {
+  const names = [summary?.title, metadata.name, metadata.label?.field];
+  return Object.fromEntries(Object.entries(payload).filter(([name]) => names.includes(name)));
 }
 
-/** Ask for the neighbours of an item of a collection, which may be the one that is compared with. */
-async function chosen(item, collection) {
-  const whole = item.vector ? item : await stored(collection, [item.id]);
-  const { metadata } = collection;
-  const name = `Item ${whole.id}${nameOf(whole, metadata) === String(whole.id) ? "" : `: ${nameOf(whole, metadata)}`}`;
-  const label = whole.payload?.[metadata.label?.field];
-  await ask({ id: whole.id, home: collection.name, vector: whole.vector, name, label });
+function acts(place, found) {
+  const home = place === state.place ? undefined : place.collection.name;
+  return {
+    choose: (item) => navigate({ like: item.id, home }),
+    detail: (item) => showDetails(item, place, found),
+  };
 }
 
-async function stored(collection, ids) {
-  const { items } = await api.get(collection.name, { ids, include: ["payload", "vector"] });
-  const item = items.find(Boolean);
-  if (!item) throw new api.Problem(404, `There is no item “${ids.at(-1)}” in this collection.`);
-  return item;
+async function invite() {
+  const { place, asked } = state;
+  const items = await examples(place, asked.filter);
+  if (asked !== state.asked) return;
+  clear();
+  byId("results-title").textContent = "Start here";
+  byId("welcome").replaceChildren(...welcome(place, items, acts(place)));
+  byId("welcome").hidden = false;
+  map.light(null, []);
+}
+
+/** Items to begin with: a choice of the service, or the first that pass the filter. */
+async function examples(place, filter) {
+  await place.known;
+  if (filter || !place.summary.examples.length) {
+    await state.ready;
+    return state.items;
+  }
+  const { items } = await api.get(place.collection.name, { ids: place.summary.examples, include: ["payload", "vector"] });
+  return items.filter(Boolean);
+}
+
+function clear() {
+  for (const id of ["columns", "welcome"]) byId(id).replaceChildren();
+  for (const id of ["asked", "welcome", "views"]) byId(id).hidden = true;
+  byId("status").textContent = "";
+}
+
+async function run() {
+  const running = (state.running = new AbortController());
+  const { asked, place } = state;
+  const other = state.all.find((one) => one.name === asked.compare && one !== place.collection);
+  const sides = [place, ...(other ? [placeOf(other)] : [])];
+  const home = state.all.find((one) => one.name === asked.home);
+  const query = await queried(asked, home ? placeOf(home) : place, running.signal);
+  const found = await Promise.all(sides.map((side) => search(side, asked, query, running.signal)));
+  await Promise.all(sides.map((side) => side.known));
+  if (running !== state.running || place !== state.place) return;
+  const both = other ? `, ${markBoth(...found)} of them found by both` : "";
+  clear();
+  byId("results-title").textContent = "Neighbours";
+  byId("asked").replaceChildren(...queryLine(query, place, found[0]));
+  byId("asked").hidden = false;
+  byId("columns").replaceChildren(...sides.map((side, i) => column(side, found[i], query, asked.view, acts(side, found[i]))));
+  byId("views").hidden = false;
+  byId("status").textContent = `${found[0].hits.length} neighbours${both}.`;
+  map.light(query, found[0].hits);
 }
 
 async function named() {
   const text = byId("name").value.trim();
   const number = /^-?\d+$/.test(text) ? Number(text) : NaN;
   const ids = Number.isSafeInteger(number) ? [number, text] : [text];
-  await chosen(await stored(state.collection, ids), state.collection);
+  const { items } = await api.get(state.place.collection.name, { ids, include: [] });
+  const item = items.find(Boolean);
+  if (!item) throw new api.Problem(404, `There is no item “${text}” in this collection.`);
+  await navigate({ like: item.id });
 }
 
 function pasted() {
-  const vector = controls.numbers(byId("vector").value, state.collection.n_features);
-  return ask({ vector, name: "Your vector" });
+  return navigate({ vector: controls.numbers(byId("vector").value, state.place.collection.n_features) });
 }
 
+/** A drawing replaces the one before it: Back does not lead through all strokes. */
 function drawn() {
-  if (!pad.isEmpty()) guarded(() => ask({ vector: pad.vector(state.collection.metadata.image), name: "Your drawing" }));
-}
-
-async function ask(query) {
-  state.query = query;
-  await run();
-}
-
-async function run() {
-  const { query, collection } = state;
-  if (!query) return;
-  state.running?.abort();
-  const running = (state.running = new AbortController());
-  const other = state.all.find((one) => one.name === byId("compare").value);
-  const sides = [collection, ...(other ? [other] : [])];
-  const found = await Promise.all(sides.map((side) => search(side, query, running.signal)));
-  if (running !== state.running) return;
-  byId("asked").hidden = false;
-  showQuery(byId("asked-picture"), query, found[0].code, collection);
-  const columns = sides.map((side, i) => column(side, found[i], query, (hit) => guarded(() => chosen(hit, side))));
-  byId("columns").replaceChildren(...columns);
-  const both = other ? `, ${common(...found)} of them found by both` : "";
-  byId("status").textContent = `${found[0].hits.length} neighbours${both}.`;
-  if (!drawing()) bringIntoView(byId("results"));
-}
-
-const drawing = () => !byId("way-draw").hidden;
-
-function bringIntoView(place) {
-  const { top } = place.getBoundingClientRect();
-  if (top > innerHeight * 0.8) place.scrollIntoView({ block: "start" });
-}
-
-/** The hits of a query; an item is not its own neighbour, whichever collection it comes from. */
-async function search(side, query, signal) {
-  const options = controls.chosen(side);
-  const filter = controls.filter(side.metadata.label ? side : state.collection);
-  const what =
-    side.name === query.home
-      ? { ids: [query.id] }
-      : { vectors: [query.vector], k: options.k + (query.id === undefined ? 0 : 1) };
-  const began = performance.now();
-  const answer = await api.search(side.name, { ...options, filter, ...what }, signal);
-  const [{ hits, code }] = answer.results;
-  return {
-    hits: hits.filter((hit) => !isSame(hit, query)).slice(0, options.k),
-    code,
-    kind: answer.kind,
-    seconds: answer.seconds,
-    roundTrip: (performance.now() - began) / 1000,
-  };
-}
-
-/** Whether a hit is the item that was asked for: another collection may give its id to something else. */
-function isSame(hit, query) {
-  return hit.id === query.id && hit.vector.every((value, i) => value === query.vector[i]);
+  if (!pad.isEmpty()) navigate({ drawing: pad.greys(state.place.metadata.image) }, { replace: Boolean(state.asked.drawing) });
 }
 
 function submitted(event, action) {
@@ -187,9 +239,9 @@ async function guarded(action) {
     await action();
   } catch (error) {
     if (error.name === "AbortError") return;
+    clear();
     place.textContent = error.message;
     place.hidden = false;
-    byId("status").textContent = "";
     if (!(error instanceof api.Problem)) throw error;
   }
 }

@@ -11,41 +11,61 @@ export function offer(collection, all) {
   const { metadata, hasher, index, n_features: width } = collection;
   byId("about").textContent = metadata.about ?? "";
   facts(collection);
-  const labels = metadata.label?.values ?? [];
-  options("label", [["", "any"], ...labels.map((value) => [JSON.stringify(value), String(value)])]);
-  byId("label").disabled = !labels.length;
-  const others = all.filter((one) => one.name !== collection.name && one.n_features === width && one.hasher);
-  options("compare", [["", "nothing"], ...others.map((one) => [one.name, `${one.name}: ${describe(one.hasher)}`])]);
+  const others = all.filter((one) => one.name !== collection.name && one.n_features === width && isSearchable(one));
+  options("compare", [["", "nothing"], ...others.map((one) => [one.name, `${one.name}: ${describe(one)}`])]);
   byId("compare").disabled = !others.length;
-  byId("scoring").disabled = !hasher?.n_active;
+  byId("scoring").disabled = !hasher?.n_active || Boolean(index.metric);
   byId("oversample").disabled = !index.refine;
   byId("oversample-hint").textContent = index.refine
     ? `Candidates per neighbour that are put in order by “${index.refine}”, by default ${index.oversample}.`
     : "This collection does not refine candidates, so there is nothing to oversample.";
   byId("name-label").textContent = metadata.name ? `Type a ${metadata.name}` : "Id of an item";
   byId("vector-label").textContent = `${width ?? "Some"} numbers, separated by commas or spaces`;
+  byId("tab-draw").hidden = !metadata.image || metadata.drawable === false;
+}
+
+export const isSearchable = ({ hasher, index }) => Boolean(hasher || index.metric);
+
+/** Put what is asked for into the controls. */
+export function put({ k, scoring, oversample, compare, filter, view = "cards" }) {
+  byId("k").value = k ?? 10;
+  byId("scoring").value = scoring ?? "";
+  byId("oversample").value = oversample ?? "";
+  byId("compare").value = compare ?? "";
+  byId("filter").value = filter ? JSON.stringify(filter) : "";
+  for (const button of byId("views").children) button.setAttribute("aria-pressed", String(button.dataset.view === view));
+}
+
+/** What the controls say, all but the filter. */
+export function taken() {
+  const k = byId("k").valueAsNumber;
+  if (!Number.isInteger(k) || k < 1 || k > most()) {
+    const got = byId("k").value || "something else";
+    throw new Problem(0, `Expected a whole number of neighbours (k) from 1 to ${most().toLocaleString("en")}, got ${got}.`);
+  }
+  const oversample = byId("oversample").valueAsNumber;
+  return {
+    k,
+    scoring: byId("scoring").value || undefined,
+    oversample: Number.isNaN(oversample) ? undefined : oversample,
+    compare: byId("compare").value || undefined,
+  };
 }
 
 /** The options of a search, as the service takes them for this collection. */
-export function chosen({ hasher, index }) {
-  const k = byId("k").valueAsNumber;
-  if (!Number.isInteger(k)) throw new Problem(0, "Expected a whole number of neighbours (k).");
-  const body = { k, include: ["payload", "vector", "code"] };
-  if (byId("scoring").value && hasher?.n_active) body.scoring = byId("scoring").value;
-  const oversample = byId("oversample").valueAsNumber;
-  if (!Number.isNaN(oversample) && index.refine) body.oversample = oversample;
+export function forSearch({ k = 10, scoring, oversample, filter }, { hasher, index }) {
+  const body = { k, filter, include: ["payload", "vector", "code"] };
+  if (scoring && hasher?.n_active && !index.metric) body.scoring = scoring;
+  if (oversample && index.refine) body.oversample = oversample;
   return body;
 }
 
-/** The filter of a collection, or nothing. */
-export function filter(collection) {
-  const parts = [];
-  const label = byId("label").value;
-  if (label) parts.push({ [collection.metadata.label.field]: JSON.parse(label) });
-  const written = byId("filter").value.trim();
-  if (written) parts.push(parsed(written));
-  if (!parts.length) return undefined;
-  return parts.length === 1 ? parts[0] : { and: parts };
+/** The largest k. */
+export const most = () => Number(byId("k").max);
+
+/** Keep to the limits of the service. */
+export function bound({ k }) {
+  byId("k").max = k;
 }
 
 /** The numbers of a pasted vector, as many as the collection's vectors have. */
@@ -85,20 +105,13 @@ export function options(id, pairs) {
   byId(id).replaceChildren(...pairs.map(([value, text]) => element("option", { value }, text)));
 }
 
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw new Problem(0, `Expected a filter like {"label": 3}, in JSON, got “${text.slice(0, 60)}”.`);
-  }
-}
-
-function facts({ count, hasher, index, n_features: width, memory_bytes: memory }) {
+function facts(collection) {
+  const { count, hasher, index, n_features: width, memory_bytes: memory } = collection;
   const rows = {
     Items: count.toLocaleString("en"),
     Vectors: width ? `${width} numbers` : "none yet",
-    Codes: describe(hasher),
-    Scoring: index.refine ? `${index.scoring}, refined by ${index.refine}` : index.scoring,
+    Searched: describe(collection),
+    Scoring: index.refine ? `${index.scoring}, refined by ${index.refine}` : hasher && !index.metric && index.scoring,
     Memory: memory ? `${(memory / 2 ** 20).toFixed(1)} MiB` : undefined,
   };
   const known = Object.entries(rows).filter(([, value]) => value);

@@ -1,4 +1,4 @@
-// A pad to draw on, and the drawing as a vector like those of MNIST.
+// A pad to draw on, and the drawing as grey values like those of MNIST.
 
 const PEN = 18;
 const STEP = 10;
@@ -34,7 +34,12 @@ export function makePad(canvas, changed) {
   }
   canvas.addEventListener("keydown", (event) => keyed(event, canvas, pen, line, clear, changed));
   clear();
-  return { clear, isEmpty: () => bounds(canvas).width <= 0, vector: (shape) => centred(canvas, shape) };
+  return {
+    clear,
+    isEmpty: () => bounds(canvas).width <= 0,
+    greys: (shape) => centred(canvas, shape),
+    show: (greys, shape) => shown(canvas, context, greys, shape),
+  };
 }
 
 function strokes(canvas, context) {
@@ -70,14 +75,26 @@ function keyed(event, canvas, pen, line, clear, changed) {
   if (pen.down || event.key === "Delete") changed();
 }
 
+/** Grey values from 0 to 255 as a vector, in the range of the collection. */
+export const vectorOf = (greys, { low = 0, high = 255 }) => greys.map((grey) => low + (grey / 255) * (high - low));
+
+/** Draw grey values again, for instance those of a link. */
+function shown(canvas, context, greys, { width, height }) {
+  const small = document.createElement("canvas");
+  [small.width, small.height] = [width, height];
+  const pixels = new ImageData(width, height);
+  greys.forEach((grey, i) => pixels.data.set([grey, grey, grey, 255], 4 * i));
+  small.getContext("2d").putImageData(pixels, 0, 0);
+  context.drawImage(small, 0, 0, canvas.width, canvas.height);
+}
+
 /** The drawing as MNIST was made: as large as `box` pixels, its centre of mass in the middle. */
-function centred(canvas, { width, height, low = 0, high = 255, box: size = Math.min(width, height) }) {
+function centred(canvas, { width, height, box: size = Math.min(width, height) }) {
   const box = bounds(canvas);
   const scale = size / Math.max(box.width, box.height);
   const first = scaled(canvas, box, scale, width, height, 0, 0);
   const mass = centre(first, width, height);
-  const grey = scaled(canvas, box, scale, width, height, width / 2 - mass.x, height / 2 - mass.y);
-  return Array.from(grey, (value) => Math.round(100 * (low + (value / 255) * (high - low))) / 100);
+  return scaled(canvas, box, scale, width, height, width / 2 - mass.x, height / 2 - mass.y);
 }
 
 function bounds(canvas) {

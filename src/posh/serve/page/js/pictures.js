@@ -1,20 +1,14 @@
 // Items and codes as pictures.
 
-/** An element with attributes and children. */
+/** An element with attributes and children; children that are null are left out. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name in made && typeof value !== "string") made[name] = value;
     else made.setAttribute(name, value);
   }
-  made.append(...children);
+  made.append(...children.filter((child) => child !== null && child !== undefined));
   return made;
-}
-
-/** What an item is called: its name if the collection has names, else its label, else its id. */
-export function nameOf(item, metadata) {
-  const field = metadata.name ?? metadata.label?.field;
-  return String(item.payload?.[field] ?? item.id ?? "your query");
 }
 
 /** A vector as a grey image, or nothing if the vectors of this collection are no images. */
@@ -32,30 +26,54 @@ export function image(vector, metadata, description) {
   return canvas;
 }
 
-const CELL = 4;
+const CELL = 8;
+const STRIP = 16; // cells in a row of a strip
+const MOST = 64; // cells of a strip: more of them are counted, not drawn
 
-/** A code as a square of bits, those that the query shares in another colour. */
+/** All bits of a code as a square, those that the query shares in another colour. */
 export function raster(code, nBits, shared = new Set()) {
   const columns = Math.ceil(Math.sqrt(nBits));
-  const size = CELL * columns;
+  const rows = Math.ceil(nBits / columns);
+  const words = `${code.length} of ${nBits} bits set, ${code.filter((bit) => shared.has(bit)).length} shared with the query`;
+  return painted(CELL * columns, CELL * rows, words, "raster", (context, colour) => {
+    context.fillStyle = colour("--empty");
+    context.fillRect(0, 0, CELL * columns, CELL * rows);
+    for (const bit of code) {
+      context.fillStyle = colour(shared.has(bit) ? "--shared" : "--bit");
+      context.fillRect(CELL * (bit % columns), CELL * Math.floor(bit / columns), CELL - 1, CELL - 1);
+    }
+  });
+}
+
+/** The set bits of a code as a strip, large enough to count: those that the query shares come first. */
+export function strip(code, shared) {
   const common = code.filter((bit) => shared.has(bit)).length;
-  const words = shared.size ? `${common} of ${code.length} set bits shared with the query` : `${code.length} of ${nBits} bits set`;
-  const canvas = element("canvas", { width: size, height: size, role: "img", "aria-label": words, title: words });
+  const step = Math.max(1, code.length / MOST);
+  const [full, cells] = [Math.round(common / step), Math.round(code.length / step)];
+  const rows = Math.max(1, Math.ceil(cells / STRIP));
+  const words = `${common} of ${code.length} set bits shared with the query`;
+  return painted(CELL * STRIP, CELL * rows, words, "strip", (context, colour) => {
+    for (let i = 0; i < cells; i++) {
+      context.fillStyle = colour(i < full ? "--shared" : "--bit");
+      context.globalAlpha = i < full ? 1 : 0.45;
+      context.fillRect(CELL * (i % STRIP), CELL * Math.floor(i / STRIP), CELL - 1, CELL - 1);
+    }
+  });
+}
+
+/** A canvas that is painted again when the theme changes. */
+function painted(width, height, words, kind, paint) {
+  const canvas = element("canvas", { width, height, role: "img", "aria-label": words, title: words, class: kind });
   canvas.paint = () => {
     const colours = getComputedStyle(document.documentElement);
     const context = canvas.getContext("2d");
-    context.fillStyle = colours.getPropertyValue("--empty");
-    context.fillRect(0, 0, size, size);
-    for (const bit of code) {
-      context.fillStyle = colours.getPropertyValue(shared.has(bit) ? "--shared" : "--bit");
-      context.fillRect(CELL * (bit % columns), CELL * Math.floor(bit / columns), CELL - 1, CELL - 1);
-    }
+    context.clearRect(0, 0, width, height);
+    paint(context, (name) => colours.getPropertyValue(name));
   };
   canvas.paint();
   return canvas;
 }
 
-// Colours are read when a raster is painted: a change of the theme paints it again.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const canvas of document.querySelectorAll("canvas")) canvas.paint?.();
 });

@@ -1,88 +1,122 @@
-// What was found, drawn.
+// What was found: cards or a table, for each collection that was asked.
 
-import { element, image, nameOf, raster } from "./pictures.js";
+import { element, image, strip } from "./pictures.js";
+import { cell, nameOf, parts } from "./payloads.js";
+import { explained, milliseconds, scored, sharedBits } from "./scores.js";
 
-const KINDS = {
-  overlap: "shared bits",
-  "equal-bits": "equal bits",
-  asymmetric: "asymmetric score",
-  decoder: "minus the squared distance to the decoded item",
-  sbiht: "minus the squared distance to the decoded item",
-  euclidean: "minus the squared distance",
-  cosine: "cosine",
-};
+const MOST_COLUMNS = 6;
 
-/** The query: its picture and its code. */
-export function showQuery(place, query, code, collection) {
-  const parts = [
-    image(query.vector, collection.metadata, "The query"),
-    code && raster(code, collection.hasher.n_bits),
-  ].filter(Boolean);
-  const name = element("span", { class: "name" }, query.name);
-  place.replaceChildren(element("div", { class: "picture" }, ...parts), name);
-}
-
-/** A column of hits of one collection; `choose(item)` is called for a hit that is clicked. */
-export function column(collection, found, query, choose) {
-  const { metadata, hasher } = collection;
-  const shared = new Set(found.code ?? []);
-  const cards = found.hits.map((hit, i) => {
-    const name = nameOf(hit, metadata);
-    const parts = [
-      image(hit.vector, metadata, `Item ${hit.id}`),
-      hit.code && raster(hit.code, hasher.n_bits, shared),
-    ].filter(Boolean);
-    const card = element(
-      "button",
-      { class: "card", type: "button", title: `Item ${hit.id}: find its neighbours` },
-      ...parts,
-      element("span", { class: "name" }, name),
-      element("span", { class: "score" }, `${i + 1}. ${scored(hit, found.kind, shared)}`),
-    );
-    card.addEventListener("click", () => choose(hit));
-    return element("li", {}, card);
-  });
+/**
+ * A column of hits. `place` is what is known of the collection: itself, its metadata and the summary of its fields.
+ * `act` has the functions `choose(hit)` and `detail(hit)`.
+ */
+export function column(place, found, query, view, act) {
+  const { collection, metadata } = place;
+  const show = view === "table" ? table : cards;
   return element(
     "div",
     { class: "column", "data-collection": collection.name },
     element("h3", {}, metadata.title ?? collection.name),
-    element("p", {}, `${describe(hasher)}. ${summary(found, query, metadata)}`),
-    cards.length ? element("ol", { class: "cards" }, ...cards) : element("p", {}, "Nothing passes the filter."),
+    element("p", {}, `${describe(collection)}. ${summary(found, query, metadata)}`),
+    found.hits.length ? show(place, found, act) : element("p", {}, "Nothing passes the filter."),
   );
 }
 
-/** A hasher in a few words. */
-export function describe(hasher) {
+/** Mark the hits that two searches have in common; how many these are. */
+export function markBoth(one, other) {
+  const ids = new Set(one.hits.map((hit) => hit.id));
+  const both = new Set(other.hits.filter((hit) => ids.has(hit.id)).map((hit) => hit.id));
+  for (const hit of [...one.hits, ...other.hits]) hit.both = both.has(hit.id);
+  return both.size;
+}
+
+/** How a collection is searched, in a few words. */
+export function describe({ hasher, index }) {
+  if (index.metric) return `nearest by ${index.metric}`;
   if (!hasher) return "no hasher yet";
   const bits = hasher.n_bits.toLocaleString("en");
   return hasher.n_active ? `${hasher.method} ${hasher.n_active} of ${bits} bits` : `${hasher.method} ${bits} bits`;
 }
 
-/** Hits that two columns have in common. */
-export function common(one, other) {
-  const ids = new Set(one.hits.map((hit) => hit.id));
-  return other.hits.filter((hit) => ids.has(hit.id)).length;
+function cards(place, found, act) {
+  const shared = new Set(found.code ?? []);
+  const list = found.hits.map((hit, i) => {
+    const last = element(
+      "span",
+      { class: "last" },
+      element("span", { class: "score", title: sharedBits(hit, shared) ?? "" }, `${i + 1}. ${scored(hit, found.kind)}`),
+      hit.both ? element("span", { class: "badge" }, "in both") : null,
+      details(hit, place, act),
+    );
+    return element("li", {}, card(hit, place, act, hit.code && shared.size ? strip(hit.code, shared) : null, last));
+  });
+  return element("ol", { class: isWide(found.hits, place) ? "cards wide" : "cards" }, ...list);
+}
+
+/** One item as a card; a click on it asks for its neighbours. */
+export function card(item, place, act, ...below) {
+  const name = nameOf(item, place);
+  const title = element("button", { class: "name", type: "button", "aria-label": `${name}: find its neighbours` }, name);
+  title.addEventListener("click", () => act.choose(item));
+  const picture = image(item.vector, place.metadata, `Item ${item.id}`);
+  const [photo, ...rest] = parts(item, place);
+  return element(
+    "article",
+    { class: item.both ? "card both" : "card", "data-id": JSON.stringify(item.id) },
+    picture,
+    photo,
+    title,
+    ...rest,
+    ...below,
+  );
+}
+
+function table(place, found, act) {
+  const shared = new Set(found.code ?? []);
+  const used = [place.summary?.title, place.metadata.name];
+  const fields = (place.summary?.fields ?? []).filter(({ name }) => !used.includes(name)).slice(0, MOST_COLUMNS);
+  const bits = found.hits.some((hit) => sharedBits(hit, shared));
+  const heads = ["", "Item", "Score", ...(bits ? ["Bits"] : []), ...fields.map(({ name }) => name), ""];
+  const rows = found.hits.map((hit, i) => {
+    const title = element("button", { class: "name", type: "button" }, nameOf(hit, place));
+    title.addEventListener("click", () => act.choose(hit));
+    const cells = [
+      element("td", { class: "number" }, `${i + 1}`),
+      element("td", {}, title),
+      element("td", { class: "number score" }, scored(hit, found.kind), hit.both ? element("span", { class: "badge" }, " in both") : null),
+      bits ? element("td", { class: "number" }, sharedBits(hit, shared)) : null,
+      ...fields.map(({ name, type }) => element("td", { class: type === "number" ? "number" : "" }, cell(hit.payload?.[name]))),
+      element("td", {}, details(hit, place, act)),
+    ];
+    return element("tr", { "data-id": JSON.stringify(hit.id), class: hit.both ? "both" : "" }, ...cells);
+  });
+  const head = element("tr", {}, ...heads.map((text) => element("th", { scope: "col" }, text)));
+  const made = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
+  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Neighbours as a table" }, made);
+}
+
+function details(hit, place, act) {
+  const button = element(
+    "button",
+    { class: "more", type: "button", "aria-label": `Details of ${nameOf(hit, place)}` },
+    "Details",
+  );
+  button.addEventListener("click", () => act.detail(hit));
+  return button;
+}
+
+/** Cards with something to read need room. */
+function isWide(hits, { summary }) {
+  return hits.some(({ payload }) => payload && Object.keys(payload).length > 2) || Boolean(summary?.text);
 }
 
 function summary(found, query, metadata) {
   const times = `${milliseconds(found.seconds)} in the service, ${milliseconds(found.roundTrip)} in all`;
-  const parts = [`Scores: ${KINDS[found.kind] ?? found.kind}.`, `${times}.`];
+  const said = [explained(found.kind), `${times}.`];
   const field = metadata.label?.field;
   if (field && query.label !== undefined && found.hits.length) {
     const same = found.hits.filter((hit) => hit.payload?.[field] === query.label).length;
-    parts.push(`${same} of ${found.hits.length} have its label, ${query.label}.`);
+    said.push(`${same} of ${found.hits.length} have its label, ${query.label}.`);
   }
-  return parts.join(" ");
-}
-
-/** The score, in shared bits if that is what it is, and else beside them. */
-function scored(hit, kind, shared) {
-  if (kind === "overlap") return `${hit.score} shared bits`;
-  const score = hit.score === null ? "–" : hit.score.toLocaleString("en", { maximumSignificantDigits: 4 });
-  return hit.code ? `${score} (${hit.code.filter((bit) => shared.has(bit)).length} shared bits)` : score;
-}
-
-function milliseconds(seconds) {
-  const value = 1000 * seconds;
-  return `${value < 10 ? value.toPrecision(2) : Math.round(value)} ms`;
+  return said.join(" ");
 }

@@ -1,0 +1,44 @@
+// One hit in full: its payload, its score, and its code beside that of the query.
+
+import { element, image, raster, strip } from "./pictures.js";
+import { isOwn, listed, nameOf } from "./payloads.js";
+import { explained, scored, sharedBits } from "./scores.js";
+
+const byId = (id) => document.getElementById(id);
+
+/** Open the dialog for a hit. */
+export function showDetails(hit, place, found) {
+  const shared = new Set(found.code ?? []);
+  byId("details-title").textContent = nameOf(hit, place);
+  const bits = sharedBits(hit, shared);
+  byId("details-body").replaceChildren(
+    element("p", {}, `Item ${JSON.stringify(hit.id)}: ${scored(hit, found.kind)}${bits ? `, ${bits}` : ""}.`),
+    element("p", { class: "hint" }, explained(found.kind)),
+    ...elsewhere(hit, place),
+    listed(hit.payload ?? {}),
+    ...(bits ? [codes(hit, place, found.code, shared)] : []),
+  );
+  byId("details").showModal();
+}
+
+function codes(hit, { collection, metadata }, code, shared) {
+  const nBits = collection.hasher.n_bits;
+  return element(
+    "div",
+    { class: "codes" },
+    element("figure", {}, strip(hit.code, shared), element("figcaption", {}, "Set bits, shared ones first")),
+    element("figure", {}, raster(code, nBits, new Set(hit.code)), element("figcaption", {}, "Code of the query")),
+    element("figure", {}, raster(hit.code, nBits, shared), element("figcaption", {}, "Code of the item")),
+    metadata.image
+      ? element("figure", {}, image(hit.vector, metadata, "The item"), element("figcaption", {}, "The item"))
+      : null,
+  );
+}
+
+/** A link to a picture of another site, which this page does not load by itself. */
+function elsewhere({ payload }, { summary }) {
+  const address = payload?.[summary?.image];
+  if (typeof address !== "string" || !/^https?:/.test(address) || isOwn(address)) return [];
+  const link = element("a", { href: address, target: "_blank", rel: "noopener noreferrer" }, "Picture at another site");
+  return [element("p", {}, link)];
+}

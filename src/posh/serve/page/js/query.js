@@ -1,0 +1,65 @@
+// One query: its vector, its search, and how it is shown.
+
+import * as api from "./api.js";
+import * as controls from "./controls.js";
+import { vectorOf } from "./pad.js";
+import { nameOf } from "./payloads.js";
+import { element, image } from "./pictures.js";
+
+/** What is known of a collection: itself, its metadata and, when `known` is fulfilled, the summary of its fields. */
+export function placeOf(collection, changed = () => {}) {
+  const place = { collection, metadata: collection.metadata, summary: null };
+  place.known = api.fields(collection.name).then((summary) => {
+    place.summary = summary;
+    changed(place);
+  });
+  place.known.catch(() => {}); // whoever waits for it is told
+  return place;
+}
+
+/** The query of what is asked for: a vector, and what to call it. `from` is where an item comes from. */
+export async function queried({ like, vector, drawing }, from, signal) {
+  if (drawing) return { vector: vectorOf(drawing, from.metadata.image), name: "Your drawing" };
+  if (vector) return { vector, name: "Your vector" };
+  const { items } = await api.get(from.collection.name, { ids: [like], include: ["payload", "vector"] }, signal);
+  if (!items[0]) throw new api.Problem(404, `There is no item “${like}” in this collection.`);
+  await from.known;
+  const name = nameOf(items[0], from);
+  const label = items[0].payload?.[from.metadata.label?.field];
+  const words = `Item ${like}${name === String(like) ? "" : `: ${name}`}`;
+  return { id: like, home: from.collection.name, vector: items[0].vector, name: words, label };
+}
+
+/** The hits of a query; an item is not its own neighbour, whichever collection it comes from. */
+export async function search({ collection }, asked, query, signal) {
+  const options = controls.forSearch(asked, collection);
+  const what =
+    collection.name === query.home
+      ? { ids: [query.id] }
+      : { vectors: [query.vector], k: Math.min(options.k + (query.id === undefined ? 0 : 1), controls.most()) };
+  const began = performance.now();
+  const answer = await api.search(collection.name, { ...options, ...what }, signal);
+  const [{ hits, code }] = answer.results;
+  return {
+    hits: hits.filter((hit) => !isSame(hit, query)).slice(0, options.k),
+    code,
+    kind: answer.kind,
+    seconds: answer.seconds,
+    roundTrip: (performance.now() - began) / 1000,
+  };
+}
+
+/** Whether a hit is the item that was asked for: another collection may give its id to something else. */
+function isSame(hit, query) {
+  return hit.id === query.id && hit.vector.every((value, i) => value === query.vector[i]);
+}
+
+/** The query above its neighbours, with what the colours of bits mean. */
+export function queryLine(query, { metadata, collection }, { code }) {
+  const parts = [image(query.vector, metadata, "The query"), element("span", { class: "name" }, query.name)].filter(Boolean);
+  if (!code) return parts;
+  const bits = `${code.length} of ${collection.hasher.n_bits.toLocaleString("en")} bits set`;
+  const shared = element("span", {}, element("i", { class: "shared" }), " shared bits, first");
+  const others = element("span", {}, element("i", { class: "set" }), " other set bits");
+  return [...parts, element("span", { class: "hint" }, bits), element("p", { class: "legend" }, shared, others)];
+}

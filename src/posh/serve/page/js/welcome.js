@@ -1,0 +1,29 @@
+// The start: what this collection is, and examples to click.
+
+import { isSearchable } from "./controls.js";
+import { element } from "./pictures.js";
+import { card } from "./results.js";
+
+const EXAMPLES = 12;
+
+const SPARSE = "Every vector becomes a few set bits out of many. Similar vectors share bits, so searching is counting them.";
+
+/** Invite to a first query. */
+export function welcome(place, items, act) {
+  const { collection, metadata } = place;
+  const title = metadata.title ?? collection.name;
+  const count = collection.count.toLocaleString("en");
+  const start = element("p", {}, element("strong", {}, title), `: ${count} ${collection.count === 1 ? "item" : "items"}. ${metadata.about ?? ""}`);
+  if (!items.length) return [start, element("p", {}, "There is nothing in it yet. “Import…” above brings a file.")];
+  if (!isSearchable(collection)) {
+    return [start, element("p", {}, "It cannot be searched yet: it has neither a hasher nor a metric. Fit one, or make its index by a metric.")];
+  }
+  const ways = metadata.image && metadata.drawable !== false ? "Draw something, or choose" : "Choose";
+  const list = items.slice(0, EXAMPLES).map((item) => element("li", {}, card(item, place, act)));
+  return [
+    start,
+    collection.hasher?.n_active && !collection.index.metric ? element("p", {}, SPARSE) : "",
+    element("h3", {}, `${ways} one of these to see its nearest neighbours:`),
+    element("ul", { class: place.summary?.text ? "cards wide" : "cards" }, ...list),
+  ];
+}

@@ -1,0 +1,300 @@
+"""The page over a user's own collection: payloads, a table, filters, the address, the map, import."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.serve.browser import Page, browser, require_browser
+from tests.serve.pages import WIDTHS, book, books
+from tests.serve.service import MemorySource, running
+
+
+@pytest.fixture(scope="module")
+def source():
+    require_browser()
+    return MemorySource(books=books())
+
+
+@pytest.fixture(scope="module")
+def address(source):
+    with running(source) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def driver(address):
+    with browser() as driver:
+        yield driver
+
+
+@pytest.fixture
+def page(driver, address):
+    driver.get("about:blank")
+    driver.get(address)
+    page = Page(driver)
+    page.wait(lambda: page.all("#welcome .card"))
+    yield page
+    page.require_clean_console()
+
+
+def open_first(page):
+    page.wait_for_new(lambda: page.one("#welcome .card .name").click())
+    return page.ids_shown("#columns .card")
+
+
+def test_the_start_says_what_there_is_and_offers_examples(page):
+    assert "Books: 90 items" in page.text("#welcome")
+    titles = [one.text for one in page.all("#welcome .card .name")]
+    assert len(titles) == 12
+    assert all(title.startswith("Book ") for title in titles)
+    assert {one.text.split()[1] for one in page.all("#welcome .card .values")} == {
+        "crime",
+        "travel",
+        "poetry",
+    }
+
+
+def test_a_card_has_what_the_payload_has(page):
+    first = open_first(page)[0]
+    payload = book(int(first.removeprefix("book-")))
+    card = page.one("#columns .card")
+    assert card.find_element("css selector", ".name").text == payload["title"]
+    assert card.find_element("css selector", ".text").text == payload["summary"]
+    assert [one.text for one in card.find_elements("css selector", ".tags li")] == payload["tags"]
+    values = card.find_element("css selector", ".values").text
+    assert values == f"genre {payload['genre']} · pages {payload['pages']}"
+
+
+def test_scores_are_in_the_words_of_the_metric(page, source):
+    ids = open_first(page)
+    asked = page.text("#asked .name").split()[1].strip(":")
+    vector = source.collections["books"].get([asked])[0].vector
+    found = source.collections["books"].search(vector, k=11)
+    expected = [
+        float(score) for number, score in zip(*(row[0] for row in found), strict=True) if number != asked
+    ]
+    shown = [one.text for one in page.all("#columns .card .score")]
+    assert shown == [f"{i}. cosine {score:.2f}" for i, score in enumerate(expected[: len(ids)], 1)]
+
+
+def test_pictures_of_this_page_are_shown_and_those_of_other_sites_are_links(page):
+    ids = open_first(page)
+    shown = [bool(one.find_elements("css selector", "img")) for one in page.all("#columns .card")]
+    assert shown == [int(number.removeprefix("book-")) % 2 == 1 for number in ids]
+    elsewhere = shown.index(False) + 1
+    page.one(f"#columns li:nth-child({elsewhere}) .more").click()
+    assert page.one("#details a").get_attribute("href") == "https://elsewhere.invalid/cover.png"
+    assert page.one("#details a").get_attribute("rel") == "noopener noreferrer"
+
+
+def test_details_have_all_of_the_payload(page):
+    first = open_first(page)[0]
+    page.one("#columns .more").click()
+    assert page.one("#details").is_displayed()
+    names = [one.text for one in page.all("#details dt")]
+    assert names == list(book(0))
+    assert f'Item "{first}": cosine' in page.text("#details")
+    page.one("#details form button").click()
+    assert not page.one("#details").is_displayed()
+
+
+def test_a_table(page):
+    ids = open_first(page)
+    page.wait_for_new(lambda: page.one('[data-view="table"]').click())
+    assert page.ids_shown("tbody tr") == ids
+    heads = [one.text for one in page.all("th")]
+    assert heads == ["", "Item", "Score", "summary", "genre", "pages", "tags", "cover", ""]
+    cells = [one.text for one in page.all("tbody tr:first-child td")]
+    payload = book(int(ids[0].removeprefix("book-")))
+    assert cells[1] == payload["title"]
+    assert cells[4:7] == [payload["genre"], str(payload["pages"]), ", ".join(payload["tags"])]
+    page.wait_for_new(lambda: page.one("tbody .name").click())
+    assert ids[0] in page.text("#asked")
+
+
+def test_a_filter_by_choosing_field_and_value(page):
+    open_first(page)
+    page.one("#choices summary").click()
+    page.choose("#field", "genre")
+    page.choose("#operator", "is")
+    page.choose("#value", '"poetry"')
+    page.wait_for_new(lambda: page.one("#add-condition button").click())
+    assert {int(number.removeprefix("book-")) % 3 for number in page.ids_shown("#columns .card")} == {2}
+    page.choose("#field", "pages")
+    page.choose("#operator", "gte")
+    page.one("#value").send_keys("150")
+    page.wait_for_new(lambda: page.one("#add-condition button").click())
+    assert all(int(number.removeprefix("book-")) >= 50 for number in page.ids_shown("#columns .card"))
+    assert [one.text for one in page.all("#conditions button")] == ["genre = poetry ✕", "pages ≥ 150 ✕"]
+    page.wait_for_new(lambda: page.one("#conditions button").click())
+    assert {int(number.removeprefix("book-")) % 3 for number in page.ids_shown("#columns .card")} != {2}
+    assert [one.text for one in page.all("#conditions button")] == ["pages ≥ 150 ✕"]
+
+
+def test_a_filter_that_is_wrong_replaces_old_results(page):
+    open_first(page)
+    page.one("#choices summary").click()
+    page.choose("#field", "pages")
+    page.one("#value").send_keys("many")
+    page.one("#add-condition button").click()
+    page.wait(lambda: page.one("#problem").is_displayed())
+    assert page.text("#problem") == "Expected a number, got “many”."
+    assert page.all("#columns .card") == []
+    assert page.text("#status") == ""
+
+
+@pytest.mark.parametrize(
+    ("k", "message"), [("1001", "from 1 to 1,000, got 1001"), ("0", "got 0"), ("", "got something else")]
+)
+def test_k_is_bounded(page, k, message):
+    open_first(page)
+    page.one("#choices summary").click()
+    page.set("#k", k)
+    page.wait(lambda: page.one("#problem").is_displayed())
+    assert message in page.text("#problem")
+    assert page.all("#columns .card") == []
+
+
+def test_back_and_forward_go_through_queries(page):
+    first = open_first(page)
+    page.wait_for_new(lambda: page.one("#columns .card .name").click())
+    second = page.ids_shown("#columns .card")
+    assert second != first
+    page.wait_for_new(page.driver.back)
+    page.wait(lambda: page.ids_shown("#columns .card") == first)
+    page.driver.back()
+    page.wait(lambda: page.all("#welcome .card"))
+    page.wait_for_new(page.driver.forward)
+    page.wait(lambda: page.ids_shown("#columns .card") == first)
+
+
+def test_an_address_can_be_shared(page):
+    open_first(page)
+    page.one("#choices summary").click()
+    page.wait_for_new(lambda: page.set("#k", "7"))
+    page.wait_for_new(lambda: page.set("#filter", '{"genre": "crime"}'))
+    page.wait_for_new(lambda: page.one('[data-view="table"]').click())
+    shown, shared = page.ids_shown("tbody tr"), page.driver.current_url
+    page.driver.get("about:blank")
+    page.driver.get(shared)
+    page.wait(lambda: page.all("tbody tr"))
+    assert page.ids_shown("tbody tr") == shown
+    assert len(shown) == 7
+    assert page.one("#k").get_attribute("value") == "7"
+    assert json.loads(page.one("#filter").get_attribute("value")) == {"genre": "crime"}
+
+
+@pytest.mark.parametrize(
+    ("hash_", "message"),
+    [
+        ("#collection=books&like=%22nobody", "Expected a complete link"),
+        ("#collection=books&like=%22nobody%22", "There is no item “nobody”"),
+        ("#collection=gone", "There is no collection “gone” here."),
+    ],
+)
+def test_a_bad_address_is_explained(driver, address, hash_, message):
+    driver.get("about:blank")
+    driver.get(f"{address}/{hash_}")
+    page = Page(driver)
+    page.wait(lambda: page.one("#problem").is_displayed())
+    assert message in page.text("#problem")
+    assert page.all("#columns .card, #welcome .card") == []
+    page.require_clean_console()
+
+
+def test_the_map_lights_up_and_is_searched(page, address):
+    page.wait(lambda: page.one("#map-section").is_displayed())
+    assert "All 90 items" in page.text("#map-about")
+    assert [one.text for one in page.all("#map-legend li")] == ["crime", "poetry", "travel"]
+    before = page.pixels("#map")
+    open_first(page)
+    page.wait(lambda: page.pixels("#map") != before)
+    at, number = page.map_place(address, "books", 5)
+    page.wait_for_new(lambda: page.click_at("#map", *at))
+    assert number in page.text("#asked")
+
+
+def test_the_map_names_what_is_under_the_pointer_and_zooms(page, address):
+    page.wait(lambda: page.one("#map-section").is_displayed())
+    plain = page.pixels("#map")
+    at, number = page.map_place(address, "books", 7)
+    page.hover_at("#map", *at)
+    page.wait(lambda: page.one("#map-hover").is_displayed())
+    assert page.text("#map-hover").startswith(book(int(number.removeprefix("book-")))["title"])
+    before = page.pixels("#map")
+    page.one("#zoom-in").click()
+    assert page.pixels("#map") != before
+    assert not page.one("#map-hover").is_displayed()
+    page.one("#zoom-all").click()
+    assert page.pixels("#map") == plain
+
+
+def test_the_map_is_walked_with_the_keyboard(page):
+    from selenium.webdriver.common.keys import Keys
+
+    page.wait(lambda: page.one("#map-section").is_displayed())
+    canvas = page.one("#map")
+    canvas.send_keys(Keys.ARROW_RIGHT)
+    first = page.one("#map-said").get_attribute("textContent")
+    canvas.send_keys(Keys.ARROW_RIGHT)
+    second = page.one("#map-said").get_attribute("textContent")
+    assert first.startswith("Book ")
+    assert second.startswith("Book ")
+    assert first != second
+    page.wait_for_new(lambda: canvas.send_keys(Keys.ENTER))
+    assert second.split(" (")[0] in page.text("#asked")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_it_fits_every_screen(page, scheme, width):
+    with page.screen(width, scheme):
+        open_first(page)
+        page.wait(lambda: page.one("#map-section").is_displayed())
+        page.require_fitting(width)
+        assert page.contrast("#columns .card", "#columns .card .text") >= 4.5
+        page.wait_for_new(lambda: page.one('[data-view="table"]').click())
+        page.require_fitting(width)
+
+
+def test_everything_has_a_name_for_screen_readers(page):
+    open_first(page)
+    page.one("#choices summary").click()
+    page.require_names(at_least=25)
+    page.wait_for_new(lambda: page.one('[data-view="table"]').click())
+    page.require_names(at_least=25)
+
+
+def test_distances_are_square_roots_of_scores(page):
+    words = page.driver.execute_async_script(
+        "const done = arguments[0];"
+        "import('/js/scores.js').then(({ scored, sharedBits }) => done(["
+        "  scored({ score: -4 }, 'euclidean'), scored({ score: -2.25 }, 'decoder'),"
+        "  scored({ score: 0.834 }, 'cosine'), scored({ score: 12.5 }, 'dot'),"
+        "  scored({ score: 28 }, 'overlap'), scored({ score: null }, 'cosine'),"
+        "  sharedBits({ code: [1, 2, 3] }, new Set([2, 3, 4]))]))"
+    )
+    assert words == [
+        "distance 2",
+        "distance 1.5",
+        "cosine 0.83",
+        "product 12.5",
+        "28 shared bits",
+        "no score",
+        "2 of 3 bits shared",
+    ]
+
+
+def test_vectors_survive_an_address(page):
+    vector = np.random.default_rng(0).normal(size=8).astype(np.float32)
+    again = page.driver.execute_async_script(
+        "const [vector, done] = arguments;"
+        "const asked = { vector, drawing: [0, 255], like: 'ü#&' };"
+        "import('/js/address.js').then(({ read, write }) => done(read(write(asked))))",
+        vector.tolist(),
+    )
+    np.testing.assert_array_equal(np.array(again["vector"], np.float32), vector)
+    assert (again["drawing"], again["like"]) == ([0, 255], "ü#&")
