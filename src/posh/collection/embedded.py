@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -223,17 +223,10 @@ class Collection(BaseCollection):
                 yield item
 
     def _upsert(self, ids: list[Id], vectors: Float32, payloads: list[Payload]) -> None:
-        def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
-            return writes.upsert(connection, snapshot, self._store.generations, ids, vectors, payloads)
-
-        self._store.write(step, len(ids))
+        self._write(writes.upsert, len(ids), ids, vectors, payloads)
 
     def _delete(self, ids: list[Id]) -> int:
-        def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
-            return writes.delete(connection, snapshot, self._store.generations, ids)
-
-        before, after = self._store.write(step, len(ids))
-        return before.slot_table.n_live - after.slot_table.n_live
+        return self._write(writes.delete, len(ids), ids)
 
     def _delete_where(self, where: Filter, limit: int | None) -> int:
         def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
@@ -247,12 +240,17 @@ class Collection(BaseCollection):
         return before.slot_table.n_live - after.slot_table.n_live
 
     def _update_payload(self, ids: list[Id], payloads: list[Payload], *, replace: bool) -> None:
-        updates, how = dict(zip(ids, payloads, strict=True)), (replace, self.payload_bytes)
+        updates = dict(zip(ids, payloads, strict=True))
+        self._write(writes.update_payload, len(ids), updates, replace, self.payload_bytes)
+
+    def _write(self, write: Callable[..., CollectionSnapshot], n_changed: int, *what: Any) -> int:
+        """Run a function of ``writes``; returns how many items there are less."""
 
         def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
-            return writes.update_payload(connection, snapshot, self._store.generations, updates, *how)
+            return write(connection, snapshot, self._store.generations, *what)
 
-        self._store.write(step, len(ids))
+        before, after = self._store.write(step, n_changed)
+        return before.slot_table.n_live - after.slot_table.n_live
 
     def _set_metadata(self, metadata: Payload) -> None:
         text = rows.dump_payload(metadata)
