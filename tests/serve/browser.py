@@ -188,7 +188,8 @@ class Page:
     def require_clean_console(self):
         """No error and no warning was logged."""
         entries = self.driver.get_log("browser")
-        assert [entry for entry in entries if entry["level"] in ("SEVERE", "WARNING")] == []
+        problems = [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
+        assert not problems, problems
 
 
 def _luminance(colour):

@@ -91,7 +91,7 @@ def test_only_one_label_if_asked_for(page):
     open_choices(page)
     page.choose("#field", "label")
     page.choose("#operator", "is")
-    page.one("#value").send_keys("6")
+    page.choose("#value", "6")
     page.wait_for_new(lambda: page.one("#add-condition button").click())
     assert set(page.names()) == {"6"}
     page.one("#tab-browse").click()

@@ -1,6 +1,6 @@
 // One hit in full: its payload, its score, and its code beside that of the query.
 
-import { element, image, raster, strip } from "./pictures.js";
+import { element, raster, strip } from "./pictures.js";
 import { isOwn, listed, nameOf } from "./payloads.js";
 import { explained, scored, sharedBits } from "./scores.js";
 
@@ -16,22 +16,18 @@ export function showDetails(hit, place, found) {
     element("p", { class: "hint" }, explained(found.kind)),
     ...elsewhere(hit, place),
     listed(hit.payload ?? {}),
-    ...(bits ? [codes(hit, place, found.code, shared)] : []),
+    ...(bits ? [element("h3", {}, "Set bits, shared ones first"), strip(hit.code, shared), codes(hit, place, found.code, shared)] : []),
   );
   byId("details").showModal();
 }
 
-function codes(hit, { collection, metadata }, code, shared) {
+function codes(hit, { collection }, code, shared) {
   const nBits = collection.hasher.n_bits;
   return element(
     "div",
     { class: "codes" },
-    element("figure", {}, strip(hit.code, shared), element("figcaption", {}, "Set bits, shared ones first")),
     element("figure", {}, raster(code, nBits, new Set(hit.code)), element("figcaption", {}, "Code of the query")),
     element("figure", {}, raster(hit.code, nBits, shared), element("figcaption", {}, "Code of the item")),
-    metadata.image
-      ? element("figure", {}, image(hit.vector, metadata, "The item"), element("figcaption", {}, "The item"))
-      : null,
   );
 }
 

@@ -26,14 +26,20 @@ export function offer(summary) {
 export function fieldChosen() {
   const field = fields.find(({ name }) => name === byId("field").value);
   if (!field) return;
-  const operators = BY_TYPE[field.type].map((name) => element("option", { value: name }, OPERATORS[name].words));
+  const names = hasFew(field) ? [...new Set(["is", "is-not", ...BY_TYPE[field.type]])] : BY_TYPE[field.type];
+  const operators = names.map((name) => element("option", { value: name }, OPERATORS[name].words));
   byId("operator").replaceChildren(...operators);
   byId("value-place").replaceChildren(element("label", { for: "value", class: "unseen" }, "Value"), ...input(field));
 }
 
-function input({ type, values, distinct, low, high }) {
-  if (type !== "number" && distinct <= values.length && values.length) {
-    const options = values.map(({ value, count }) =>
+/** Whether the service has listed all values that it has seen. */
+const hasFew = ({ values, distinct }) => values.length > 0 && distinct <= values.length;
+
+function input(field) {
+  const { type, values, low, high } = field;
+  if (hasFew(field)) {
+    const sorted = values.toSorted(({ value: one }, { value: other }) => (one < other ? -1 : 1));
+    const options = sorted.map(({ value, count }) =>
       element("option", { value: JSON.stringify(value) }, `${value} (${count} of the sample)`),
     );
     return [element("select", { id: "value" }, ...options)];

@@ -158,7 +158,7 @@ const NUMPY = { "<f4": Float32Array, "<f8": Float64Array, "|u1": Uint8Array, "|i
 
 function npyTable(buffer) {
   const bytes = new Uint8Array(buffer);
-  if (new TextDecoder("latin1").decode(bytes.subarray(0, 6)) !== "\x93NUMPY") throw new Problem(0, "Expected a .npy file, got something else.");
+  if (bytes[0] !== 0x93 || new TextDecoder("latin1").decode(bytes.subarray(1, 6)) !== "NUMPY") throw new Problem(0, "Expected a .npy file, got something else.");
   const view = new DataView(buffer);
   const [start, length] = bytes[6] > 1 ? [12, view.getUint32(8, true)] : [10, view.getUint16(8, true)];
   const head = new TextDecoder("latin1").decode(bytes.subarray(start, start + length));

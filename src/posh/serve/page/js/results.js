@@ -5,6 +5,7 @@ import { cell, nameOf, parts } from "./payloads.js";
 import { explained, milliseconds, scored, sharedBits } from "./scores.js";
 
 const MOST_COLUMNS = 6;
+const LONG = 40; // characters of a cell from which on it needs room
 
 /**
  * A column of hits. `place` is what is known of the collection: itself, its metadata and the summary of its fields.
@@ -76,7 +77,7 @@ function table(place, found, act) {
   const used = [place.summary?.title, place.metadata.name];
   const fields = (place.summary?.fields ?? []).filter(({ name }) => !used.includes(name)).slice(0, MOST_COLUMNS);
   const bits = found.hits.some((hit) => sharedBits(hit, shared));
-  const heads = ["", "Item", "Score", ...(bits ? ["Bits"] : []), ...fields.map(({ name }) => name), ""];
+  const heads = ["", "Item", "Score", ...(bits ? ["Shared bits"] : []), ...fields.map(({ name }) => name), ""];
   const rows = found.hits.map((hit, i) => {
     const title = element("button", { class: "name", type: "button" }, nameOf(hit, place));
     title.addEventListener("click", () => act.choose(hit));
@@ -84,8 +85,11 @@ function table(place, found, act) {
       element("td", { class: "number" }, `${i + 1}`),
       element("td", {}, title),
       element("td", { class: "number score" }, scored(hit, found.kind), hit.both ? element("span", { class: "badge" }, " in both") : null),
-      bits ? element("td", { class: "number" }, sharedBits(hit, shared)) : null,
-      ...fields.map(({ name, type }) => element("td", { class: type === "number" ? "number" : "" }, cell(hit.payload?.[name]))),
+      bits ? element("td", { class: "number" }, sharedBits(hit, shared)?.replace(" bits shared", "")) : null,
+      ...fields.map(({ name, type }) => {
+        const text = cell(hit.payload?.[name]);
+        return element("td", { class: type === "number" ? "number" : text.length > LONG ? "long" : "" }, text);
+      }),
       element("td", {}, details(hit, place, act)),
     ];
     return element("tr", { "data-id": JSON.stringify(hit.id), class: hit.both ? "both" : "" }, ...cells);

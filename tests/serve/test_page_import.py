@@ -1,0 +1,190 @@
+"""Importing files from the page."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from posh.serve.folder import Folder
+from posh.serve.limits import Limits
+from tests.serve.browser import Page, browser, require_browser
+from tests.serve.pages import book
+from tests.serve.service import running
+
+VECTORS = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+ROWS = [{"id": f"b{i}", "vector": VECTORS[i].tolist(), **book(i)} for i in range(30)]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A service with a token, that takes few items at once."""
+    require_browser()
+    folder = Folder(tmp_path_factory.mktemp("served"))
+    with running(folder, token="secret", limits=Limits(items=7)) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def driver(address):
+    with browser() as driver:
+        driver.get(address)
+        page = Page(driver)
+        page.wait(lambda: page.one("#ask-token").is_displayed())
+        page.one("#token").send_keys("secret\n")
+        page.wait(lambda: page.one("#problem").is_displayed())
+        assert "There are no collections yet. “Import…” makes one" in page.text("#problem")
+        driver.get_log("browser")  # the 401 that led to the question is logged by the browser itself
+        yield driver
+
+
+@pytest.fixture
+def page(driver, address):
+    driver.get("about:blank")
+    driver.get(address)
+    page = Page(driver)
+    page.wait(lambda: page.all("#welcome .card") or page.one("#problem").is_displayed())
+    page.one("#open-import").click()
+    yield page
+    page.require_clean_console()
+
+
+def choose_file(page, path):
+    page.one("#import-file").send_keys(str(path))
+    page.wait(
+        lambda: page.one("#import-columns").is_displayed() or page.one("#import-problem").is_displayed()
+    )
+
+
+def start(page):
+    page.one("#import-start").click()
+
+
+def imported(page, name):
+    start(page)
+    page.wait(lambda: not page.one("#import").is_displayed())
+    page.wait(lambda: page.all("#welcome .card"))
+    assert page.one("#collection").get_attribute("value") == name
+
+
+def lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_json_lines_into_a_new_collection(page, tmp_path):
+    path = tmp_path / "My books.jsonl"
+    path.write_text(lines(ROWS))
+    choose_file(page, path)
+    assert "30 rows, with id, title, summary" in page.text("#import-about")
+    assert page.one("#import-name").get_attribute("value") == "my-books"
+    assert page.one("#import-id").get_attribute("value") == "id"
+    imported(page, "my-books")
+    assert "30 items" in page.text("#welcome")
+    page.wait_for_new(lambda: page.one("#welcome .card .name").click())
+    assert len(page.ids_shown("#columns .card")) == 10
+    assert page.all("#columns .text")[0].text.startswith("The story of number")
+
+
+def test_csv_with_a_number_in_each_column_into_the_same_collection(page, tmp_path):
+    path = tmp_path / "more.csv"
+    rows = [f'"A ""quoted"", title\nof {i}",{i},' + ",".join(map(str, VECTORS[i])) for i in range(20)]
+    path.write_text("title,pages,x0,x1,x2,x3\r\n" + "\r\n".join(rows))
+    choose_file(page, path)
+    page.choose("#import-into", "my-books")
+    assert not page.one("#import-name").is_displayed()
+    page.choose("#import-vector", "x0 … x3")
+    imported(page, "my-books")
+    assert "50 items" in page.text("#welcome")
+    page.one("#tab-name").click()
+    page.one("#name").send_keys("more.csv:3")
+    page.wait_for_new(lambda: page.one("#way-name button").click())
+    assert "Item more.csv:3" in page.text("#asked")
+    assert page.ids_shown("#columns .card")[0] == "b2"
+
+
+def test_csv_with_a_vector_in_one_column(page, tmp_path):
+    path = tmp_path / "one.csv"
+    path.write_text("id,code,vector\n" + "".join(f'{i},007,"{VECTORS[i].tolist()}"\n' for i in range(10)))
+    choose_file(page, path)
+    imported(page, "one")
+    page.wait_for_new(lambda: page.one("#welcome .card .name").click())
+    assert sorted(page.ids_shown("#columns .card")) != []
+    assert all(isinstance(number, int) for number in page.ids_shown("#columns .card"))
+    page.one("#columns .more").click()
+    assert page.text("#details dd") == "007"
+    page.one("#details form button").click()
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8", "<i4", "|u1"])
+def test_npy(page, tmp_path, dtype):
+    path = tmp_path / f"array-{dtype[1:]}.npy"
+    np.save(path, (np.abs(VECTORS) * 50).astype(dtype))
+    choose_file(page, path)
+    assert page.text("#import-about") == "30 rows."
+    imported(page, f"array-{dtype[1:]}")
+    assert "30 items" in page.text("#welcome")
+
+
+WIDE, NAN, DOUBLED, NAMELESS = ([dict(row) for row in ROWS] for _ in range(4))
+WIDE[17]["vector"] = [1.0, 2.0]
+NAN[17]["vector"] = [1.0, None, 2.0, 3.0]
+DOUBLED[17]["id"] = "b3"
+del NAMELESS[17]["id"]
+BROKEN = {
+    "wide.jsonl": (lines(WIDE), "Row 18: expected 4 numbers, got 2. Nothing was imported."),
+    "nan.jsonl": (lines(NAN), "Row 18: expected finite numbers, got null at place 2. Nothing was imported."),
+    "doubled.jsonl": (lines(DOUBLED), 'Row 18: expected another id than row 4 has, got "b3" again.'),
+    "nameless.jsonl": (lines(NAMELESS), "Row 18: expected an id, a whole number or a text, got none."),
+}
+UNREADABLE = {
+    "cut.jsonl": (lines(ROWS)[:-40], "Row 30: expected JSON, got"),
+    "empty.jsonl": ("", "Expected a file with rows, got an empty one."),
+    "list.json": ("[1, 2]", 'Row 1: expected an object like {"id": 1, "vector": [1, 2]}, got 1.'),
+    "plain.csv": ("id,title\n1,a\n", "Expected a column with lists of numbers, got the columns id, title."),
+    "short.csv": ("id,x0,x1\n1,2,3\n4,5\n", "Row 2: expected 3 values, got 2. Nothing was imported."),
+    "cut.csv": ('id,x0,x1\n1,2,"3', "Row 1: expected an end of a quoted value"),
+    "words.txt": ("a b", "Expected a file whose name ends in .jsonl, .json, .csv or .npy, got “words.txt”."),
+    "no.npy": ("something else", "Expected a .npy file, got something else."),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_row_is_named_and_nothing_is_imported(page, tmp_path, name):
+    content, message = BROKEN[name]
+    (tmp_path / name).write_text(content)
+    choose_file(page, tmp_path / name)
+    page.choose("#import-id", "id")
+    start(page)
+    page.wait(lambda: page.one("#import-problem").is_displayed())
+    assert message in page.text("#import-problem")
+    assert name.partition(".")[0] not in [one.text for one in page.all("#collection option")]
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_file_that_cannot_be_read_is_explained(page, tmp_path, name):
+    content, message = UNREADABLE[name]
+    (tmp_path / name).write_text(content)
+    choose_file(page, tmp_path / name)
+    assert message in page.text("#import-problem")
+    assert not page.one("#import-columns").is_displayed()
+
+
+def test_a_wrong_width_for_the_collection_is_named(page, tmp_path):
+    (tmp_path / "narrow.csv").write_text("x0,x1\n1,2\n")
+    choose_file(page, tmp_path / "narrow.csv")
+    page.choose("#import-into", "my-books")
+    start(page)
+    page.wait(lambda: page.one("#import-problem").is_displayed())
+    assert page.text("#import-problem") == "Row 1: expected 4 numbers, got 2. Nothing was imported."
+
+
+def test_what_the_service_refuses_is_told_with_the_rows_before_it(page, tmp_path):
+    rows = [dict(row) for row in ROWS]
+    rows[16]["deep"] = json.loads("[" * 40 + "]" * 40)
+    (tmp_path / "deep.jsonl").write_text(lines(rows))
+    choose_file(page, tmp_path / "deep.jsonl")
+    start(page)
+    page.wait(lambda: page.one("#import-problem").is_displayed())
+    assert "The rows up to 14 were imported." in page.text("#import-problem")
+    page.driver.get_log("browser")  # the answer 422 is logged by the browser itself
