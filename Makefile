@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SERVING := $(VENV)/.serving
+DOCS := $(VENV)/.docs
 NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: setup demo test lint bench bench-ann reproduce serve sanitize wheel clean
+.PHONY: setup demo test lint bench bench-ann reproduce serve docs sanitize wheel clean
 
 setup: $(READY)
 	@echo 'ready. To use it in this shell: source $(BIN)/activate; then try: posh --help'
@@ -52,6 +53,10 @@ PORT ?= 8765
 serve: $(if $(wildcard $(READY)),$(READY),$(SERVING))
 	$(BIN)/posh serve collections $(addprefix --sample ,$(SAMPLE)) --port $(PORT)
 
+# The documentation as a site in build/site; open its index.html. Notebooks are executed, and links are checked.
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 # ASan and UBSan on the kernels alone: Python's own memory would drown what they find.
 sanitize: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check cmake ninja
@@ -80,3 +85,7 @@ $(SERVING): $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]'
 	touch $(SERVING)
+
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $(DOCS)
