@@ -86,6 +86,8 @@ $(SERVING): $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]'
 	touch $(SERVING)
 
+# The packages of the extra, without building the extension again.
 $(DOCS): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > $(DOCS).txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $(DOCS).txt
 	touch $(DOCS)
