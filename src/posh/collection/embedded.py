@@ -265,10 +265,7 @@ class Collection(BaseCollection):
         return report_of(self._snapshot().index)
 
     def refresh(self) -> Self:
-        """See the newest state. A collection that is open for writing does so anyway.
-
-        This takes as long as opening it if others have written meanwhile.
-        """
+        """See the newest state, which takes as long as opening; without ``read_only`` it is always seen."""
         if isinstance(self._store, ReadOnlyStore):
             self._store.refresh()
             self._metadata = opening.read_metadata(self._store.database)
