@@ -55,7 +55,7 @@ def _operation(method: str, path: str) -> Iterator[str]:
         if parameter["in"] == "query":
             yield f"| parameter `{parameter['name']}` | {_content(parameter['content'])} |"
     for status, answer in one["responses"].items():
-        content = f": {_content(answer['content'])}" if "content" in answer else ""
+        content = f" Answer: {_content(answer['content'])}." if "content" in answer else ""
         yield f"| {status} | {answer['description']}{content} |"
 
 

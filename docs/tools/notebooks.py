@@ -53,14 +53,9 @@ def _output(output: Any, stem: str, pictures: dict[str, str | bytes]) -> Iterato
         name = f"{stem}-{len(pictures) + 1}.png"
         pictures[name] = base64.b64decode(data["image/png"])
         yield from ("", f"![what the cell above draws]({name})", "")
-    elif (
-        "text/html" in data
-    ):  # a table of pandas; without its own style, which would fight with that of the site
-        yield from (
-            "",
-            re.sub(r"<style.*?</style>|^\s+", "", data["text/html"], flags=re.DOTALL | re.MULTILINE),
-            "",
-        )
+    elif "text/html" in data:  # a table of pandas: its own style would fight with that of the site
+        table = re.sub(r"<style.*?</style>|^\s+", "", data["text/html"], flags=re.DOTALL | re.MULTILINE)
+        yield from ("", table.replace('<table border="1" class="dataframe">', "<table>"), "")
     else:
         text = output.get("text") or data.get("text/plain", "")
         yield from ("", f"{_FENCE}text", text.rstrip(), _FENCE, "")
