@@ -7,6 +7,7 @@ pages, and the finished site is checked. ``mkdocs.yml`` names this file.
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put generated text in the place of its mark."""
+    """Put generated text in the place of its mark, and lead links to notebooks to their pages."""
+    markdown = re.sub(r"\((notebooks/[\w-]+)\.ipynb\)", r"(\1.md)", markdown)
     for mark, written in REPLACED.items():
         if mark in markdown:
             markdown = markdown.replace(mark, written())

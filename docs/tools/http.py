@@ -36,7 +36,8 @@ def description_text() -> str:
 def page() -> str:
     """Every operation with its body and its answers, as Markdown."""
     paths = description()["paths"]
-    lines = [line for path in paths for method in paths[path] for line in _operation(method, path)]
+    lines = ["The description is here as [a file](openapi.json), too."]
+    lines += [line for path in paths for method in paths[path] for line in _operation(method, path)]
     lines += ["", "## Bodies and answers", ""]
     for name in sorted(description()["components"]["schemas"]):
         lines += _schema(name)
