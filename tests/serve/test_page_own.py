@@ -134,6 +134,16 @@ def test_a_filter_by_choosing_field_and_value(page):
     assert [one.text for one in page.all("#conditions button")] == ["pages ≥ 150 ✕"]
 
 
+def test_a_filter_by_a_tag(page):
+    open_first(page)
+    page.one("#choices summary").click()
+    page.choose("#field", "tags")
+    page.choose("#value", '"shelf 2"')
+    page.wait_for_new(lambda: page.one("#add-condition button").click())
+    assert {int(number.removeprefix("book-")) % 4 for number in page.ids_shown("#columns .card")} == {2}
+    assert page.text("#conditions button") == "tags has shelf 2 ✕"
+
+
 def test_a_filter_that_is_wrong_replaces_old_results(page):
     open_first(page)
     page.one("#choices summary").click()

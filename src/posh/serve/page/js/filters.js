@@ -8,10 +8,12 @@ const OPERATORS = {
   is: { words: "is", make: (field, value) => ({ [field]: value }) },
   "is-not": { words: "is not", make: (field, value) => ({ not: { [field]: value } }) },
   gte: { words: "is at least", make: (field, value) => ({ [field]: { gte: value } }) },
+  contains: { words: "has", make: (field, value) => ({ [field]: { contains: value } }) },
   lte: { words: "is at most", make: (field, value) => ({ [field]: { lte: value } }) },
 };
-const BY_TYPE = { string: ["is", "is-not"], boolean: ["is", "is-not"], number: ["gte", "lte", "is", "is-not"] };
-const SIGNS = { eq: "=", gt: ">", gte: "≥", lt: "<", lte: "≤", in: "in" };
+const EQUAL = ["is", "is-not"];
+const BY_TYPE = { string: EQUAL, boolean: EQUAL, number: ["gte", "lte", ...EQUAL], list: ["contains"] };
+const SIGNS = { eq: "=", gt: ">", gte: "≥", lt: "<", lte: "≤", in: "in", contains: "has" };
 let fields = [];
 
 /** Offer the fields of a collection. */
@@ -26,7 +28,7 @@ export function offer(summary) {
 export function fieldChosen() {
   const field = fields.find(({ name }) => name === byId("field").value);
   if (!field) return;
-  const names = hasFew(field) ? [...new Set(["is", "is-not", ...BY_TYPE[field.type]])] : BY_TYPE[field.type];
+  const names = field.type === "number" && hasFew(field) ? [...EQUAL, "gte", "lte"] : BY_TYPE[field.type];
   const operators = names.map((name) => element("option", { value: name }, OPERATORS[name].words));
   byId("operator").replaceChildren(...operators);
   byId("value-place").replaceChildren(element("label", { for: "value", class: "unseen" }, "Value"), ...input(field));
