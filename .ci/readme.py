@@ -18,9 +18,6 @@ from typing import NamedTuple
 
 BLOCK = re.compile(r"^```(console|sh|bash|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SERVES = re.compile(r"(make|posh) serve\b")
-# Too long for every change: the estimates of `posh reproduce list` for the quick twins add up to 26 minutes
-# of one core, less what experiments share.
-LEFT_OUT = re.compile(r"make reproduce\b")
 
 PRELUDE = f"""
 own_python={shlex.quote(sys.executable)}
@@ -70,9 +67,6 @@ def script(found: Iterator[Command]) -> str:
     lines = [PRELUDE]
     for command in found:
         title = command.text.strip().splitlines()[0]
-        if LEFT_OUT.match(title):
-            lines.append(f"step {command.line} {shlex.quote(f'left out, it takes too long: {title}')}")
-            continue
         lines.append(f"step {command.line} {shlex.quote(title)}")
         if command.language == "python":
             lines.append(f"run_python <<'END OF BLOCK'\n{command.text}\nEND OF BLOCK")
