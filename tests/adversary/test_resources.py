@@ -145,7 +145,16 @@ CASES["POST /v1/collections/{name}/count"] = [
     post(f"{HOT}/count", {"filter": {"text": "x" * (BYTES - 1000)}}),
 ]
 CASES["POST /v1/collections/{name}/sample"] = [post(f"{HOT}/sample", {"n": OWN.sample})]
-CASES["POST /v1/collections/{name}/delete"] = [post(f"{HOT}/delete", KEPT)]
+CASES["POST /v1/collections/{name}/payloads"] = [
+    post(f"{HOT}/payloads", {"ids": list(range(ITEMS)), "payloads": [{"text": "x" * ROOM}] * ITEMS}),
+    post(f"{HOT}/payloads", {"ids": list(range(MANY)), "payloads": [{"text": "y"}] * MANY, "replace": True}),
+]
+CASES["POST /v1/collections/{name}/delete"] = [
+    post(f"{HOT}/delete", KEPT),
+    post(f"{HOT}/delete", {"filter": CONDITIONS}),
+]
+CASES["GET /v1/collections/{name}/fields"] = [lambda http, i: http.get(f"{HOT}/fields")]
+CASES["GET /v1/collections/{name}/map"] = [lambda http, i: http.get(f"{HOT}/map")]
 CASES["POST /v1/collections/{name}/compact"] = [post(f"{HOT}/compact", None)]
 CASES["PUT /v1/collections/{name}/metadata"] = [
     lambda http, i: http.put(

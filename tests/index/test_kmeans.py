@@ -208,13 +208,15 @@ def test_every_kernel_finds_the_lists_of_the_specification(kernel, n, n_lists, d
     np.testing.assert_array_equal(lists[kernel], lists["scalar"])
 
 
-def test_training_can_be_cancelled_and_interrupted():
+def test_training_can_be_cancelled_and_interrupted(request):
     X = clusters(20_000, 64).astype(np.float32)
     stop = threading.Event()
     stop.set()
     with cancellable(stop), pytest.raises(CancelledError):
         train(X, 20, "euclidean")
     kernels.use("scalar")  # slow: all of it would take minutes
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, it may be ignored
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):

@@ -58,7 +58,7 @@ def saved(_small, tmp_path_factory) -> Path:
         with pytest.MonkeyPatch.context() as patch:
             if name == "reduced":
                 patch.setattr("posh.index.reduction._WIDE", 24)
-            index = posh.Index(**options).add(flat if name == "reduced" else X).remove([7, 300])
+            index = posh.Index(**options).add(flat if name == "reduced" else X).delete([7, 300])
         assert ("reduction" in index.snapshot().documents.structure.to_arrays()) == (name == "reduced")
         index.save(root / name)
     return root
@@ -86,7 +86,7 @@ def used(folder: Path, **how: bool) -> None:
                 assert hits.ids.shape == (len(queries), 5)
                 assert set(hits.ids.ravel().tolist()) <= known
         index.add(X[:3])
-        index.remove(index.snapshot().documents.ids.rows[-1:]).compact().search(Q, 5)
+        index.delete(index.snapshot().documents.ids.rows[-1:]).compact().search(Q, 5)
 
 
 def lied(saved: Path, tmp_path: Path, kind: str, lies: dict[str, np.ndarray]) -> None:
