@@ -20,9 +20,9 @@ BASE = """
 class BaseANN:
     def done(self): pass
     def get_memory_usage(self): return 1.0
-    def fit(self, X): raise NotImplementedError
-    def query(self, q, n): raise NotImplementedError
-    def batch_query(self, X, n): raise NotImplementedError
+    def fit(self, X): pass
+    def query(self, q, n): return []
+    def batch_query(self, X, n): self.res = [self.query(q, n) for q in X]
     def get_batch_results(self): return self.res
     def get_additional(self): return {}
     def __str__(self): return self.name
