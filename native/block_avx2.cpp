@@ -34,7 +34,7 @@ void encode_docs_avx2(const BlockShape& shape, const Projection& projection, con
   encode_docs<Avx2>(shape, projection, residuals, docs, n, target);
 }
 void project_rows_avx2(const Projection& projection, const float* vectors, std::size_t n_vectors, float* to) {
-  project_rows<Avx2>(projection, vectors, n_vectors, to);
+  project<Avx2>(projection, vectors, n_vectors, to);
 }
 bool nearest_lists_avx2(const Routing& routing, std::int32_t* lists) { return nearest_lists<Avx2>(routing, lists); }
 

@@ -153,37 +153,27 @@ struct Avx2 {
   }
 
   static float product(const float* a, const float* b, std::size_t n) {
-    __m256 sums = _mm256_setzero_ps();
-    std::size_t i = 0;
-    for (; i + 8 <= n; i += 8) sums = _mm256_add_ps(sums, _mm256_mul_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i)));
-    if (i < n) sums = _mm256_add_ps(sums, _mm256_mul_ps(rest(a + i, n - i), rest(b + i, n - i)));
-    return float_total(sums);
-  }
-
-  static void products(const float* const (&rows)[4], const float* b, std::size_t n, float* totals) {
-    __m256 sums[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
-    std::size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-      const __m256 own = _mm256_loadu_ps(b + i);
-#pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) sums[r] = _mm256_add_ps(sums[r], _mm256_mul_ps(_mm256_loadu_ps(rows[r] + i), own));
-    }
-    if (i < n)
-      for (int r = 0; r < 4; ++r)
-        sums[r] = _mm256_add_ps(sums[r], _mm256_mul_ps(rest(rows[r] + i, n - i), rest(b + i, n - i)));
-    for (int r = 0; r < 4; ++r) totals[r] = float_total(sums[r]);
+    float sums[1][1];
+    products<1, 1>({a}, {b}, n, sums);
+    return sums[0][0];
   }
 
   static float distance(const float* a, const float* b, std::size_t n) {
-    __m256 sums = _mm256_setzero_ps();
-    std::size_t i = 0;
-    const auto add = [&](__m256 x, __m256 y) {
-      const __m256 difference = _mm256_sub_ps(x, y);
-      sums = _mm256_add_ps(sums, _mm256_mul_ps(difference, difference));
-    };
-    for (; i + 8 <= n; i += 8) add(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i));
-    if (i < n) add(rest(a + i, n - i), rest(b + i, n - i));
-    return float_total(sums);
+    float sums[1][1];
+    add_up<1, 1>({a}, {b}, n, sums, squared_difference);
+    return sums[0][0];
+  }
+
+  template <std::size_t n_rows, std::size_t n_vectors>
+  static void products(const float* const (&rows)[n_rows], const float* const (&vectors)[n_vectors], std::size_t n,
+                       float (&sums)[n_vectors][n_rows]) {
+    add_up(rows, vectors, n, sums, [](__m256 a, __m256 b) { return _mm256_mul_ps(a, b); });
+  }
+
+  static void distances(const float* const (&rows)[4], const float* vector, std::size_t n, float (&sums)[4]) {
+    float all[1][4];
+    add_up<4, 1>(rows, {vector}, n, all, squared_difference);
+    std::copy_n(all[0], 4, sums);
   }
 
   static void widen(const std::uint16_t* halves, std::size_t n, float* to) {
@@ -194,6 +184,38 @@ struct Avx2 {
   }
 
  protected:
+  static inline __attribute__((always_inline)) __m256 squared_difference(__m256 a, __m256 b) {
+    const __m256 difference = _mm256_sub_ps(a, b);
+    return _mm256_mul_ps(difference, difference);
+  }
+
+  // The sums of term(row, vector) over all columns. Several sums take little longer than one: each waits for its last
+  // addition, and each number is loaded once for all of them.
+  template <std::size_t n_rows, std::size_t n_vectors, class Term>
+  static inline __attribute__((always_inline)) void add_up(const float* const (&rows)[n_rows],
+                                                           const float* const (&vectors)[n_vectors], std::size_t n,
+                                                           float (&to)[n_vectors][n_rows], Term term) {
+    __m256 sums[n_vectors][n_rows];
+    for (auto& own : sums)
+      for (__m256& sum : own) sum = _mm256_setzero_ps();
+    const auto add = [&](auto numbers) __attribute__((always_inline)) {
+      __m256 row[n_rows];
+#pragma GCC unroll 4
+      for (std::size_t r = 0; r < n_rows; ++r) row[r] = numbers(rows[r]);
+#pragma GCC unroll 4
+      for (std::size_t v = 0; v < n_vectors; ++v) {
+        const __m256 vector = numbers(vectors[v]);
+#pragma GCC unroll 4
+        for (std::size_t r = 0; r < n_rows; ++r) sums[v][r] = _mm256_add_ps(sums[v][r], term(row[r], vector));
+      }
+    };
+    std::size_t i = 0;
+    for (; i + 8 <= n; i += 8) add([&](const float* from) { return _mm256_loadu_ps(from + i); });
+    if (i < n) add([&](const float* from) { return rest(from + i, n - i); });
+    for (std::size_t v = 0; v < n_vectors; ++v)
+      for (std::size_t r = 0; r < n_rows; ++r) to[v][r] = float_total(sums[v][r]);
+  }
+
   // Four queries at once: each number of a centroid is loaded once for all of them.
   template <class Dot>
   static void route_by(const Router& router, const Routed& queries, float* scores) {

@@ -8,20 +8,42 @@ struct Encoded {
   float square, offset;  // the squared length of what codes are made of
 };
 
-// Writes the residual of a document, (n_features), and what its code and its numbers are made of, (n_columns).
+// Documents that are encoded together.
 template <class Isa>
-Encoded residual_of(const Residuals& from, std::size_t doc, float* residual, float* coded) {
-  const std::size_t d = from.n_features, n_columns = from.reduction ? from.reduction->n_columns : d;
-  const float* vector = from.vectors + doc * d;
-  const float* centroid = from.centroids + static_cast<std::size_t>(from.lists[doc]) * d;
-  for (std::size_t j = 0; j < d; ++j) residual[j] = vector[j] - centroid[j];
-  if (from.reduction)
-    reduce<Isa>(*from.reduction, residual, coded);
-  else
-    std::copy_n(residual, d, coded);
-  const float offset = from.is_distance ? -0.5f * Isa::product(residual, residual, d) : 0.0f;
-  return {Isa::product(coded, coded, n_columns), offset};
-}
+class EncodedTile {
+ public:
+  static constexpr std::size_t size = 32;
+
+  EncodedTile(const Residuals& from, const BlockShape& shape)
+      : from(from), n_columns(shape.n_columns), residuals(size * from.n_features),
+        reduced(from.reduction ? size * n_columns : 0) {}
+
+  // Takes the residuals of n documents.
+  void take(const std::uint32_t* docs, std::size_t n) {
+    const std::size_t d = from.n_features;
+    for (std::size_t i = 0; i < n; ++i) {
+      const float* vector = from.vectors + docs[i] * d;
+      const float* centroid = from.centroids + static_cast<std::size_t>(from.lists[docs[i]]) * d;
+      for (std::size_t j = 0; j < d; ++j) residuals[i * d + j] = vector[j] - centroid[j];
+    }
+    if (from.reduction) reduce<Isa>(*from.reduction, residuals.data(), n, reduced.data());
+  }
+
+  // What codes and numbers are made of, (n, n_columns).
+  const float* coded() const { return from.reduction ? reduced.data() : residuals.data(); }
+  const float* coded(std::size_t i) const { return coded() + i * n_columns; }
+
+  Encoded encoded(std::size_t i) const {
+    const float* residual = &residuals[i * from.n_features];
+    const float offset = from.is_distance ? -0.5f * Isa::product(residual, residual, from.n_features) : 0.0f;
+    return {Isa::product(coded(i), coded(i), n_columns), offset};
+  }
+
+ private:
+  const Residuals& from;
+  const std::size_t n_columns;
+  std::vector<float> residuals, reduced;
+};
 
 inline void include(const Encoded& own, bool is_distance, GroupRange& range) {
   const float length = std::sqrt(own.square);
@@ -32,9 +54,7 @@ inline void include(const Encoded& own, bool is_distance, GroupRange& range) {
 
 // Writes the residual as 8-bit numbers in two halves; returns their scale.
 inline float write_halves(const float* residual, const BlockShape& shape, std::uint8_t* high, std::uint8_t* low) {
-  float largest = 0;
-  for (std::size_t j = 0; j < shape.n_columns; ++j) largest = std::max(largest, std::fabs(residual[j]));
-  float scale = largest / 127.0f;
+  float scale = largest_size(residual, shape.n_columns) / 127.0f;
   if (!(scale >= smallest_unit)) scale = 0.0f;
   for (std::size_t j = 0; j < shape.half_bytes(); ++j) high[j] = low[j] = 0;
   for (std::size_t j = 0; j < shape.width(); ++j) {
@@ -50,21 +70,23 @@ inline float write_halves(const float* residual, const BlockShape& shape, std::u
 template <class Isa>
 void encode_docs(const BlockShape& shape, const Projection& projection, const Residuals& residuals,
                  const std::uint32_t* docs, std::size_t n, const BlockTarget& target) {
-  constexpr std::size_t tile = 32;
-  std::vector<float> residual(residuals.n_features), coded(shape.n_columns), projected(tile * shape.n_bits);
+  constexpr std::size_t tile = EncodedTile<Isa>::size;
+  EncodedTile<Isa> some(residuals, shape);
+  std::vector<float> projected(tile * shape.n_bits);
   std::vector<std::uint16_t> bits(tile * shape.n_active);
   for (std::size_t begin = 0; begin < n; begin += tile) {
     const std::size_t size = std::min(tile, n - begin);
+    some.take(docs + begin, size);
     for (std::size_t i = 0; i < size; ++i) {
       const std::size_t to = target.first_doc + begin + i;
-      const Encoded own = residual_of<Isa>(residuals, docs[begin + i], residual.data(), coded.data());
+      const Encoded own = some.encoded(i);
       include(own, residuals.is_distance, target.ranges[to / group_docs]);
-      const float scale = write_halves(coded.data(), shape, target.high + to * shape.half_bytes(),
+      const float scale = write_halves(some.coded(i), shape, target.high + to * shape.half_bytes(),
                                        target.low + to * shape.half_bytes());
       target.fits[to] = {scale, own.offset};
       target.slots[to] = residuals.slots[docs[begin + i]];
-      project<Isa>(projection, coded.data(), &projected[i * shape.n_bits]);
     }
+    project<Isa>(projection, some.coded(), size, projected.data());
     Isa::winners(projected.data(), size, shape.n_bits, shape.n_active, bits.data());
     const std::size_t row_bytes = target.n_groups * group_bytes;
     for (std::size_t i = 0; i < size; ++i) {

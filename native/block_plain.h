@@ -80,12 +80,19 @@ struct Plain {
     return eight_sums(n, [=](std::size_t i) { return a[i] * b[i]; });
   }
 
-  static void products(const float* const (&rows)[4], const float* b, std::size_t n, float* sums) {
-    for (std::size_t i = 0; i < 4; ++i) sums[i] = product(rows[i], b, n);
-  }
-
   static float distance(const float* a, const float* b, std::size_t n) {
     return eight_sums(n, [=](std::size_t i) { return (a[i] - b[i]) * (a[i] - b[i]); });
+  }
+
+  template <std::size_t n_rows, std::size_t n_vectors>
+  static void products(const float* const (&rows)[n_rows], const float* const (&vectors)[n_vectors], std::size_t n,
+                       float (&sums)[n_vectors][n_rows]) {
+    for (std::size_t v = 0; v < n_vectors; ++v)
+      for (std::size_t r = 0; r < n_rows; ++r) sums[v][r] = product(rows[r], vectors[v], n);
+  }
+
+  static void distances(const float* const (&rows)[4], const float* vector, std::size_t n, float (&sums)[4]) {
+    for (std::size_t r = 0; r < 4; ++r) sums[r] = distance(rows[r], vector, n);
   }
 
   static void widen(const std::uint16_t* halves, std::size_t n, float* to) {

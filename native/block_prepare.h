@@ -82,15 +82,15 @@ class BlockPreparation {
     const std::size_t n = end - begin, n_scores = 8 * s.router->n_groups(), width = shape.width();
     float *routed = reserve(w.routed, n * n_scores), *units = reserve(w.units, n);
     View views[tile];
-    for (std::size_t i = begin; i < end; ++i) {
-      float* coded = &w.coded[i * shape.n_columns];
-      if (s.reduction)
-        reduce<Isa>(*s.reduction, vector_of(i), coded);
-      else
-        std::copy_n(vector_of(i), shape.n_columns, coded);
-      views[i - begin] = quantised(coded, &w.numbers[i * width]);
-      units[i - begin] = views[i - begin].unit;
-      project<Isa>(*s.projection, coded, &w.projected[i * shape.n_bits]);
+    float* coded = &w.coded[begin * shape.n_columns];
+    if (s.reduction)
+      reduce<Isa>(*s.reduction, vector_of(begin), n, coded);
+    else
+      std::copy_n(vector_of(begin), n * shape.n_columns, coded);
+    project<Isa>(*s.projection, coded, n, &w.projected[begin * shape.n_bits]);
+    for (std::size_t i = 0; i < n; ++i) {
+      views[i] = quantised(coded + i * shape.n_columns, &w.numbers[(begin + i) * width]);
+      units[i] = views[i].unit;
     }
     Isa::route(*s.router, {&w.numbers[begin * width], width, units, n}, routed);
     if (!s.is_distance) {
@@ -161,14 +161,24 @@ class BlockPreparation {
       for (std::size_t l = 0; l < n_lists; ++l) to[l] = static_cast<std::uint16_t>(l);
     float *routing_scores = &w.routing_scores[i * n], *scores = &w.list_scores[i * n];
     std::size_t j = 0;
-    if (!s.is_distance)
-      for (; j + 4 <= n; j += 4)  // four independent sums take little longer than one
-        Isa::products({centroid(to[j]), centroid(to[j + 1]), centroid(to[j + 2]), centroid(to[j + 3])}, vector_of(i),
-                      s.n_features, scores + j);
+    for (; j + 4 <= n; j += 4) {  // four independent sums take little longer than one
+      const float* const four[4] = {centroid(to[j]), centroid(to[j + 1]), centroid(to[j + 2]), centroid(to[j + 3])};
+      scores_of(four, vector_of(i), scores + j);
+    }
     for (; j < n; ++j) scores[j] = score_of_list(i, to[j]);
     for (j = 0; j < n; ++j) routing_scores[j] = routing[to[j]];
     if (s.has_first)
       query.limit = query.entry = s.first_intercept + s.first_slope * *std::max_element(scores, scores + n);
+  }
+
+  // As score_of_list.
+  void scores_of(const float* const (&centroids)[4], const float* vector, float* to) const {
+    float sums[1][4];
+    if (s.is_distance)
+      Isa::distances(centroids, vector, s.n_features, sums[0]);
+    else
+      Isa::template products<4, 1>(centroids, {vector}, s.n_features, sums);
+    for (std::size_t i = 0; i < 4; ++i) to[i] = s.is_distance ? -0.5f * sums[0][i] : sums[0][i];
   }
 
   const BlockSearch& s;

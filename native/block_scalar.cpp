@@ -78,7 +78,7 @@ void encode_docs_scalar(const BlockShape& shape, const Projection& projection, c
   encode_docs<Scalar>(shape, projection, residuals, docs, n, target);
 }
 void project_rows_scalar(const Projection& projection, const float* vectors, std::size_t n_vectors, float* to) {
-  project_rows<Scalar>(projection, vectors, n_vectors, to);
+  project<Scalar>(projection, vectors, n_vectors, to);
 }
 bool nearest_lists_scalar(const Routing& routing, std::int32_t* lists) { return nearest_lists<Scalar>(routing, lists); }
 

@@ -196,7 +196,7 @@ class ExactScoring {
  public:
   ExactScoring(const BlockSearch& search, Workspace& workspace) : s(search), w(workspace) {
     reserve(w.exact, s.n_keep);
-    reserve(w.decoded, s.n_features);
+    reserve(w.decoded, n_at_once * s.n_features);
   }
 
   //   IN  vector  (n_features), the query
@@ -204,12 +204,17 @@ class ExactScoring {
   void finish(const Query& query, const float* vector, std::int64_t* ids, float* scores) {
     const Kept* own = &w.kept[query.index * s.n_keep];
     if (!s.by_list) prefetch(query);
-    for (std::size_t i = 0; i < query.n_kept; ++i) {
-      const std::uint32_t slot = position_of_key(own[i].key);
-      const float* stored = stored_vector(own[i], slot);
-      const float score = s.is_distance ? -Isa::distance(stored, vector, s.n_features)
-                                        : Isa::product(stored, vector, s.n_features);
-      w.exact[i] = score_key(score, slot);
+    for (std::size_t i = 0; i < query.n_kept; i += n_at_once) {
+      const std::size_t n = std::min(n_at_once, query.n_kept - i);
+      const float* stored[n_at_once];
+      for (std::size_t j = 0; j < n_at_once; ++j) stored[j] = j < n ? stored_vector(own[i + j], j) : stored[0];
+      float sums[1][n_at_once];
+      if (s.is_distance)
+        Isa::distances(stored, vector, s.n_features, sums[0]);
+      else
+        Isa::template products<n_at_once, 1>(stored, {vector}, s.n_features, sums);
+      for (std::size_t j = 0; j < n; ++j)
+        w.exact[i + j] = score_key(s.is_distance ? -sums[0][j] : sums[0][j], position_of_key(own[i + j].key));
     }
     std::sort(w.exact.begin(), w.exact.begin() + query.n_kept, std::greater<>());
     for (std::size_t i = 0; i < s.k; ++i) {
@@ -231,13 +236,18 @@ class ExactScoring {
   }
 
  private:
-  const float* stored_vector(const Kept& document, std::uint32_t slot) {
+  static constexpr std::size_t n_at_once = 4;  // vectors that are compared together: their memory arrives together
+
+  // A vector where it is stored, or decoded to place `at`.
+  const float* stored_vector(const Kept& document, std::size_t at) {
+    const std::size_t slot = position_of_key(document.key);
+    float* decoded = &w.decoded[at * s.n_features];
     switch (s.stored) {
       case Stored::float32:
         return static_cast<const float*>(s.vectors) + slot * s.n_features;
       case Stored::float16:
-        Isa::widen(static_cast<const std::uint16_t*>(s.vectors) + slot * s.n_features, s.n_features, w.decoded.data());
-        return w.decoded.data();
+        Isa::widen(static_cast<const std::uint16_t*>(s.vectors) + slot * s.n_features, s.n_features, decoded);
+        return decoded;
       case Stored::residuals:
         break;
     }
@@ -251,9 +261,9 @@ class ExactScoring {
     for (std::size_t j = 0; j < s.n_features; ++j) {
       const std::size_t byte = j / 64 * 32 + j % 32, shift = j % 64 / 32 * 4;
       const int number = 16 * (high[byte] >> shift & 15) + (low[byte] >> shift & 15) - 128;
-      w.decoded[j] = s.centroids[list * s.n_features + j] + scale * static_cast<float>(number);
+      decoded[j] = s.centroids[list * s.n_features + j] + scale * static_cast<float>(number);
     }
-    return w.decoded.data();
+    return decoded;
   }
 
   const BlockSearch& s;

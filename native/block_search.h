@@ -17,8 +17,10 @@
 //     the same for four documents, and which of them may be good enough
 //   float product(const float* a, const float* b, std::size_t n), float distance(…)
 //     the sum of a * b, of (a - b)²; the order of additions is that of eight_sums
-//   void products(const float* const (&rows)[4], const float* b, std::size_t n, float* sums)
-//     the product of b with each row
+//   void products<n_rows, n_vectors>(rows, vectors, std::size_t n, float (&sums)[n_vectors][n_rows])
+//     the product of each vector with each row
+//   void distances(const float* const (&rows)[4], const float* vector, std::size_t n, float (&sums)[4])
+//     the distance of a vector to each row
 //   void hadamard(float* values, std::size_t n)
 //     the Walsh-Hadamard transform in place: hadamard_from(1, values, n)
 // All integers and all floats that decide something are the same for every Isa.

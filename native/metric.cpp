@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 
 namespace posh {
@@ -37,16 +39,20 @@ double write_direction(const T* vector, std::size_t d, float* to) {
   return std::ldexp(length, exponent);
 }
 
-// Writes (vector - mean) / unit; returns whether all numbers fit into float.
+// Writes (vector - mean) * factor; returns whether all numbers fit into float.
 template <class T>
-bool write_difference(const Metric& metric, const T* vector, float* to) {
+bool write_difference(const Metric& metric, const T* vector, double factor, float* to) {
   const std::size_t d = metric.mean.size();
-  bool fits = true;
+  const double* mean = metric.mean.data();
+  std::int32_t n_unfit = 0;
   for (std::size_t i = 0; i < d; ++i) {
-    to[i] = static_cast<float>((static_cast<double>(vector[i]) - metric.mean[i]) / metric.unit);
-    fits &= std::isfinite(to[i]);
+    to[i] = static_cast<float>((static_cast<double>(vector[i]) - mean[i]) * factor);
+    std::uint32_t bits;
+    std::memcpy(&bits, to + i, sizeof bits);
+    constexpr std::uint32_t exponent = 0x7F800000u;  // all of it is set for infinities and NaN
+    n_unfit += (bits & exponent) == exponent;
   }
-  return fits;
+  return n_unfit == 0;
 }
 
 }  // namespace
@@ -54,12 +60,13 @@ bool write_difference(const Metric& metric, const T* vector, float* to) {
 template <class T>
 bool prepare_documents(const Metric& metric, const T* vectors, std::size_t n, float* to) {
   const std::size_t d = metric.mean.size();
+  const double factor = 1.0 / metric.unit;
   bool fits = true;
   for (std::size_t row = 0; row < n; ++row, vectors += d, to += d) {
     if (metric.kind == Metric::Kind::cosine)
       write_direction(vectors, d, to);
     else
-      fits &= write_difference(metric, vectors, to);
+      fits &= write_difference(metric, vectors, factor, to);
   }
   return fits;
 }
@@ -67,13 +74,15 @@ bool prepare_documents(const Metric& metric, const T* vectors, std::size_t n, fl
 template <class T>
 bool prepare_queries(const Metric& metric, const T* vectors, std::size_t n, float* to, double* factors) {
   const std::size_t d = metric.mean.size();
+  const double factor = 1.0 / metric.unit;
   bool fits = true;
   for (std::size_t row = 0; row < n; ++row, vectors += d, to += d) {
     if (metric.kind == Metric::Kind::euclidean) {
-      fits &= write_difference(metric, vectors, to);
+      fits &= write_difference(metric, vectors, factor, to);
       factors[row] = metric.unit * metric.unit;
     } else {  // a query's length does not change the order of documents
       const double length = write_direction(vectors, d, to);
+      fits &= std::isfinite(length);
       factors[row] = metric.kind == Metric::Kind::cosine ? 1.0 : metric.unit * length;
     }
   }
@@ -85,7 +94,7 @@ void give_back(const double* factors, std::size_t n, std::size_t k, float* score
   for (std::size_t row = 0; row < n; ++row, scores += k) {
     if (factors[row] == 1.0) continue;
     for (std::size_t i = 0; i < k; ++i)
-      if (scores[i] != -std::numeric_limits<float>::infinity())
+      if (scores[i] != 0.0f && scores[i] != -std::numeric_limits<float>::infinity())  // a factor may be infinite
         scores[i] = static_cast<float>(std::clamp(static_cast<double>(scores[i]) * factors[row], -largest, largest));
   }
 }

@@ -9,7 +9,7 @@ namespace posh {
 struct Metric {
   enum class Kind { cosine, euclidean, dot } kind;
   std::vector<double> mean;  // (n_features), subtracted from vectors; zeros but for distances
-  double unit;               // of the stored numbers; 1 for cosines
+  double unit;               // of the stored numbers: 1 for cosines, otherwise a power of two whose inverse is finite
 };
 
 // Documents as they are stored: of unit length for cosines, otherwise (vector - mean) / unit. A zero vector stays zero.
@@ -21,6 +21,7 @@ bool prepare_documents(const Metric& metric, const T* vectors, std::size_t n, fl
 
 // Queries as they are compared with stored documents: of unit length, or for distances like documents.
 //   OUT factors  (n): a score of the metric is the score of prepared vectors times this
+// Returns false if a number is not finite or does not fit into float.
 template <class T>
 bool prepare_queries(const Metric& metric, const T* vectors, std::size_t n, float* to, double* factors);
 

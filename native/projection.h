@@ -5,10 +5,22 @@
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
 
+// The largest |value|. Sizes are compared as integers, which the compiler does many at once; floats it does not.
+inline float largest_size(const float* values, std::size_t n) {
+  std::int32_t largest = 0;
+  for (std::size_t j = 0; j < n; ++j) {
+    std::int32_t bits;
+    std::memcpy(&bits, values + j, sizeof bits);
+    largest = std::max(largest, bits & std::numeric_limits<std::int32_t>::max());
+  }
+  float size;
+  std::memcpy(&size, &largest, sizeof size);
+  return size;
+}
+
 // A vector as 8-bit numbers; returns the unit: vector = unit * numbers.
 inline float quantise(const float* values, std::size_t n, std::int8_t* numbers) {
-  float largest = 0;
-  for (std::size_t j = 0; j < n; ++j) largest = std::max(largest, std::fabs(values[j]));
+  const float largest = largest_size(values, n);
   float unit = largest / 127.0f;
   if (!(unit >= smallest_unit)) unit = 1.0f;  // all numbers become 0
   for (std::size_t j = 0; j < n; ++j) numbers[j] = static_cast<std::int8_t>(std::nearbyint(values[j] / unit));
@@ -29,25 +41,45 @@ inline void hadamard_from(std::size_t half, float* values, std::size_t n) {
     }
 }
 
-// The products of a vector (n) with each row (n_rows, n).
+// The products of vectors (n_vectors, n) with each row (n_rows, n). A matrix may be larger than the cache, so four vectors
+// share each row that is loaded.
+//   OUT to  (n_vectors, n_rows)
 template <class Isa>
-void multiply(const float* rows, std::size_t n_rows, const float* values, std::size_t n, float* to) {
-  std::size_t row = 0;
-  for (; row + 4 <= n_rows; row += 4, rows += 4 * n)  // four independent sums take little longer than one
-    Isa::products({rows, rows + n, rows + 2 * n, rows + 3 * n}, values, n, to + row);
-  for (; row < n_rows; ++row, rows += n) to[row] = Isa::product(rows, values, n);
+void multiply(const float* rows, std::size_t n_rows, const float* vectors, std::size_t n_vectors, std::size_t n, float* to) {
+  std::size_t v = 0;
+  for (; v + 4 <= n_vectors; v += 4, vectors += 4 * n, to += 4 * n_rows) {
+    const float* const four[4] = {vectors, vectors + n, vectors + 2 * n, vectors + 3 * n};
+    std::size_t row = 0;
+    for (; row + 4 <= n_rows; row += 4) {
+      const float* own = rows + row * n;
+      float sums[4][4];
+      Isa::template products<4, 4>({own, own + n, own + 2 * n, own + 3 * n}, four, n, sums);
+      for (std::size_t i = 0; i < 4; ++i) std::copy_n(sums[i], 4, to + i * n_rows + row);
+    }
+    for (; row < n_rows; ++row)
+      for (std::size_t i = 0; i < 4; ++i) to[i * n_rows + row] = Isa::product(rows + row * n, four[i], n);
+  }
+  for (; v < n_vectors; ++v, vectors += n, to += n_rows) {
+    std::size_t row = 0;
+    for (; row + 4 <= n_rows; row += 4) {
+      const float* own = rows + row * n;
+      float sums[1][4];
+      Isa::template products<4, 1>({own, own + n, own + 2 * n, own + 3 * n}, {vectors}, n, sums);
+      std::copy_n(sums[0], 4, to + row);
+    }
+    for (; row < n_rows; ++row) to[row] = Isa::product(rows + row * n, vectors, n);
+  }
+}
+
+// The reductions of vectors (n_vectors, n_features).
+template <class Isa>
+void reduce(const Reduction& reduction, const float* vectors, std::size_t n_vectors, float* to) {
+  multiply<Isa>(reduction.rows, reduction.n_columns, vectors, n_vectors, reduction.n_features, to);
 }
 
 template <class Isa>
-void reduce(const Reduction& reduction, const float* values, float* to) {
-  multiply<Isa>(reduction.rows, reduction.n_columns, values, reduction.n_features, to);
-}
-
-template <class Isa>
-void project(const Projection& projection, const float* values, float* to) {
-  const std::size_t n = projection.n_columns;
-  if (projection.weights) return multiply<Isa>(projection.weights, projection.n_bits, values, n, to);
-  const std::size_t size = projection.size;
+void project_by_signs(const Projection& projection, const float* values, float* to) {
+  const std::size_t n = projection.n_columns, size = projection.size;
   for (std::size_t m = 0; m < projection.n_bits / size; ++m, to += size) {
     const float* signs = projection.signs + m * n;
     for (std::size_t i = 0; i < std::min(n, size); ++i) to[i] = values[i] * signs[i];
@@ -57,10 +89,12 @@ void project(const Projection& projection, const float* values, float* to) {
   }
 }
 
+// The projections of vectors (n_vectors, n_columns).
 template <class Isa>
-void project_rows(const Projection& projection, const float* vectors, std::size_t n_vectors, float* to) {
-  for (std::size_t i = 0; i < n_vectors; ++i)
-    project<Isa>(projection, vectors + i * projection.n_columns, to + i * projection.n_bits);
+void project(const Projection& projection, const float* vectors, std::size_t n_vectors, float* to) {
+  const std::size_t n = projection.n_columns, n_bits = projection.n_bits;
+  if (projection.weights) return multiply<Isa>(projection.weights, n_bits, vectors, n_vectors, n, to);
+  for (std::size_t i = 0; i < n_vectors; ++i) project_by_signs<Isa>(projection, vectors + i * n, to + i * n_bits);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import posh
 from posh.index.metric import METRICS, Metric, reals
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -67,6 +68,15 @@ def test_scores_become_those_of_the_metric_and_stay_finite():
     np.testing.assert_array_equal(scores[0], np.float32([LARGEST, -LARGEST, -np.inf]))
     np.testing.assert_allclose(scores[1, :2], [0.5 * metric.unit, 0.0], rtol=1e-6)
     assert scores[1, 2] == -np.inf
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-300, 1e300, 1e307])
+def test_whatever_the_scale_a_document_is_its_own_nearest(scale):
+    X = np.random.default_rng(0).uniform(-1, 1, (50, 8)) * scale
+    hits = posh.Index(metric="euclidean").add(X).search(X, 2)
+    np.testing.assert_array_equal(hits.ids[:, 0], np.arange(50))
+    np.testing.assert_array_equal(hits.scores[:, 0], np.zeros(50))
+    assert np.isfinite(hits.scores).all()
 
 
 @pytest.mark.parametrize("name", ["euclidean", "dot"])

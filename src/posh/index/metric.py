@@ -24,6 +24,9 @@ METRICS = {
 }
 
 
+_LARGEST = 1022  # exponent of a unit: its inverse fits into float64 too
+
+
 class MetricQueries(NamedTuple):
     """Queries as they are compared with stored vectors, and the factors of their scores in the metric."""
 
@@ -56,9 +59,13 @@ class Metric:
         if name == "cosine" or not len(X):
             return cls(name, mean, 1.0)
         if name == "euclidean":
-            mean = X.mean(axis=0, dtype=np.float64)
+            with np.errstate(over="ignore"):
+                mean = X.mean(axis=0, dtype=np.float64)
+            if not np.isfinite(mean).all():  # the sum does not fit into float64
+                mean = (X / len(X)).sum(axis=0)
         scale = float(np.abs(X - mean).max())
-        return cls(name, mean, 2.0 ** round(math.log2(scale)) if scale > 0 else 1.0)
+        exponent = round(math.log2(scale)) if scale > 0 else 0
+        return cls(name, mean, 2.0 ** min(max(exponent, -_LARGEST), _LARGEST))
 
     @property
     def is_distance(self) -> bool:
@@ -117,8 +124,8 @@ class Metric:
         """The metric with the mean and unit of :meth:`to_arrays`; a ValueError if they are wrong."""
         mean = expect(arrays, "metric_mean", np.float64, (n_features,))
         unit = float(expect(arrays, "metric_unit", np.float64, ()))
-        if not 0.0 < unit < np.inf:
-            raise ValueError(f"expected a positive unit, found {unit}")
+        if not 2.0**-_LARGEST <= unit <= 2.0**_LARGEST:
+            raise ValueError(f"expected a unit from 2**-{_LARGEST} to 2**{_LARGEST}, found {unit}")
         return cls(name, mean, unit)
 
 
