@@ -8,15 +8,18 @@ from __future__ import annotations
 import math
 from abc import ABC
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from posh import _native, kernels
 from posh.index.block_vectors import decoded_vectors
 from posh.index.brute_force import nearest
 from posh.index.calibration import Asked, Calibration
 from posh.index.code_index import CodeIndex, Queries, SlotScores
+from posh.index.direct import DirectSearch
 from posh.index.metric import reals
 from posh.index.sliced import Mask, Slots
 from posh.index.space import Space
@@ -36,6 +39,8 @@ FEW = 2048
 
 _MIN_SHARED = 4  # queries that share a list, on average, from which on lists are visited in order
 _CAREFUL = 4.0  # slack
+_REMEMBERED = 100  # parameters of searches
+_UNKNOWN = object()
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +61,20 @@ class SearchableBlocks(CodeIndex, ABC):
         if effort is None:
             return self._by_comparing_all(queries, params, allowed)
         return self._in_blocks(queries, params, effort, allowed, n_allowed)
+
+    def found_directly(self, X: Any, params: SearchParams) -> SlotScores | None:
+        """The nearest documents of an array of floats, see :mod:`posh.index.direct`."""
+        searches = self._direct_searches
+        direct = searches.get(params, _UNKNOWN)
+        if direct is _UNKNOWN:
+            if len(searches) > _REMEMBERED:
+                searches.clear()
+            direct = searches[params] = DirectSearch.of(self, params.completed_by_metric(self.options))
+        return None if direct is None else direct(X)
+
+    @cached_property
+    def _direct_searches(self) -> dict[SearchParams, Any]:
+        return {}
 
     def effort_for(self, params: SearchParams, n_allowed: int | None = None) -> Effort | None:
         """What a search does among so many documents (default: all); None if it compares all vectors."""
@@ -88,37 +107,62 @@ class SearchableBlocks(CodeIndex, ABC):
     def _in_blocks(
         self, queries: Queries, params: SearchParams, effort: Effort, allowed: Mask | None, n_allowed: int
     ) -> SlotScores:
-        metric, vectors, k = self.space.metric, queries.vectors, params.k
+        vectors, k = queries.vectors, params.k
         found = SlotScores(np.empty((len(vectors), k), np.int64), np.empty((len(vectors), k), np.float32))
+        settings = self.settings(len(vectors), k, effort, n_allowed if allowed is not None else None)
+        if not self.nearest(settings, reals(vectors), allowed, *found, params.threads):
+            raise self.space.metric.too_large(vectors)
+        return found
+
+    def nearest(
+        self,
+        settings: BlockSettings,
+        queries: npt.NDArray[Any],
+        allowed: Mask | None,
+        slots: Slots,
+        scores: Float32,
+        n_threads: int,
+    ) -> bool:
+        """Write the nearest documents of queries (m, d) to slots and scores (m, k).
+
+        Returns False, with nothing of use written, if queries have numbers that are too large or not finite.
+        """
         try:
-            fits = self.blocks.nearest(
-                self._settings(len(vectors), k, effort, n_allowed if allowed is not None else None),
-                metric.native,
-                reals(vectors),
+            return self.blocks.nearest(
+                settings,
+                self.space.metric.native,
+                queries,
                 self.stored.native,
                 None if allowed is None else allowed.view(np.uint8),
-                *found,
-                params.threads,
+                slots,
+                scores,
+                n_threads,
                 kernels.active(),
             )
         except IndexError as error:
             raise strange_slot() from error
-        if not fits:
-            raise metric.too_large(vectors)
-        return found
 
-    def _settings(
+    def settings(
         self, n_queries: int, k: int, effort: Effort, n_allowed: int | None = None, n_more: int = 0
     ) -> BlockSettings:
         """For the k nearest of ``n_allowed`` documents, and ``n_more``."""
         assert self.calibration is not None
-        n_lists, n_probe = self.space.n_lists, effort.n_probe
+        n_probe = effort.n_probe
         if n_allowed is not None:  # as many documents to choose from as without a filter
             n_probe = math.ceil(n_probe * self.n_live / max(1, n_allowed))
-        n_probe = min(n_probe, n_lists)
-        by_list = n_queries * n_probe >= _MIN_SHARED * n_lists
+        effort = effort._replace(n_probe=min(n_probe, self.space.n_lists))
+        by_list = n_queries >= self.n_shared(effort)
         n_keep = math.ceil(min(k * effort.oversample, self.n_live)) + n_more
-        return self.calibration.settings(self.space, Asked(k, n_probe, effort.slack, n_keep, by_list))
+        return self.calibration.settings(self.space, Asked(k, effort.n_probe, effort.slack, n_keep, by_list))
+
+    def n_shared(self, effort: Effort) -> int:
+        """Queries from which on lists are visited in order, all queries at once."""
+        return -(-_MIN_SHARED * self.space.n_lists // min(effort.n_probe, self.space.n_lists))
+
+    @property
+    def n_features(self) -> int:
+        """Columns of vectors."""
+        return int(self.space.centroids.shape[1])
 
     def vectors(self, slots: Slots) -> Float32:
         """Stored vectors by slot; if none are stored, as far as 8 bits tell them."""

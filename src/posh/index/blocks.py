@@ -19,7 +19,7 @@ from posh.index.brute_force import nearest
 from posh.index.calibration import Calibration, calibrate, evenly
 from posh.index.code_index import AnyCodes, SlotScores, by_slot
 from posh.index.metric import Metric
-from posh.index.sliced import Mask, Slots
+from posh.index.sliced import Mask, Slots, fields_of
 from posh.index.space import Space, code_shape, default_lists
 from posh.index.stored import Stored
 from posh.index.tuning import N_QUERIES, Effort, Tuning, largest_k, tune
@@ -199,7 +199,7 @@ class BlockIndex(SearchableBlocks):
 
         def search(queries: Float32, k: int, effort: Effort) -> SlotScores:
             # With the first limit of k: that of k + 1 could be much lower.
-            settings = self._settings(len(queries), k, effort, n_more=1)
+            settings = self.settings(len(queries), k, effort, n_more=1)
             return self.stored.search(self.blocks, settings, queries, k + 1, cores())
 
         return replace(self, tuning=tune(search, queries, own, true, self.n_live, self.space.n_lists))
@@ -239,7 +239,7 @@ class BlockIndex(SearchableBlocks):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle holds: arrays in place of the kernels' object."""
-        return vars(self) | {"blocks": self.blocks.to_arrays()}
+        return fields_of(self) | {"blocks": self.blocks.to_arrays()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, blocks=_native.Blocks.from_arrays(state["space"].native, *state["blocks"]))

@@ -113,6 +113,10 @@ class CodeIndex(ABC):
     ) -> Self:
         """With documents, none of them deleted, from the arrays of :meth:`to_arrays`; ValueError if wrong."""
 
+    def found_directly(self, X: Any, params: SearchParams) -> SlotScores | None:
+        """The nearest of vectors that need no check, if the structure finds them by a shorter way."""
+        return None
+
     @classmethod
     def training_size(cls, options: IndexOptions, n: int) -> int:
         """How many vectors training makes use of, for ``n`` documents."""

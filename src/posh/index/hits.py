@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from posh.index import hits_tables
 
-__all__ = ["Hit", "Hits"]
+__all__ = ["Hit", "Hits", "SlotHits"]
 
 _NOBODY = np.array(None, object)
 
@@ -22,6 +22,14 @@ class Hit(NamedTuple):
     score: float
     payload: dict[str, Any] | None = None
     vector: npt.NDArray[np.float32] | None = None
+
+
+class SlotHits(NamedTuple):
+    """The best slots and their scores, both (m, k), and what the scores are."""
+
+    slots: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float32]
+    kind: str
 
 
 class Hits:

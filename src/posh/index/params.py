@@ -76,19 +76,24 @@ exact=False, recall=None, min_score=None)
         An index with a metric decides about the last two by itself, from the recall.
         """
         require_scoring(self.scoring, hasher)
-        self._require_metric(defaults.metric)
         if defaults.metric is not None:
-            if self.recall is not None and defaults.recall is None:
-                raise ValueError(
-                    f"recall={self.recall!r} needs an index that has measured what searches find: "
-                    "make it with a recall, Index.build(X, recall=0.95)"
-                )
-            return self if self.recall is not None else self._changed(recall=defaults.recall)
+            return self.completed_by_metric(defaults)
+        self._require_metric(None)
         return self._changed(
             scoring=self.scoring or defaults.scoring,
             oversample=self.oversample or defaults.oversample,
             n_probe=self.n_probe or defaults.n_probe,
         )
+
+    def completed_by_metric(self, defaults: Any) -> SearchParams:
+        """The same for an index with a metric: it decides about all but the recall by itself."""
+        self._require_metric(defaults.metric)
+        if self.recall is not None and defaults.recall is None:
+            raise ValueError(
+                f"recall={self.recall!r} needs an index that has measured what searches find: "
+                "make it with a recall, Index.build(X, recall=0.95)"
+            )
+        return self if self.recall is not None else self._changed(recall=defaults.recall)
 
     def _require_metric(self, metric: str | None) -> None:
         if metric is not None and self.scoring is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from posh.hashers.base import Hasher, SparseHasher
 from posh.index import files
 from posh.index.code_index import CodeIndex, Queries, SlotScores, encode
 from posh.index.documents import Documents
-from posh.index.hits import Hits
+from posh.index.hits import Hits, SlotHits
 from posh.index.options import IndexOptions
 from posh.index.params import SearchParams
 from posh.index.refine import Refiner
@@ -27,17 +27,9 @@ from posh.index.sliced import Mask, Slots
 from posh.model_files import Arrays
 from posh.preprocess import Float32
 
-__all__ = ["IndexSnapshot", "SlotHits"]
+__all__ = ["IndexSnapshot"]
 
 _ROWS = 65_536  # documents that a hasher or a refiner is fitted on
-
-
-class SlotHits(NamedTuple):
-    """The best slots and their scores, both (m, k), and what the scores are."""
-
-    slots: Slots
-    scores: Float32
-    kind: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +61,14 @@ class IndexSnapshot:
 
     def search(self, X: npt.ArrayLike, params: SearchParams, filter: npt.ArrayLike | None = None) -> Hits:  # noqa: A002
         """Find the nearest documents of one vector (d,) or of many (m, d), see ``Index.search``."""
-        array = self.checked(_validate.queries(X))
         documents = self.documents
+        if filter is None and documents is not None:
+            documents.require_files()
+            found = documents.structure.found_directly(X, params)
+            if found is not None:
+                hits = Hits(documents.ids_of(found.slots), found.scores, self._kind(params))
+                return hits.above(params.min_score)
+        array = self.checked(_validate.queries(X))
         allowed = None if filter is None or documents is None else allowed_slots(filter, documents)
         complete = params.completed(self.options, self.hasher)
         slots, scores = self._find(array, complete, allowed)
