@@ -129,6 +129,7 @@ class BlockScoring {
   __attribute__((noinline)) void sift_columns(const Block& block, std::uint32_t* p, std::size_t n, QueryOf query_of) {
     const std::uint8_t *high = block.high(shape), *low = block.low(shape);
     const Fit* fits = block.fits(shape);
+    const std::uint32_t* slots = block.slots(shape);
     const std::size_t width = Width ? Width : shape.width(), bytes = width / 2;
     constexpr std::uint32_t doc_mask = max_block_docs - 1;
     constexpr std::size_t ahead = 12;  // pairs whose memory is on its way
@@ -148,6 +149,7 @@ class BlockScoring {
         const unsigned j = static_cast<unsigned>(__builtin_ctz(good));
         *to++ = {p[i + j], sums[j]};
         __builtin_prefetch(low + (p[i + j] & doc_mask) * bytes);
+        __builtin_prefetch(slots + (p[i + j] & doc_mask));
       }
     }
     w.n_survivors = static_cast<std::size_t>(to - w.survivors.data());
