@@ -194,7 +194,7 @@ class Blocks {
     search.is_distance = space_->is_distance;
     search.centroids = space_->centroids.data();
     search.n_features = space_->centroids.shape(1);
-    search.reduction = space_->reduction();
+    search.reducer = space_->reducer();
     search.coded_centroids = space_->coded_centroids.data();
     search.projected_centroids = space_->projected_centroids.data();
     search.n_threads = n_threads;

@@ -48,6 +48,8 @@ struct Space {
     if (reduction) {
       require(reduction->shape(0) == n_columns && reduction->shape(1) == d, "space: reduction");
       reduction_of = {reduction->data(), n_columns, d};
+      const std::vector<float> no_bias(n_columns);
+      reducer_of.emplace(reduction->data(), no_bias.data(), n_columns, d);
     }
     require(n_bits >= 32 && n_bits <= 65536 && n_bits % 32 == 0 && n_active >= 1 && n_active <= n_bits, "space: bits");
     require(weights.has_value() != signs.has_value(), "space: projection");
@@ -80,9 +82,11 @@ struct Space {
   posh::Projection projection;
   Rows centroids;
   const posh::Reduction* reduction() const { return reduction_rows ? &reduction_of : nullptr; }
+  const posh::Router* reducer() const { return reducer_of ? &*reducer_of : nullptr; }
 
   std::optional<Rows> weights, signs, reduction_rows;
   posh::Reduction reduction_of{};
+  std::optional<posh::Router> reducer_of;
   std::vector<float> coded_centroids, projected_centroids;  // for distances
   bool is_distance;
 };

@@ -83,8 +83,8 @@ class BlockPreparation {
     float *routed = reserve(w.routed, n * n_scores), *units = reserve(w.units, n);
     View views[tile];
     float* coded = &w.coded[begin * shape.n_columns];
-    if (s.reduction)
-      reduce<Isa>(*s.reduction, vector_of(begin), n, coded);
+    if (s.reducer)
+      reduce_queries(begin, n, coded);
     else
       std::copy_n(vector_of(begin), n * shape.n_columns, coded);
     project<Isa>(*s.projection, coded, n, &w.projected[begin * shape.n_bits]);
@@ -105,6 +105,20 @@ class BlockPreparation {
       query.view.planes = &w.planes[i * n_planes];
       choose_probes(query, routed + (i - begin) * n_scores);
     }
+  }
+
+  // Writes what is left of n queries, (n, n_columns).
+  void reduce_queries(std::size_t begin, std::size_t n, float* to) {
+    const Router& reducer = *s.reducer;
+    const std::size_t stride = 4 * reducer.n_quads(), n_scores = 8 * reducer.n_groups();
+    std::int8_t* numbers = reserve(w.wide_numbers, n * stride);
+    float *units = reserve(w.units, n), *reduced = reserve(w.reduced, n * n_scores);
+    for (std::size_t i = 0; i < n; ++i) {
+      units[i] = quantise(vector_of(begin + i), s.n_features, numbers + i * stride);
+      std::fill(numbers + i * stride + s.n_features, numbers + (i + 1) * stride, std::int8_t{0});
+    }
+    Isa::route(reducer, {numbers, stride, units, n}, reduced);
+    for (std::size_t i = 0; i < n; ++i) std::copy_n(reduced + i * n_scores, shape.n_columns, to + i * shape.n_columns);
   }
 
   // A vector (n_columns) as 8-bit numbers (width). `reach` is its square, by which choose_planes divides.

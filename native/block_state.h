@@ -104,7 +104,8 @@ struct Workspace {
   std::vector<float> coded, projected;             // for distances: (n, n_columns), (n, n_bits)
 
   // Of a tile of queries, or of one query in a list.
-  std::vector<float> routed, units, difference, differences;
+  std::vector<float> routed, units, reduced, difference, differences;
+  std::vector<std::int8_t> wide_numbers;  // of queries before their reduction
   std::vector<std::uint16_t> chosen;
 
   // Of a block.

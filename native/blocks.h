@@ -104,6 +104,8 @@ struct Router {
 };
 
 // What is left of vectors with many columns: their products with n_columns orthonormal rows (n_columns, n_features).
+// Queries are reduced with 8-bit numbers, by a Router whose centroids are these rows: a fifth of the time, and hardly less
+// precise than the 8-bit numbers that are made of the products.
 struct Reduction {
   const float* rows;
   std::size_t n_columns, n_features;
@@ -161,7 +163,7 @@ struct BlockSearch {
   const BlockLists* lists;
   const Router* router;
   const Projection* projection;
-  const Reduction* reduction;  // or null
+  const Router* reducer;       // its routing scores are the reduced query; or null
   const float* queries;        // (n_queries, n_features)
   std::size_t n_queries, k;
   std::size_t n_probe;         // lists to visit

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <vector>
@@ -46,6 +47,7 @@ struct Case {
   std::vector<std::uint32_t> slots;
   posh::Projection projection;
   posh::Reduction reduced;
+  std::optional<posh::Router> reducer;
 
   Case() {
     n_docs = between(0, 9) ? between(0, 400) : between(2000, 5000);
@@ -57,6 +59,7 @@ struct Case {
     const std::size_t n_columns = between(0, 1) ? n_features : between(1, 70);
     if (n_columns != n_features) reduction = random_floats(n_columns * n_features, 1.0f);
     reduced = {reduction.data(), n_columns, n_features};
+    if (!reduction.empty()) reducer.emplace(reduction.data(), std::vector<float>(n_columns).data(), n_columns, n_features);
     const std::size_t n_bits = 32 * between(1, 10);
     shape = {n_bits, between(1, n_bits), n_columns};
     centroids = random_floats(n_lists * n_features, scale);
@@ -187,7 +190,7 @@ posh::BlockSearch random_search(const Case& c, const posh::Router& router, const
   s.vectors = s.stored == posh::Stored::float32   ? static_cast<const void*>(c.vectors.data())
               : s.stored == posh::Stored::float16 ? c.halves.data()
                                                   : nullptr;
-  s.reduction = c.reduction_or_null();
+  s.reducer = c.reducer ? &*c.reducer : nullptr;
   s.coded_centroids = c.coded_centroids.data();
   s.projected_centroids = c.projected_centroids.data();
   s.centroids = c.centroids.data();

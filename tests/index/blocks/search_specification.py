@@ -65,7 +65,7 @@ class Query:
 
     def __post_init__(self) -> None:
         space = self.space
-        self.values = space.reduced(self.vector[None])
+        self.values = space.reduced_queries(self.vector[None])
         self.projected = space.project(self.values)
         self.routing = space.route(self.values)[0]
         if space.is_distance:

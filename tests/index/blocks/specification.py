@@ -46,6 +46,13 @@ def quantise(values: Floats, most: int, unit_of_zeros: float) -> tuple[Numbers, 
     return numbers, np.where(usable, units, f32(unit_of_zeros))
 
 
+def products_of_numbers(vectors: Floats, rows: Floats) -> Floats:
+    """Products (n, n_rows) of vectors (n, m) as 8-bit numbers and rows (n_rows, m) as 7-bit numbers."""
+    own, steps = quantise(rows, 63, 0)
+    numbers, units = quantise(vectors, 127, 1)
+    return (numbers @ own.T).astype(f32) * (steps * units[:, None])
+
+
 def winners(scores: Floats, n: int) -> Numbers:
     """The n largest of each row by ascending number; of equal ones the lower number."""
     return np.sort(np.argsort(-scores, axis=1, kind="stable")[:, :n], axis=1)
@@ -74,6 +81,10 @@ class Space:
             return values
         return sum_in_lanes(self.reduction[None] * values[:, None])
 
+    def reduced_queries(self, vectors: Floats) -> Floats:
+        """Vectors (n, d) as (n, n_columns), by 8-bit numbers."""
+        return vectors if self.reduction is None else products_of_numbers(vectors, self.reduction)
+
     def project(self, values: Floats) -> Floats:
         """Values (n, n_columns) as (n, n_bits)."""
         if self.weights is not None:
@@ -84,9 +95,7 @@ class Space:
 
     def route(self, vectors: Floats) -> Floats:
         """Routing scores (n, n_lists) of vectors (n, n_columns)."""
-        lists, steps = quantise(self.routing, 63, 0)
-        numbers, units = quantise(vectors, 127, 1)
-        return (numbers @ lists.T).astype(f32) * (steps * units[:, None]) + self.routing_bias
+        return products_of_numbers(vectors, self.routing) + self.routing_bias
 
     def residuals(self, vectors: Floats, lists: npt.NDArray[np.int32]) -> Residuals:
         residuals = vectors - self.centroids[lists]
