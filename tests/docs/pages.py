@@ -4,6 +4,7 @@
 - ``console`` blocks: each line that begins with ``$`` is a command; what follows is what it prints.
 - A ``text`` block right after a ``python`` block is what that prints.
 - In what is printed, … stands for anything.
+- If ``is_quick``, commands of ``posh`` run in this process: a new one imports for a second or two.
 - ``posh serve`` runs until the end of the page, at a free port in place of 8765.
 - ``<!-- not run: REASON -->`` before a block leaves it out. ``<!-- needs: posh NAME -->`` leaves it out if
   there is no such command.
@@ -15,6 +16,7 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -62,8 +64,8 @@ def is_run(block: Block) -> bool:
 class Session:
     """Runs the blocks of one page in a folder; :meth:`close` ends what it has started."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder = name, folder
+    def __init__(self, name: str, folder: Path, *, is_quick: bool = False) -> None:
+        self.name, self.folder, self.is_quick = name, folder, is_quick
         self.names: dict[str, object] = {"__name__": "__main__"}
         self.missing: set[str] = set()  # programs that this machine does not have
         self._address = ADDRESS
@@ -98,6 +100,10 @@ class Session:
             if shutil.which(program, path=self._environment()["PATH"]) is None:
                 self.missing.add(program)
                 continue
+            if self.is_quick and (words := plain_words(command)) and program == "posh":
+                printed = self._here(words[1:], f"{self.name}, line {block.line}: {command}")
+                self._compare(block, expected or "…", printed)
+                continue
             done = subprocess.run(
                 ["bash", "-euo", "pipefail", "-c", command.replace(ADDRESS, self._address)],
                 cwd=self.folder,
@@ -111,6 +117,12 @@ class Session:
             )
             if expected:
                 self._compare(block, expected, done.stdout)
+
+    def _here(self, arguments: list[str], where: str) -> str:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            assert cli.main([word.replace(ADDRESS, self._address) for word in arguments]) == 0, where
+        return out.getvalue()
 
     def _serve(self, block: Block, command: str, expected: str) -> None:
         assert self._service is None, "one service for each page"
@@ -141,6 +153,12 @@ class Session:
             self._service.terminate()
             assert self._service.wait(30) == 0
             self._service.stdout.close()
+
+
+def plain_words(command: str) -> list[str]:
+    """The words of a command that needs no shell; else none."""
+    words = [] if re.search(r"[|&;<>$`*~]", command) else shlex.split(command)
+    return words if words and "=" not in words[0] else []
 
 
 def commands(text: str) -> Iterator[tuple[str, str]]:

@@ -32,8 +32,8 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", [p for p in PAGES if blocks(p.read_text())], ids=name_of)
 def test_the_blocks_of_a_page_run_one_after_the_other_and_again(path, folder):
-    for _ in range(2):
-        session = Session(name_of(path), folder)
+    for is_quick in (False, True):
+        session = Session(name_of(path), folder, is_quick=is_quick)
         try:
             session.run(path.read_text())
         finally:
@@ -82,6 +82,9 @@ def test_a_session_notices_what_is_wrong(folder):
     ):
         with pytest.raises((AssertionError, ZeroDivisionError)):
             Session("page", folder).run(text)
+    for command in ("posh query nowhere --like 0", "posh --version\nanother one"):
+        with pytest.raises((AssertionError, SystemExit)):
+            Session("page", folder, is_quick=True).run(f"```console\n$ {command}\n```")
     Session("page", folder).run("```python\nprint(12345)\n```\n\n```text\n1…5\n```")
     Session("page", folder).run("<!-- not run: it would fail -->\n```console\n$ false\n```")
     Session("page", folder).run("<!-- needs: posh nope -->\n```console\n$ posh nope\n```")

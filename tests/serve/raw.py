@@ -65,6 +65,7 @@ def answers(connection: socket.socket, n: int) -> list[tuple[bytes, bytes]]:
 
 def is_refused(connection: socket.socket, part: bytes, most: int) -> bool:
     """Whether the service stops taking this part, again and again, before it took so many bytes."""
+    connection.settimeout(3)  # a service that reads takes the next part in milliseconds
     try:
         for _ in range(most // len(part)):
             connection.sendall(part)

@@ -13,6 +13,7 @@ import pytest
 
 import posh
 from posh.errors import CollectionExistsError, ServiceError, StorageError, UnknownCollectionError
+from posh.serve import batches, remote
 from posh.serve.async_client import AsyncClient
 from posh.serve.client import Client
 from posh.serve.folder import Folder
@@ -213,13 +214,30 @@ def test_options_of_a_new_collection_are_kept_without_a_hasher(tmp_path):
         assert [info.name for info in client.collections()] == ["made"]
 
 
-def test_large_writes_are_split(tmp_path):
-    """A request may have 1,000,000 separators, 10,000 items and 48 MB; each of these is exceeded."""
-    with running(Folder(tmp_path)) as address, Client(address) as client:
+def test_parts_of_a_large_write_are_within_the_limits_of_a_service():
+    """Half of each is left for what is beside the payloads."""
+    limits = Limits()
+    assert limits.items / 2 >= batches.MAX_ITEMS
+    assert limits.body_bytes / 2 >= batches._BYTES
+    assert limits.body_values / 2 >= batches._VALUES
+
+
+def test_large_writes_are_split(tmp_path, monkeypatch):
+    """Each limit is exceeded; all of them are a hundredth of the usual ones, on both sides."""
+    usual = Limits()
+    limits = Limits(
+        items=usual.items // 100,
+        body_bytes=usual.body_bytes // 100,
+        body_values=usual.body_values // 100,
+    )
+    for name in ("MAX_ITEMS", "_BYTES", "_VALUES"):
+        monkeypatch.setattr(batches, name, getattr(batches, name) // 100)
+    monkeypatch.setattr(remote, "MAX_ITEMS", batches.MAX_ITEMS)
+    with running(Folder(tmp_path), limits=limits) as address, Client(address) as client:
         for name, n, payload in [
-            ("items", 12_000, {"n": 1}),
-            ("values", 3_000, {"list": [[0] * 400]}),
-            ("bytes", 60, {"text": "x" * 1_000_000}),
+            ("items", 120, {"n": 1}),
+            ("values", 30, {"list": [[0] * 400]}),
+            ("bytes", 60, {"text": "x" * 10_000}),
         ]:
             collection = client.create(name)
             collection.upsert(range(n), np.resize(DATA, (n, 8)), [payload] * n)

@@ -12,13 +12,13 @@ from tests.adversary.power_loss.subjects import Subject
 from tests.conftest import clusters
 
 DATA = clusters(200, 8).astype("float32")
-NEXT = 1_000  # the model that is saved after a crash
+NEXT = 999  # the model that is saved after a crash
 
 
 @cache
 def hasher(number: int) -> posh.Hasher:
     """A small or a larger model, another one for each number."""
-    n_bits = [32, 4096, 512][number % 3]
+    n_bits = [32, 1024, 512][number % 3]
     return posh.FruitFly(n_bits, 4, random_state=number).fit(DATA)
 
 
