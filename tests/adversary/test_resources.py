@@ -68,6 +68,7 @@ def service(tmp_path_factory) -> Iterator[Service]:
     with posh.Collection(folder / "near", metric="cosine", recall=1.0) as near:
         near.upsert(list(range(N)), X)
     arguments = [part for limit in LIMITS for part in ("--limit", limit)]
+    arguments += ["--backups", str(folder / "backups")]
     with (
         served(folder, *arguments) as (process, address),
         client(address) as http,
@@ -156,6 +157,9 @@ CASES["POST /v1/collections/{name}/delete"] = [
 CASES["GET /v1/collections/{name}/fields"] = [lambda http, i: http.get(f"{HOT}/fields")]
 CASES["GET /v1/collections/{name}/map"] = [lambda http, i: http.get(f"{HOT}/map")]
 CASES["POST /v1/collections/{name}/compact"] = [post(f"{HOT}/compact", None)]
+CASES["POST /v1/collections/{name}/backup"] = [
+    lambda http, i: http.post(f"{HOT}/backup", json={"name": f"copy-{i}"})
+]
 CASES["PUT /v1/collections/{name}/metadata"] = [
     lambda http, i: http.put(
         f"{HOT}/metadata", content=b'{"metadata": {"a": [' + b"[]," * 21_000 + b"0]}}", headers=JSON

@@ -47,6 +47,9 @@ class MemorySource(CollectionSource):
     def disk_bytes(self, name: str) -> int | None:
         return None
 
+    def backup(self, collection: BaseCollection, name: str) -> None:
+        raise NotImplementedError
+
 
 @contextmanager
 def running(

@@ -29,6 +29,7 @@ OPERATIONS = [
     ("delete", "/v1/collections/{name}"),
     ("put", "/v1/collections/{name}/metadata"),
     ("post", "/v1/collections/{name}/compact"),
+    ("post", "/v1/collections/{name}/backup"),
     ("post", "/v1/collections/{name}/fit"),
     ("delete", "/v1/collections/{name}/fit"),
     ("get", "/v1/collections/{name}/hasher"),
@@ -60,7 +61,8 @@ NARROW = np.random.default_rng(0).normal(size=(40, 1)).astype(np.float32)
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """Embedded collections of one column, so that vectors at random often fit."""
-    folder = Folder(tmp_path_factory.mktemp("served"))
+    root = tmp_path_factory.mktemp("served")
+    folder = Folder(root / "collections", backups=root / "backups")
     limits = Limits(body_seconds=5.0, n_bits=64, k=50, items=100)
     with running(folder, limits=limits, token=TOKEN) as address, Client(address, TOKEN) as client:
         client.create("sparse", posh.FruitFly(16, 2, random_state=0).fit(NARROW)).upsert(
@@ -119,7 +121,7 @@ def test_every_body_has_an_example_that_is_accepted(http):
                 )
                 assert answer.status_code in (201, 404)  # the collection is made by one of them
                 tried += 1
-    assert tried == 12
+    assert tried == 13
 
 
 RIGHT = [(*operation, GenerationMode.POSITIVE) for operation in OPERATIONS]

@@ -27,6 +27,7 @@ PROTECTED = [
     ("POST", "/v1/collections/things/sample"),
     ("POST", "/v1/collections/things/fit"),
     ("POST", "/v1/collections/things/compact"),
+    ("POST", "/v1/collections/things/backup"),
     ("GET", "/v1/collections/things/hasher"),
     ("PUT", "/v1/collections/things/hasher"),
     ("PUT", "/v1/collections/things/metadata"),

@@ -36,6 +36,12 @@ def add(parser: Parser) -> None:
         help="make collections of mnist, digits or glove-100 first, unless they are there; may be repeated",
     )
     parser.add_argument(
+        "--backups",
+        type=Path,
+        metavar="FOLDER",
+        help="where copies go that clients ask for; without it they cannot ask",
+    )
+    parser.add_argument(
         "--limit",
         type=_assignment,
         action="append",
@@ -61,10 +67,14 @@ def _serve(args: argparse.Namespace) -> Report:
             f"expected a token to serve others than this machine, got --host {args.host}: set {_TOKEN}"
         )
     limits = _limits(args.limits)
+    if args.backups is not None and args.backups.resolve() == args.folder.resolve():
+        raise UsageError(
+            f"expected another folder for --backups than that of the collections, got {args.backups} twice"
+        )
     _require_folder_of_collections(args.folder)
     _make_samples(args)
     with bind(args.host, args.port) as bound:
-        folder = Folder(args.folder, limits.filter_seconds, limits.payload_bytes)
+        folder = Folder(args.folder, limits.filter_seconds, limits.payload_bytes, args.backups)
         registry = Registry(folder, limits, Metrics())
         server = Server(
             registry,

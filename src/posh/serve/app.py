@@ -116,6 +116,7 @@ def operations(registry: Registry, reader: Reader) -> list[Operation]:
         Operation("GET", f"{one}/fields", on(overview.fields), None, answers.Fields),
         Operation("GET", f"{one}/map", on(overview.map), None, answers.CollectionMap),
         Operation("POST", f"{one}/compact", on(collections.compact), None, None, 204),
+        Operation("POST", f"{one}/backup", on(collections.backup), models.Backup, None, 204),
         Operation("PUT", f"{one}/metadata", on(collections.set_metadata), models.Metadata, None, 204),
         Operation("GET", "/v1/collections", collections.list_collections, None, answers.Collections),
         Operation("PUT", one, collections.create_collection, models.Create, answers.Info, 201),

@@ -14,6 +14,7 @@ from posh.collection.types import Id, Item
 from posh.hashers.base import Hasher
 from posh.serve.client import Client
 from posh.serve.info import Info
+from posh.serve.remote import RemoteCollection
 
 __all__ = ["AsyncClient", "AsyncCollection"]
 
@@ -64,6 +65,7 @@ class AsyncCollection:
     report = _awaited(BaseCollection.report)
     set_metadata = _awaited(BaseCollection.set_metadata)
     compact = _awaited(BaseCollection.compact)
+    backup = _awaited(RemoteCollection.backup)
 
     async def items(
         self,

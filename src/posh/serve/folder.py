@@ -37,13 +37,20 @@ class Folder(CollectionSource):
     """Embedded collections, by the names of their folders; the folder is made if it is not there.
 
     Other processes may have collections of the same folder open, make some or drop some. ``filter_seconds``
-    and ``payload_bytes`` are those of each collection.
+    and ``payload_bytes`` are those of each collection. ``backups`` is the folder for copies of collections.
     """
 
     def __init__(
-        self, path: Path, filter_seconds: float | None = None, payload_bytes: int | None = None
+        self,
+        path: Path,
+        filter_seconds: float | None = None,
+        payload_bytes: int | None = None,
+        backups: Path | None = None,
     ) -> None:
         self._path, self._filter_seconds, self._payload_bytes = path, filter_seconds, payload_bytes
+        self._backups = backups
+        if backups is not None:
+            prepare(backups)
         prepare(path)
         _files.sync_folder(path)  # a collection that is half removed must not come back under its old name
         for leftover in path.glob(f"{_DROPPED}*"):  # of a process that was stopped while it dropped
@@ -105,6 +112,23 @@ class Folder(CollectionSource):
             with contextlib.suppress(OSError):  # a saved index may be replaced meanwhile
                 total += file.stat().st_size
         return total
+
+    def backup(self, collection: BaseCollection, name: str) -> None:
+        """Copy a collection to a sub-folder of the folder for backups."""
+        if self._backups is None:
+            raise ValueError(
+                "expected a service with a folder for backups, got one without: "
+                "start it with 'posh serve FOLDER --backups OTHER'"
+            )
+        assert isinstance(collection, Collection)  # :meth:`open` makes no others
+        try:
+            collection.backup(self._backups / name)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+            raise CollectionExistsError(
+                f"expected a new name for the backup, got {name!r}, which is taken: choose another"
+            ) from None
 
 
 @contextlib.contextmanager

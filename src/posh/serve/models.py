@@ -16,8 +16,10 @@ from posh.index.params import SCORINGS
 from posh.index.refine import REFINERS
 from posh.index.stored import STORES
 from posh.index.structures import STRUCTURES
+from posh.serve.limits import NAME_PATTERN
 
 __all__ = [
+    "Backup",
     "Body",
     "Count",
     "Create",
@@ -238,6 +240,14 @@ class Sample(Body):
 
     model_config = example({"n": 1000})
     n: int = bounded("sample", ge=0)
+
+
+class Backup(Body):
+    """What the copy of a collection is to be called."""
+
+    size_limit = "metadata_bytes"
+    model_config = example({"name": "digits-2026-11-17"})
+    name: str = Field(pattern=f"^{NAME_PATTERN}$")
 
 
 class Metadata(Body):

@@ -43,7 +43,7 @@ _WORDS = {
     403: "The request comes from another site.",
     404: "There is no such collection or item.",
     408: "The body took too long to arrive.",
-    409: "The collection is there already, has no hasher yet, or is being indexed.",
+    409: "The collection or backup is there already, has no hasher yet, or is being indexed.",
     413: "The body, or the answer, is too large.",
     415: "The body has another type.",
     422: "An argument is wrong.",

@@ -50,6 +50,10 @@ class CollectionSource(ABC):
     def disk_bytes(self, name: str) -> int | None:
         """Bytes that an open collection takes on the disk; None if the engine does not know."""
 
+    @abstractmethod
+    def backup(self, collection: BaseCollection, name: str) -> None:
+        """Copy an open collection to a place for backups, under a new name."""
+
 
 class OpenCollection:
     """A collection, with the queues of its calls and the state of its indexing.

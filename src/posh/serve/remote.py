@@ -19,6 +19,7 @@ from posh.index.report import IndexReport
 from posh.preprocess import Float32
 from posh.serve.batches import MAX_ITEMS, batches
 from posh.serve.info import Indexing, Info
+from posh.serve.limits import checked_name
 from posh.serve.vectors import from_base64, pack
 
 __all__ = ["RemoteCollection"]
@@ -93,6 +94,15 @@ class RemoteCollection(BaseCollection):
         """Give back the room of what was deleted or replaced."""
         self._ask("POST", "/compact")
         return self
+
+    def backup(self, name: str) -> None:
+        """Have the service copy the collection, as it is now, to the folder ``name`` of its backups.
+
+        The name must be new, of at most 64 of a-z, 0-9, _ and -. The service must have been started with
+        ``--backups``. Searches and writes go on meanwhile. A copy that takes longer than the client's
+        ``timeout`` is an error here, and is made nevertheless.
+        """
+        self._ask("POST", "/backup", {"name": checked_name(name)})
 
     def close(self) -> None:
         """End the use of this object; the connection is the client's."""

@@ -70,6 +70,12 @@ class CollectionOperations(Operations):
         await opened.long_work.run(opened.collection.compact)
         return Response(status_code=204)
 
+    async def backup(self, request: Request, opened: OpenCollection) -> Response:
+        """Copy a collection to a new folder beside the other backups of the service."""
+        body = await self._reader.parse(request, models.Backup)
+        await opened.long_work.run(self._registry.source.backup, opened.collection, body.name)
+        return Response(status_code=204)
+
     def _info(self, opened: OpenCollection) -> dict[str, Any]:
         collection = opened.collection
         return {
