@@ -32,6 +32,7 @@ LAYERS = [
     ["decode", "_neighbours"],
     ["index"],
     ["collection"],
+    ["milvus"],
     ["_open"],
 ]
 

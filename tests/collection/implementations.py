@@ -10,6 +10,7 @@ import posh
 from posh.collection.base import BaseCollection
 from tests.collection.reference import ReferenceCollection
 from tests.conftest import clusters
+from tests.milvus import engine
 from tests.serve.service import create_remote, reopen_remote
 
 
@@ -30,6 +31,11 @@ ALL = [
     Implementation("embedded", posh.Collection, posh.Collection),
     Implementation("remote", create_remote, reopen_remote),
 ]
+if engine.IS_ON:
+    ALL += [
+        Implementation("milvus-file", engine.create_in_file, engine.create_in_file),
+        Implementation("milvus-server", engine.create_on_server, engine.create_on_server),
+    ]
 
 DATA = clusters(600, 8).astype("float32")
 SPARSE = posh.POSH(32, 4, n_epochs=1, random_state=0).fit(DATA)

@@ -23,7 +23,7 @@ from posh.errors import FormatError, StorageError
 from posh.hashers.base import Hasher
 from posh.index.options import IndexOptions
 
-__all__ = ["DATABASE", "OpenOptions", "checked_index_options", "open_database", "prepare_folder"]
+__all__ = ["DATABASE", "OpenOptions", "are_equal", "checked_index_options", "open_database", "prepare_folder"]
 __all__ += ["read_metadata", "read_snapshot"]
 
 DATABASE = "collection.sqlite3"
@@ -85,7 +85,7 @@ class OpenOptions:
         if (
             self.hasher is not None
             and snapshot.index is not None
-            and not _are_equal(self.hasher, snapshot.index.hasher)
+            and not are_equal(self.hasher, snapshot.index.hasher)
         ):
             raise ValueError(
                 f"{path}: expected the hasher that this collection has, got another "
@@ -113,7 +113,8 @@ def checked_index_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return arguments.json_object(options, "options")
 
 
-def _are_equal(one: Hasher[Any], other: Hasher[Any]) -> bool:
+def are_equal(one: Hasher[Any], other: Hasher[Any]) -> bool:
+    """Whether two hashers have the same parameters and have learned the same."""
     a, b = (model_files.parse_model(hasher.to_bytes(), "hasher") for hasher in (one, other))
     if (a.name, a.params, a.columns, a.arrays.keys()) != (b.name, b.params, b.columns, b.arrays.keys()):
         return False

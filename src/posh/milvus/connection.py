@@ -1,0 +1,180 @@
+"""The connection to Milvus: one address, the calls of ``pymilvus``, and its errors in our words."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from posh import _validate
+from posh.errors import MissingExtraError, ServiceError, StorageError
+
+__all__ = ["CONSISTENCIES", "TOKEN", "Milvus"]
+
+TOKEN = "POSH_MILVUS_TOKEN"
+CONSISTENCIES = ("Strong", "Session", "Bounded", "Eventually")
+_SERVERS = ("http://", "https://", "tcp://")
+_FILE = re.compile(r"[A-Za-z0-9._-]{1,32}\.db")  # what Milvus Lite accepts
+_REFUSED = ("auth", "permission", "denied", "privilege", "unauthenticated")
+_TLS = {
+    "ca_file": "ca_pem_path",
+    "certificate": "client_pem_path",
+    "key": "client_key_path",
+    "server_name": "server_name",
+}
+
+
+class Milvus:
+    """A Milvus, by its address: a file of Milvus Lite, such as ``shop.db``, or ``http://host:19530``.
+
+    Parameters
+    ----------
+    uri : a file that ends in ``.db``, which is made if it is not there, or the address of a server.
+    token : what a server asks for, ``user:password`` or a key. By default the environment variable
+        ``POSH_MILVUS_TOKEN``, if there is one.
+    database : the database of the server.
+    consistency : what searches and reads see: ``"Strong"`` is every write that has returned, ``"Session"``
+        those of this connection, ``"Bounded"`` those of some seconds ago, ``"Eventually"`` some.
+    timeout : seconds after which a call is a :class:`~posh.errors.ServiceError`.
+    ca_file, certificate, key, server_name : for TLS: the file of the authority to trust, the files of the
+        client's certificate and of its key, the name that the server's certificate must have. They need
+        ``https://``.
+
+    """
+
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        *,
+        token: str | None = None,
+        database: str = "",
+        consistency: str = "Strong",
+        timeout: float = 60.0,
+        ca_file: str | None = None,
+        certificate: str | None = None,
+        key: str | None = None,
+        server_name: str | None = None,
+    ) -> None:
+        self.uri = _checked_uri(os.fspath(uri))
+        _validate.choice("consistency", consistency, CONSISTENCIES)
+        self.timeout = _validate.real("timeout", timeout, 0.0, open_low=True)
+        self.consistency = consistency
+        tls = {"ca_file": ca_file, "certificate": certificate, "key": key, "server_name": server_name}
+        given = {_TLS[name]: value for name, value in tls.items() if value is not None}
+        if given and not self.uri.startswith("https://"):
+            raise ValueError(
+                f"expected an address that begins with https:// for {', '.join(k for k in tls if tls[k])}, "
+                f"got {self.uri}"
+            )
+        token = os.environ.get(TOKEN) if token is None else token
+        self._client: Any = None
+        self._client = self._connect({"token": token or "", "db_name": database} | given)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether this is a file of Milvus Lite."""
+        return not self.uri.startswith(_SERVERS)
+
+    def __repr__(self) -> str:
+        return f"Milvus({self.uri!r})"
+
+    def call(self, operation: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method of ``pymilvus.MilvusClient``; errors of Milvus become ours."""
+        if self._client is None:
+            raise ValueError(f"expected an open connection to {self.uri}, got a closed one: make another")
+        try:
+            return getattr(self._client, operation)(*arguments, timeout=self.timeout, **options)
+        except Exception as error:
+            raise self._translated(error, operation) from error
+
+    def read(self, operation: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method that reads, in the consistency of this connection."""
+        return self.call(operation, *arguments, consistency_level=self.consistency, **options)
+
+    def new_schema(self) -> Any:
+        """An empty schema, whose fields are all declared."""
+        return _pymilvus().MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+
+    def new_index_params(self) -> Any:
+        """No indexes yet."""
+        return _pymilvus().MilvusClient.prepare_index_params()
+
+    def create(self, name: str, schema: Any, indexes: Any, consistency: str) -> None:
+        """Make a collection of Milvus, with indexes, and load it.
+
+        It is empty, so its indexes are complete at once: waiting for each would take half a second.
+        """
+        self.call("create_collection", name, schema=schema, consistency_level=consistency)
+        self.call("create_index", name, indexes, sync=False)
+        self.call("load_collection", name)
+
+    def names(self) -> list[str]:
+        """The names of all collections that Milvus has, ours or not."""
+        return list(self.call("list_collections"))
+
+    def close(self) -> None:
+        """Close the connection; a second call does nothing."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _connect(self, options: Mapping[str, Any]) -> Any:
+        client_class = _pymilvus().MilvusClient
+        if self.is_file:
+            _require_lite(self.uri)
+        try:
+            return client_class(uri=self.uri, timeout=self.timeout, **options)
+        except Exception as error:
+            raise self._translated(error, "connect") from error
+
+    def _translated(self, error: Exception, operation: str) -> Exception:
+        text = " ".join(str(getattr(error, "message", "") or error).split())
+        if type(error).__module__.partition(".")[0] not in ("pymilvus", "grpc", "milvus_lite"):
+            return error
+        if any(word in text.lower() for word in _REFUSED):
+            return ServiceError(
+                f"{self.uri}: Milvus refuses the token ({text:.200}): give another one, or set {TOKEN}"
+            )
+        if self.is_file and operation == "connect":
+            return StorageError(
+                f"{self.uri}: expected a file that Milvus Lite can open, got an error ({text:.200}): "
+                "close it in other processes, or choose another"
+            )
+        if operation == "connect" or "connecting" in text or "UNAVAILABLE" in text:
+            return ServiceError(
+                f"{self.uri}: expected a Milvus that answers, got none ({text:.200}): start it, or correct "
+                "the address"
+            )
+        return ServiceError(f"{self.uri}: Milvus could not {operation} ({text:.300})")
+
+
+def _checked_uri(uri: str) -> str:
+    if uri.startswith(_SERVERS):
+        return uri
+    if "://" in uri or _FILE.fullmatch(Path(uri).name) is None:
+        raise ValueError(
+            "expected the address of a server, http://host:19530, or a file with a name of up to 36 letters, "
+            f"digits, '.', '-' and '_' that ends in .db, got {uri!r:.80}"
+        )
+    if not Path(uri).absolute().parent.is_dir():
+        raise StorageError(f"{uri}: expected a file in a folder that exists, got another: make the folder")
+    return str(Path(uri).absolute())
+
+
+def _pymilvus() -> Any:
+    try:
+        import pymilvus
+    except ImportError as error:
+        raise MissingExtraError("pymilvus", "milvus", "posh.milvus") from error
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs a traceback of each error it raises
+    return pymilvus
+
+
+def _require_lite(uri: str) -> None:
+    try:
+        import milvus_lite  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("milvus-lite", "milvus", f"the file {uri}") from error

@@ -1,0 +1,260 @@
+"""The engine on Milvus, with a stand-in for Milvus: what tests of all engines do not see."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import posh
+from posh.errors import FormatError, MissingExtraError, ServiceError, StorageError
+from posh.milvus import Milvus, MilvusCollection, searching, table
+from tests.collection.implementations import DATA, DENSE, OTHER, SPARSE
+from tests.collection.reference import ReferenceCollection
+from tests.collection.test_operations import same_hits
+from tests.milvus import fake
+
+URI = "http://127.0.0.1:19530"
+
+
+@pytest.fixture
+def client(monkeypatch):
+    monkeypatch.delenv("POSH_MILVUS_TOKEN", raising=False)
+    return fake.install(monkeypatch)
+
+
+def both(hasher=SPARSE, n=300, **options):
+    """A collection on Milvus, and the plain one with the same items."""
+    payloads = [{"n": i} for i in range(n)]
+    collection = MilvusCollection(URI, "shop", hasher, **options).upsert(range(n), DATA[:n], payloads)
+    return collection, ReferenceCollection(hasher).upsert(range(n), DATA[:n], payloads)
+
+
+@pytest.mark.parametrize("hasher", [SPARSE, DENSE], ids=["sparse", "dense"])
+def test_ties_and_items_that_share_no_bit_come_in_the_order_of_writing(client, hasher):
+    collection, plain = both(hasher)
+    for one in (collection, plain):
+        one.upsert([f"again {i}" for i in range(400)], np.repeat(DATA[:4], 100, axis=0))
+    for k in (1, 7, 150, 700, 900):
+        same_hits(*(one.search(DATA[:5], k) for one in (collection, plain)))
+    same_hits(*(one.search(DATA[:5], 20, filter={"not": {"n": {"gte": 3}}}) for one in (collection, plain)))
+
+
+def test_only_so_many_ties_are_fetched(client, monkeypatch):
+    monkeypatch.setattr(searching, "TIES", 100)
+    collection = MilvusCollection(URI, "shop", SPARSE)
+    collection.upsert(range(2000), np.repeat(DATA[:1], 2000, axis=0))
+    hits = collection.search(DATA[:1], 10)
+    assert hits.scores.tolist() == [[4.0] * 10]
+    assert max(asked["limit"] for what, asked in client.asked if what == "search") < 1000
+
+
+def test_a_filter_that_milvus_cannot_help_with_is_exact(client, monkeypatch):
+    for module in (searching, table):
+        monkeypatch.setattr(module, "MAX_HITS", 60)
+    monkeypatch.setattr(searching, "_FEW", 7)
+    collection, plain = both()
+    source = {"not": {"n": {"lt": 280}}}
+    same_hits(*(one.search(DATA[:5], 15, filter=source) for one in (collection, plain)))
+    with pytest.raises(ValueError, match="expected k at most 16,384, as Milvus has it, got 20,000"):
+        collection.search(DATA[0], 20_000)
+
+
+@pytest.mark.parametrize("options", [{"refine": "vectors"}, {"refine": "cosine", "oversample": 3}], ids=str)
+def test_refinement_and_asymmetric_scores_equal_the_embedded_engine(client, tmp_path, options):
+    collection, _ = both(**options)
+    with posh.Collection(tmp_path / "embedded", SPARSE, **options) as embedded:
+        embedded.upsert(range(300), DATA[:300])
+        for asked in ({"k": 7}, {"k": 3, "oversample": 5.0}):
+            found, expected = (one.search(DATA[300:320], **asked) for one in (collection, embedded))
+            assert found.ids.tolist() == expected.ids.tolist()
+            np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5, atol=1e-6)
+            assert found.kind == expected.kind
+
+
+def test_active_bits_of_documents_and_queries_are_used(client, tmp_path):
+    options = {"document_active": 8, "query_active": 3}
+    collection, _ = both(**options)
+    with posh.Collection(tmp_path / "embedded", SPARSE, **options) as embedded:
+        embedded.upsert(range(300), DATA[:300])
+        for scoring in ("overlap", "asymmetric"):
+            found, expected = (
+                one.search(DATA[300:320], 9, scoring=scoring, n_threads=1) for one in (collection, embedded)
+            )
+            assert found.ids.tolist() == expected.ids.tolist()
+            np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
+
+
+def test_vectors_of_one_column(client):
+    collection = MilvusCollection(URI, "narrow", metric="cosine").upsert([1, 2], [[3.0], [-2.0]])
+    assert [item.vector.tolist() for item in collection.items()] == [[3.0], [-2.0]]
+    assert collection.search([[1.0]], 1).ids.tolist() == [[1]]
+
+
+def test_a_search_is_repeated_if_an_item_changes_meanwhile(client, monkeypatch):
+    collection, _ = both()
+    search, times = table.ItemTable.search, []
+
+    def disturbed(self, *args):
+        answer = search(self, *args)
+        if len(times) < 2:
+            times.append(1)
+            collection.upsert([0], DATA[:1], [{"new": len(times)}])
+        return answer
+
+    monkeypatch.setattr(table.ItemTable, "search", disturbed)
+    hits = collection.search(DATA[0], 300, payloads=True)
+    assert {hit.id: hit.payload for hit in hits[0]}[0] == {"new": 2}
+    monkeypatch.setattr(
+        table.ItemTable, "search", lambda self, *args: (times.clear(), disturbed(self, *args))[1]
+    )
+    with pytest.raises(ServiceError, match="items were written during each of 5 searches"):
+        collection.search(DATA[0], 3, payloads=True)
+
+
+def test_what_was_made_is_opened_with_the_same_options_only(client):
+    both(scoring="asymmetric", metadata={"a": 1})[0].close()
+    with MilvusCollection(URI, "shop") as again:
+        assert (len(again), again.metadata, again.n_features) == (300, {"a": 1}, 8)
+        assert again.index_options["scoring"] == "asymmetric"
+        assert again.hasher.encode(DATA) == SPARSE.encode(DATA)
+    MilvusCollection(URI, "shop", SPARSE, metadata={"a": 1}, scoring="asymmetric").close()
+    for args, options, message in (
+        ((OTHER,), {}, "expected the hasher that this collection has"),
+        ((), {"metadata": {}}, "expected the metadata that this collection has"),
+        ((), {"scoring": "overlap"}, "expected the options that this collection has"),
+        ((posh.LSH(4).fit(DATA[:, :5]),), {}, "expected a hasher of vectors with 8 columns"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            MilvusCollection(URI, "shop", *args, **options)
+    with pytest.raises(FileExistsError, match="expected a new name, found the collection 'shop'"):
+        MilvusCollection.create(URI, "shop")
+    with pytest.raises(FileNotFoundError, match="expected the collection 'shops', found shop"):
+        MilvusCollection.existing(URI, "shops")
+    assert sorted(client.databases[URI]) == ["shop__items_1", "shop__settings"]
+
+
+def test_an_interrupted_reindex_changes_nothing_and_is_repeated(client):
+    collection, plain = both()
+    client.failing["upsert"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        collection.reindex(OTHER)
+    client.failing.clear()
+    same_hits(*(one.search(DATA[:5], 9) for one in (collection, plain)))
+    collection.reindex(OTHER)
+    plain.reindex(OTHER)
+    same_hits(*(one.search(DATA[:5], 9) for one in (collection, plain)))
+    collection.close()
+    with MilvusCollection(URI, "shop") as again:
+        same_hits(*(one.search(DATA[:5], 9) for one in (again, plain)))
+    assert sorted(client.databases[URI]) == ["shop__items_2", "shop__settings"]
+    assert not [name for name in client.databases[URI]["shop__settings"]["rows"] if "hasher-1" in name]
+
+
+def test_an_interrupted_creation_is_no_collection(client):
+    client.failing["upsert"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        MilvusCollection(URI, "shop", SPARSE)
+    client.failing.clear()
+    with pytest.raises(FileNotFoundError):
+        MilvusCollection.existing(URI, "shop")
+    assert len(MilvusCollection(URI, "shop", OTHER)) == 0
+
+
+def test_collections_that_are_not_ours_are_left_alone(client):
+    for name in ("mine", "yours__settings", "theirs__items_1"):
+        fake.MilvusClient(URI, 1.0).create_collection(name, fake.Schema())
+    for name, hasher in (("mine", None), ("yours", None), ("theirs", SPARSE)):
+        with pytest.raises(FormatError, match="choose another name"):
+            MilvusCollection(URI, name, hasher)
+    assert {"mine", "yours__settings", "theirs__items_1"} <= set(client.databases[URI])
+
+
+def test_damaged_settings_are_named(client):
+    both()[0].close()
+    rows = client.databases[URI]["shop__settings"]["rows"]
+    good = rows["hasher-1-0"]["value"]
+    rows["hasher-1-0"] = rows["hasher-1-0"] | {"value": good[:-8] + "AAAAAAAA"}
+    with pytest.raises(FormatError, match="the hasher of the collection 'shop' is damaged"):
+        MilvusCollection(URI, "shop")
+    rows["hasher-1-0"]["value"] = good
+    rows["main"] = rows["main"] | {"value": rows["main"]["value"].replace('"format": 1', '"format": 2')}
+    with pytest.raises(FormatError, match="in format 1, found 2: use the version that wrote it"):
+        MilvusCollection(URI, "shop")
+    del client.databases[URI]["shop__items_1"]
+    rows["main"]["value"] = rows["main"]["value"].replace('"format": 2', '"format": 1')
+    with pytest.raises(FormatError, match="expected the collection 'shop__items_1' in Milvus, found none"):
+        MilvusCollection(URI, "shop")
+
+
+def test_what_milvus_would_refuse_is_refused_before_anything_is_written(client):
+    collection = MilvusCollection(URI, "shop")
+    with pytest.raises(ValueError, match="expected payloads of at most 65,536 bytes as JSON"):
+        collection.upsert([1, 2], DATA[:2], [{}, {"a": "x" * 70_000}])
+    assert (len(collection), collection.n_features) == (0, None)
+    with pytest.raises(ValueError, match="expected metadata of at most 40,000 bytes as JSON for Milvus"):
+        collection.set_metadata({"a": "x" * 50_000})
+    assert collection.metadata == {}
+    with pytest.raises(ValueError, match="expected refine to be one of None, 'vectors', 'cosine' on Milvus"):
+        MilvusCollection(URI, "other", SPARSE, refine="decoder")
+    with pytest.raises(ValueError, match="expected a name of up to 200 letters"):
+        MilvusCollection(URI, "no-dashes")
+    assert sorted(client.databases[URI]) == ["shop__settings"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "error", "expected", "message"),
+    [
+        ("connect", fake.MilvusException(2, "Fail connecting to server"), ServiceError, "got none"),
+        ("connect", fake.MilvusException(16, "auth check failure"), ServiceError, "refuses the token"),
+        ("query", fake.MilvusException(1, "UNAVAILABLE"), ServiceError, "expected a Milvus that answers"),
+        ("query", fake.MilvusException(65, "out of luck"), ServiceError, r"could not query \(out of luck\)"),
+    ],
+)
+def test_errors_of_milvus(client, operation, error, expected, message):
+    client.failing[operation] = error
+    with pytest.raises(expected, match=message) as caught:
+        len(MilvusCollection(URI, "shop", SPARSE))
+    assert URI in str(caught.value)
+
+
+def test_errors_of_files(client, tmp_path):
+    client.failing["connect"] = fake.MilvusException(1, "the file has been opened by another program")
+    with pytest.raises(StorageError, match="expected a file that Milvus Lite can open"):
+        Milvus(tmp_path / "shop.db")
+    with pytest.raises(StorageError, match="expected a file in a folder that exists"):
+        Milvus(tmp_path / "nowhere" / "shop.db")
+    for wrong in ("shop", "shop.txt", "ftp://host", "my shop.db", "x" * 40 + ".db"):
+        with pytest.raises(ValueError, match="expected the address of a server"):
+            Milvus(wrong)
+
+
+def test_access_is_passed_on(client, monkeypatch):
+    options = {"ca_file": "ca.pem", "certificate": "me.pem", "key": "me.key", "server_name": "milvus"}
+    with pytest.raises(ValueError, match="expected an address that begins with https:// for ca_file"):
+        Milvus(URI, **options)
+    monkeypatch.setenv("POSH_MILVUS_TOKEN", "from:environment")
+    milvus = Milvus(URI.replace("http", "https"), database="shops", consistency="Bounded", **options)
+    (_, asked) = client.asked[-1]
+    assert (asked["token"], asked["db_name"]) == ("from:environment", "shops")
+    assert (asked["ca_pem_path"], asked["client_pem_path"]) == ("ca.pem", "me.pem")
+    assert (asked["client_key_path"], asked["server_name"]) == ("me.key", "milvus")
+    Milvus(URI, token="own:token")
+    assert client.asked[-1][1]["token"] == "own:token"
+    collection = MilvusCollection(milvus, "shop", SPARSE)
+    collection.search(DATA[0])
+    assert client.asked[-1][1]["consistency_level"] == "Bounded"
+    collection.close()
+    assert client.asked[-1][0] == "search"  # a connection that was given stays open
+    milvus.close()
+    assert client.asked[-1][0] == "close"
+    with pytest.raises(ValueError, match="expected an open connection"):
+        milvus.names()
+    with pytest.raises(ValueError, match="consistency to be one of 'Strong', 'Session'"):
+        Milvus(URI, consistency="strong")
+
+
+@pytest.mark.parametrize(("package", "name"), [("pymilvus", "pymilvus"), ("milvus_lite", "milvus-lite")])
+def test_a_missing_package_is_named(client, monkeypatch, tmp_path, package, name):
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"needs {name}: pip install 'posh-ann\[milvus\]'"):
+        Milvus(tmp_path / "shop.db")
