@@ -14,6 +14,7 @@ from posh.collection.opening import DATABASE
 from posh.errors import FormatError
 from posh.hashers.base import Hasher
 from posh.index.index import Index
+from posh.milvus.address import is_address, parse_address
 
 __all__ = ["create", "open"]
 
@@ -26,6 +27,7 @@ def open(path: str | os.PathLike[str], *, read_only: bool = False) -> Any:  # no
     Returns a :class:`posh.Collection`, a :class:`posh.Index` or a :class:`posh.Hasher`. A path without any of
     these is a ``FileNotFoundError``, and nothing is made. ``read_only`` is for collections, which one process
     at a time may open for writing: see :class:`posh.Collection`. An index and a hasher are read into memory.
+    ``"milvus:ADDRESS#NAME"`` is a :class:`posh.milvus.MilvusCollection`.
 
     >>> import posh, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -34,6 +36,8 @@ def open(path: str | os.PathLike[str], *, read_only: bool = False) -> Any:  # no
     ...         print(len(shop))
     1
     """
+    if isinstance(path, str) and is_address(path):
+        return _on_milvus(path, read_only=read_only)
     where = Path(path)
     if (where / DATABASE).exists():
         return Collection(where, read_only=read_only)
@@ -65,4 +69,16 @@ def create(
     ...         print(shop.metadata)
     {'title': 'Shop'}
     """
+    if is_address(path):
+        raise ValueError(
+            f"expected a folder, got {path!r:.80}: use posh.milvus.MilvusCollection.create for Milvus"
+        )
     return Collection.create(path, hasher, metadata=metadata, **index_options)
+
+
+def _on_milvus(address: str, *, read_only: bool) -> Any:
+    from posh.milvus import MilvusCollection
+
+    if read_only:
+        raise ValueError(f"read_only=True is for folders, got {address!r:.80}: leave it out")
+    return MilvusCollection.existing(*parse_address(address))

@@ -33,6 +33,7 @@ _COMMANDS = {
     "query": Command(
         "find the items of a collection that are nearest to an item or a vector", "posh.cli._query"
     ),
+    "copy": Command("copy a collection to another place, such as Milvus", "posh.cli._copy"),
     "export": Command("write the items of a collection to a file", "posh.cli._export"),
     "tune": Command(
         "measure what searches of your vectors find and cost: a table, a plot, and a choice", "posh.cli._tune"

@@ -38,7 +38,7 @@ def measure_recall(args: argparse.Namespace, queries: Float32, k: int, at: int) 
     if k > at:
         raise UsageError(f"expected --neighbours of at most {at}, the number of results (--at), got {k}")
     if (Path(args.folder) / DATABASE).exists():
-        with open_searchable(args.folder) as collection:
+        with open_searchable(args.folder, args) as collection:
             return _of_collection(args, collection, queries, k, at)
     index = open_index(args)
     metric = _metric(args, index.options.metric)
@@ -55,7 +55,7 @@ def measure_recall(args: argparse.Namespace, queries: Float32, k: int, at: int) 
 
 
 def _of_collection(
-    args: argparse.Namespace, collection: posh.Collection, queries: Float32, k: int, at: int
+    args: argparse.Namespace, collection: posh.BaseCollection, queries: Float32, k: int, at: int
 ) -> Measured:
     n, made = len(collection), collection.index_options.get("metric")
     metric = _metric(args, made)

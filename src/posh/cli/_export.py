@@ -29,7 +29,7 @@ def _export(args: argparse.Namespace) -> Report:
         raise UsageError(f"expected FILE to end in one of {' '.join(WRITERS)}, got {args.file}")
     where = read_filter(args)
     start = time.perf_counter()
-    with open_collection(args.collection) as collection:
+    with open_collection(args.collection, args) as collection:
         n, metric = collection.count(where), collection.index_options.get("metric")
         items = progress(collection.items(where), "writing", "item", n)
         write_items(args.file, items, n, collection.n_features or 1)

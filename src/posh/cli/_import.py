@@ -9,7 +9,9 @@ from typing import Any
 
 import posh
 from posh._progress import progress
+from posh.cli._collection import add_milvus, address, find_collection, milvus_of
 from posh.cli._command import Parser, Report, UsageError, declare, note
+from posh.collection.base import BaseCollection
 from posh.collection.importing import BATCH, Importer, lacks_index
 from posh.collection.opening import DATABASE
 from posh.index.metric import METRICS
@@ -25,8 +27,12 @@ def add(parser: Parser) -> None:
     declare(parser, "posh import articles.parquet collections/articles --vector embedding --id url", _import)
     parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help=" ".join(SUFFIXES))
     parser.add_argument(
-        "collection", metavar="COLLECTION", type=Path, help="a folder; made if it is not there"
+        "collection",
+        metavar="COLLECTION",
+        type=address,
+        help="a folder, or milvus:ADDRESS#NAME; made if it is not there",
     )
+    add_milvus(parser)
     parser.add_argument(
         "--vector",
         metavar="COLUMN",
@@ -69,7 +75,7 @@ def _import(args: argparse.Namespace) -> Report:
     importer = Importer(lambda: _collection(args), args.replace)
     start = time.perf_counter()
     try:
-        if (args.collection / DATABASE).exists():
+        if isinstance(args.collection, Path) and (args.collection / DATABASE).exists():
             importer.open()
         for file, choice in opened:
             n_batches = -(-file.n_rows(choice.roles) // BATCH)
@@ -89,7 +95,7 @@ def _import(args: argparse.Namespace) -> Report:
 
 
 def _require_usage(args: argparse.Namespace) -> None:
-    if args.collection.is_file():
+    if isinstance(args.collection, Path) and args.collection.is_file():
         raise UsageError(
             f"expected a folder for the collection as the last argument, got the file {args.collection}"
         )
@@ -105,8 +111,8 @@ def _opened(args: argparse.Namespace, path: Path) -> tuple[VectorFile, Choice]:
     return file, choose_roles(file, args.vector, args.id, payload, number_rows=args.number_rows)
 
 
-def _collection(args: argparse.Namespace) -> posh.Collection:
-    collection = posh.Collection(args.collection)
+def _collection(args: argparse.Namespace) -> BaseCollection:
+    collection = _opened_or_made(args)
     found = collection.index_options.get("metric")
     if args.metric not in (None, found) and not lacks_index(collection):
         collection.close()
@@ -115,6 +121,18 @@ def _collection(args: argparse.Namespace) -> posh.Collection:
             f"got {args.metric}: leave it out, or choose another collection"
         )
     return collection
+
+
+def _opened_or_made(args: argparse.Namespace) -> BaseCollection:
+    if isinstance(args.collection, Path):
+        return posh.Collection(args.collection)
+    from posh.milvus import MilvusCollection
+
+    found = find_collection(args.collection, args)
+    if found is not None:
+        return found
+    milvus, name = milvus_of(args.collection, args)  # a metric that came last would write all items again
+    return MilvusCollection.create(milvus, name, metric=args.metric or _METRIC)
 
 
 def _so_far(args: argparse.Namespace, importer: Importer) -> str:

@@ -41,11 +41,11 @@ def _query(args: argparse.Namespace) -> Report:
     if args.key is not None and args.vectors is None:
         raise UsageError("--key is for --vectors: leave it out")
     where = read_filter(args)
-    with open_searchable(args.collection) as collection:
+    with open_searchable(args.collection, args) as collection:
         if args.vectors is not None:
             vectors, liked = datasets.read_vectors(args.vectors, args.key), None
         else:
-            item = _liked(collection, args.like)
+            item = _liked(args, collection)
             vectors, liked = item.vector[None], item.id
         # One more, because the item itself may be among them.
         matches = collection.search(vectors, args.k + (liked is not None), filter=where, exact=args.exact)
@@ -57,17 +57,18 @@ def _query(args: argparse.Namespace) -> Report:
     return Report(values, _text(queries, matches.kind))
 
 
-def _liked(collection: posh.Collection, text: str) -> posh.Item:
+def _liked(args: argparse.Namespace, collection: posh.BaseCollection) -> posh.Item:
     """Return the item with an id that was typed: text, or else the number."""
+    text = args.like
     tried: list[int | str] = [text, *([int(text)] if text.lstrip("-").isdecimal() else [])]
     for item in collection.get(tried):
         if item is not None:
             return item
-    raise UsageError(f"{collection.path}: expected --like to be the id of an item, got {text!r}")
+    raise UsageError(f"{args.collection}: expected --like to be the id of an item, got {text!r}")
 
 
 def _hits(
-    collection: posh.Collection,
+    collection: posh.BaseCollection,
     ids: npt.NDArray[Any],
     scores: npt.NDArray[np.float32],
     liked: int | str | None,

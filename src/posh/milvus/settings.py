@@ -1,7 +1,8 @@
 """What a collection on Milvus is: options, metadata and hasher, in a small collection of Milvus of its own.
 
 One row holds all but the hasher, and is written last. So a change counts completely or not at all. The hasher
-is too large for a row: its rows carry the number of the generation that it belongs to.
+is too large for a row: its rows carry the number of the generation that it belongs to, and one of them the
+checksum.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ __all__ = ["SUFFIX", "Settings", "SettingsTable", "items_name"]
 SUFFIX = "__settings"
 _FORMAT = 1
 _PART = 60_000  # characters of a row; Milvus has up to 65,535 bytes
+_ABOUT = "hasher-{}-about"
 _AT_ONCE = 50  # rows of one request
 _MAX_METADATA = 40_000  # bytes
 _FIELDS = {"name", "value", "unused"}
@@ -95,7 +97,7 @@ class SettingsTable:
                 f"{self._milvus.uri}: expected the collection {self._collection!r} in format {_FORMAT}, "
                 f"found {main.get('format')!r}: use the version that wrote it, or a newer one"
             )
-        hasher = self._hasher(main["generation"], **main["hasher"]) if main["hasher"] else None
+        hasher = self._hasher(main["generation"]) if main["has_hasher"] else None
         return Settings(main["options"], main["metadata"], main["n_features"], main["generation"], hasher)
 
     def drop(self) -> None:
@@ -106,11 +108,12 @@ class SettingsTable:
         """Remove the hasher of a generation that does not count any more."""
         self._milvus.call("delete", self._name, filter=f'name like "hasher-{generation}-%"')
 
-    def _hasher(self, generation: int, n_parts: int, sha256: str) -> Hasher[Any]:
-        names = [f"hasher-{generation}-{i}" for i in range(n_parts)]
+    def _hasher(self, generation: int) -> Hasher[Any]:
+        about = json.loads(self._values([_ABOUT.format(generation)]).get(_ABOUT.format(generation), "{}"))
+        names = [f"hasher-{generation}-{i}" for i in range(about.get("n_parts", 0))]
         values = self._values(names)
         content = base64.b64decode("".join(values.get(name, "") for name in names))
-        if hashlib.sha256(content).hexdigest() != sha256:
+        if hashlib.sha256(content).hexdigest() != about.get("sha256"):
             raise FormatError(
                 f"{self._milvus.uri}: the hasher of the collection {self._collection!r} is damaged: copy the "
                 "collection anew"
@@ -140,20 +143,21 @@ class SettingsTable:
 
 def _rows(settings: Settings) -> list[tuple[str, str]]:
     """The rows of settings; the last one makes them count."""
-    parts, hasher = [], None
+    parts = []
     if settings.hasher is not None:
         content = settings.hasher.to_bytes()
         text = base64.b64encode(content).decode()
         pieces = [text[start : start + _PART] for start in range(0, len(text), _PART)]
         parts = [(f"hasher-{settings.generation}-{i}", piece) for i, piece in enumerate(pieces)]
-        hasher = {"n_parts": len(pieces), "sha256": hashlib.sha256(content).hexdigest()}
+        about = {"n_parts": len(pieces), "sha256": hashlib.sha256(content).hexdigest()}
+        parts.append((_ABOUT.format(settings.generation), json.dumps(about)))
     main = {
         "format": _FORMAT,
         "options": settings.options,
         "metadata": settings.metadata,
         "n_features": settings.n_features,
         "generation": settings.generation,
-        "hasher": hasher,
+        "has_hasher": settings.hasher is not None,
     }
     n_bytes = len(json.dumps(settings.metadata).encode())
     if n_bytes > _MAX_METADATA:
