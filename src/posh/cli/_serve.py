@@ -8,19 +8,28 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from posh.cli._collection import add_milvus, read_token
 from posh.cli._command import Parser, Report, UsageError, declare, note
 from posh.collection.opening import DATABASE
 
 __all__ = ["add"]
 
 _TOKEN = "POSH_TOKEN"
+_ENGINES = ("embedded", "milvus")
 _NAMED = 10  # collections that are named at the start
 
 
 def add(parser: Parser) -> None:
     """Declare the arguments."""
     declare(parser, f"{_TOKEN}=secret posh serve collections", _serve)
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="each of its sub-folders is a collection")
+    parser.add_argument(
+        "folder", metavar="FOLDER", type=Path, nargs="?", help="each of its sub-folders is a collection"
+    )
+    parser.add_argument(
+        "--engine", choices=_ENGINES, default="embedded", help="where collections are; default: embedded"
+    )
+    parser.add_argument("--uri", help="with --engine milvus: a file such as shop.db, or http://host:19530")
+    add_milvus(parser)
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; default: 127.0.0.1")
     parser.add_argument("--port", type=_port, default=8765, help="default: 8765; 0 is any free one")
     parser.add_argument(
@@ -56,7 +65,6 @@ def _serve(args: argparse.Namespace) -> Report:
     from posh.serve import require_extra
 
     require_extra()
-    from posh.serve.folder import Folder
     from posh.serve.metrics import Metrics
     from posh.serve.registry import Registry
     from posh.serve.server import Server, bind, is_loopback, stopped_by_signals
@@ -67,21 +75,16 @@ def _serve(args: argparse.Namespace) -> Report:
             f"expected a token to serve others than this machine, got --host {args.host}: set {_TOKEN}"
         )
     limits = _limits(args.limits)
-    if args.backups is not None and args.backups.resolve() == args.folder.resolve():
-        raise UsageError(
-            f"expected another folder for --backups than that of the collections, got {args.backups} twice"
-        )
-    _require_folder_of_collections(args.folder)
-    _make_samples(args)
+    _require_one_engine(args)
     with bind(args.host, args.port) as bound:
-        folder = Folder(args.folder, limits.filter_seconds, limits.payload_bytes, args.backups)
-        registry = Registry(folder, limits, Metrics())
+        source = _source(args, limits)
+        registry = Registry(source, limits, Metrics())
         server = Server(
             registry,
             bound,
             token=token,
             listening=lambda address: _tell(
-                args, f"serving {args.folder} at {address}\n{_found(args.folder, folder.names())}"
+                args, f"serving {args.folder or args.uri} at {address}\n{_found(args, source.names())}"
             ),
         )
         with stopped_by_signals(server):
@@ -90,6 +93,40 @@ def _serve(args: argparse.Namespace) -> Report:
             finally:
                 registry.close()
     return Report({"address": server.address, "state": "stopped"}, "stopped, all collections are closed")
+
+
+def _require_one_engine(args: argparse.Namespace) -> None:
+    is_milvus = args.engine == "milvus"
+    for name, value, is_needed in (
+        ("FOLDER", args.folder, not is_milvus),
+        ("--uri", args.uri, is_milvus),
+    ):
+        if (value is not None) != is_needed:
+            wanted = f"expected {name}" if is_needed else f"expected no {name}"
+            raise UsageError(f"{wanted} with --engine {args.engine}, got {value or 'none'}")
+    if is_milvus and args.backups is not None:
+        raise UsageError("--backups is for folders: export the collections of Milvus with 'posh copy'")
+    if is_milvus and args.samples:
+        raise UsageError("--sample is for folders: make a collection there, then 'posh copy' it to Milvus")
+
+
+def _source(args: argparse.Namespace, limits: Any) -> Any:
+    """Where the collections are."""
+    if args.engine == "milvus":
+        from posh.milvus import Milvus
+        from posh.serve.on_milvus import MilvusSource
+
+        token = read_token(args.milvus_token_file)
+        return MilvusSource(Milvus(args.uri, token=token, ca_file=args.milvus_ca_file))
+    from posh.serve.folder import Folder
+
+    if args.backups is not None and args.backups.resolve() == args.folder.resolve():
+        raise UsageError(
+            f"expected another folder for --backups than that of the collections, got {args.backups} twice"
+        )
+    _require_folder_of_collections(args.folder)
+    _make_samples(args)
+    return Folder(args.folder, limits.filter_seconds, limits.payload_bytes, args.backups)
 
 
 def _require_folder_of_collections(path: Path) -> None:
@@ -107,9 +144,12 @@ def _require_folder_of_collections(path: Path) -> None:
         )
 
 
-def _found(path: Path, names: list[str]) -> str:
+def _found(args: argparse.Namespace, names: list[str]) -> str:
+    if not names and args.folder is None:
+        return f"no collections yet: make one with 'posh import FILE milvus:{args.uri}#NAME'"
     if not names:
-        return f"no collections yet: make one with 'posh import FILE {path / 'NAME'}', or add --sample mnist"
+        example = f"'posh import FILE {args.folder / 'NAME'}'"
+        return f"no collections yet: make one with {example}, or add --sample mnist"
     listed = ", ".join(sorted(names)[:_NAMED]) + (" …" if len(names) > _NAMED else "")
     return f"{len(names):,} collection{'s' if len(names) > 1 else ''}: {listed}"
 

@@ -11,7 +11,13 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from posh.errors import CancelledError, CollectionExistsError, FormatError, UnknownCollectionError
+from posh.errors import (
+    CancelledError,
+    CollectionExistsError,
+    FormatError,
+    ServiceError,
+    UnknownCollectionError,
+)
 
 __all__ = ["TITLES", "ProblemError", "internal", "problem_of"]
 
@@ -38,6 +44,7 @@ TITLES = {
     "busy": "The service is too busy",
     "cancelled": "The work was cancelled",
     "too-long": "The work took too long",
+    "engine-failed": "The engine of the collection failed",
     "read-only": "The storage cannot be written",
     "storage-failed": "The storage failed",
     "storage-full": "The storage is full",
@@ -45,6 +52,7 @@ TITLES = {
 _FULL = (507, "storage-full", "expected room on the service's disk, got none left: nothing was written")
 _READ_ONLY = (503, "read-only", "expected a disk that the service may write, got none: nothing was written")
 _FAILED = (503, "storage-failed", "expected a disk that works, got an error: see the service's log")
+_ENGINE = (503, "engine-failed", "expected an engine that answers, got an error: see the service's log")
 _BY_ERRNO = {errno.ENOSPC: _FULL, errno.EDQUOT: _FULL} | dict.fromkeys(
     (errno.EROFS, errno.EACCES, errno.EPERM), _READ_ONLY
 )
@@ -87,6 +95,9 @@ def problem_of(error: BaseException) -> ProblemError:
             return internal(error)  # a damaged file of the service's: no argument of a client's is the reason
         case TimeoutError() if error.errno is None:  # not the disk's
             return ProblemError(504, "too-long", str(error))
+        case ServiceError():  # of Milvus
+            _log.error("the engine failed: %s", error)
+            return ProblemError(*_ENGINE)
         case OSError():
             return _storage(error)
         case KeyError():

@@ -1,0 +1,46 @@
+"""The collections of a Milvus, to be served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from posh.collection.base import BaseCollection
+from posh.milvus import Milvus, MilvusCollection
+from posh.milvus.opening import collection_names, drop
+from posh.serve.registry import CollectionSource
+
+__all__ = ["MilvusSource"]
+
+
+class MilvusSource(CollectionSource):
+    """Collections on Milvus, by their names; those that this package has not made are not served."""
+
+    def __init__(self, milvus: Milvus) -> None:
+        self._milvus = milvus
+
+    def names(self) -> list[str]:
+        """The names of all collections."""
+        return collection_names(self._milvus)
+
+    def open(self, name: str) -> BaseCollection:
+        """Open a collection."""
+        return MilvusCollection.existing(self._milvus, name)
+
+    def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> BaseCollection:
+        """Make a new collection, and open it."""
+        return MilvusCollection.create(self._milvus, name, metadata=metadata, **options)
+
+    def drop(self, name: str) -> None:
+        """Delete a closed collection for ever."""
+        drop(self._milvus, name)
+
+    def disk_bytes(self, name: str) -> int | None:
+        """None: Milvus does not tell."""
+        return None
+
+    def backup(self, collection: BaseCollection, name: str) -> None:
+        """Refused: Milvus has backups of its own."""
+        raise ValueError(
+            "expected a service over a folder for a backup, got one over Milvus: "
+            "copy the collection to a folder with 'posh copy', or back up Milvus itself"
+        )
