@@ -55,7 +55,7 @@ def imported(path: Path) -> set[str]:
 
 
 SOURCES = [path for path in sorted(SOURCE.rglob("*.py")) if path.parent != SOURCE or path.stem != "__init__"]
-TOP = ("bench", "cli", "langchain", "neighbors", "serve")  # the top of the house may use everything
+TOP = ("batch", "bench", "cli", "langchain", "neighbors", "serve")  # the top of the house may use everything
 BELOW = [path for path in SOURCES if path.relative_to(SOURCE).with_suffix("").parts[0] not in TOP]
 
 

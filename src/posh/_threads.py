@@ -13,8 +13,9 @@ from threadpoolctl import ThreadpoolController
 
 from posh import _system, _validate
 
-__all__ = ["cores", "no_fork", "one_blas_thread"]
+__all__ = ["cores", "limit_cores", "no_fork", "one_blas_thread"]
 
+_most = sys.maxsize  # threads that this process may use
 _PATIENCE = 10.0  # seconds that a fork waits at most: a call of BLAS should take much less
 
 
@@ -23,8 +24,14 @@ def cores(n_threads: int | None = None) -> int:
     if n_threads is not None:
         return _validate.integer("n_threads", n_threads, 1)
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return min(_most, len(os.sched_getaffinity(0)))
+    return min(_most, os.cpu_count() or 1)
+
+
+def limit_cores(n_threads: int) -> None:
+    """Let this process, one of several workers, use at most so many cores unless a call says otherwise."""
+    global _most
+    _most = _validate.integer("n_threads", n_threads, 1)
 
 
 class _NoFork:

@@ -21,7 +21,7 @@ from safetensors.numpy import save as dump_safetensors
 
 from posh.errors import FormatError
 
-__all__ = ["FormatError", "Model", "checked", "dump_model", "expect", "parse_model"]
+__all__ = ["FormatError", "Model", "checked", "dump_model", "expect", "model_digest", "parse_model"]
 
 MODEL_FORMAT = "posh-model"
 MODEL_VERSION = "1"
@@ -52,6 +52,11 @@ def dump_model(name: str, params: dict[str, Any], arrays: Arrays, columns: list[
     arrays = {key: np.ascontiguousarray(value).reshape(np.shape(value)) for key, value in arrays.items()}
     header["sha256"] = _digest(header, arrays)
     return dump_safetensors(arrays, metadata=header)
+
+
+def model_digest(content: bytes, path: str | os.PathLike[str]) -> str:
+    """Return the checksum of a model: the same for equal models, in whatever order the file has its parts."""
+    return str(checked(path, lambda: _metadata(content)["sha256"]))
 
 
 def parse_model(content: bytes, path: str | os.PathLike[str]) -> Model:

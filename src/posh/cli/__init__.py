@@ -29,6 +29,9 @@ _COMMANDS = {
     "encode": Command("turn vectors into codes with a saved hasher", "posh.cli._encode"),
     "build": Command("encode vectors and save them as an index", "posh.cli._build"),
     "search": Command("find the nearest documents of an index", "posh.cli._search"),
+    "batch": Command(
+        "fit, encode, build and search vectors in many files, on one machine or on Ray", "posh.cli._batch"
+    ),
     "import": Command("bring vectors, ids and payloads from files into a collection", "posh.cli._import"),
     "query": Command(
         "find the items of a collection that are nearest to an item or a vector", "posh.cli._query"

@@ -31,7 +31,7 @@ from posh.index.refine import REFINERS
 from posh.index.stored import STORES
 from posh.index.structures import STRUCTURES
 
-__all__ = ["add"]
+__all__ = ["add", "add_options", "empty_index"]
 
 
 def add(parser: Parser) -> None:
@@ -48,10 +48,10 @@ def add(parser: Parser) -> None:
         metavar="FOLDER",
         help="where to write; an index that is there already is replaced",
     )
-    _add_options(parser)
+    add_options(parser)
 
 
-def _add_options(parser: Parser) -> None:
+def add_options(parser: Parser) -> None:
     """Declare the parameters of an index under their own names; the index knows defaults and limits."""
     parser.add_argument("--metric", choices=METRICS, help="find the nearest vectors by this, not by codes")
     parser.add_argument(
@@ -88,7 +88,7 @@ def _add_options(parser: Parser) -> None:
 
 def _build(args: argparse.Namespace) -> Report:
     require_free(args.output, FORMAT)
-    index = _empty_index(args)
+    index = empty_index(args)
     vectors = read_source(args)
     index.add(vectors[:0])  # refuses vectors of another width before anything is announced
     estimate = index.estimate_memory(len(vectors), vectors.shape[1])
@@ -100,7 +100,8 @@ def _build(args: argparse.Namespace) -> Report:
     return _report(index, estimate, added - start, time.perf_counter() - added, args.output)
 
 
-def _empty_index(args: argparse.Namespace) -> posh.Index:
+def empty_index(args: argparse.Namespace) -> posh.Index:
+    """Return the index that the options describe, without documents."""
     known = inspect.signature(posh.Index).parameters
     options = {name: value for name, value in vars(args).items() if name in known and value is not None}
     for name in ("recall", "store"):
