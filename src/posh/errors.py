@@ -12,6 +12,7 @@
         ├── CollectionExistsError   (ValueError)   a service has a collection of this name already
         ├── CancelledError          (Exception)    somebody cancelled the work
         └── ServiceError            (OSError)      a service cannot be reached, or cannot answer now
+            └── MissingShardsError                 some shards of a collection cannot be searched now
 
 Wrong arguments raise plain ``ValueError`` or ``TypeError``; using a hasher before ``fit`` raises
 scikit-learn's ``NotFittedError``.
@@ -21,7 +22,8 @@ from __future__ import annotations
 
 __all__ = ["DataUnavailableError", "FormatError", "MissingExtraError", "PoshError"]
 __all__ += ["StorageError"]
-__all__ += ["CancelledError", "CollectionExistsError", "ServiceError", "UnknownCollectionError"]
+__all__ += ["CancelledError", "CollectionExistsError", "MissingShardsError", "ServiceError"]
+__all__ += ["UnknownCollectionError"]
 
 
 class PoshError(Exception):
@@ -61,3 +63,11 @@ class CancelledError(PoshError):
 
 class ServiceError(PoshError, OSError):
     """A service cannot be reached, refuses the token, is too busy, or failed."""
+
+
+class MissingShardsError(ServiceError):
+    """Some shards of a collection cannot be searched now; ``shards`` are their names."""
+
+    def __init__(self, message: str, shards: list[str]) -> None:
+        super().__init__(message)
+        self.shards = shards

@@ -73,7 +73,7 @@ class KilledWorkers(batch.Workers):
         self._workers.__exit__()
 
     def results(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
-        marker = self._folder / f"killed-{self.kills}-{function.__name__}"
+        marker = self._folder / f"killed-{self.kills}"
         yield from self._workers.results(Killed(function, marker), tasks)
         assert marker.exists()
         self.kills += 1

@@ -217,7 +217,7 @@ def test_missing_packages_and_unreachable_addresses(monkeypatch):
 
 
 def test_an_address_at_which_nobody_listens(monkeypatch):
-    monkeypatch.setattr("posh.batch.workers._ray", lambda: None)
+    monkeypatch.setattr("posh.batch.workers._ray", lambda on_loopback: None)
     with pytest.raises(ServiceError, match=r"expected a Ray cluster at 127\.0\.0\.1:9, but nobody answers"):
         batch.RayWorkers(address="127.0.0.1:9").__enter__()
     with pytest.raises(ValueError, match="expected the address of a cluster as HOST:PORT"):

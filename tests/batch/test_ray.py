@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -41,6 +44,17 @@ def test_workers_that_are_killed_in_every_step_change_nothing(workers, expected,
         equal(found, expected)
     assert killed.kills == 5
     assert list(tmp_path.rglob(".unfinished*")) == []
+
+
+@pytest.mark.skipif(shutil.which("ss") is None, reason="ss, which lists sockets, is not installed: iproute2")
+def test_ray_listens_on_loopback_only(workers):
+    assert len(list(workers.results(_threads, range(4)))) == 4
+    listed = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout.splitlines()
+    sockets = [line.split()[3] for line in listed if re.search(r'"(ray|gcs_server)', line)]
+    assert len(sockets) > 4
+    assert [
+        address for address in sockets if "127.0.0.1]:" not in address and "127.0.0.1:" not in address
+    ] == []
 
 
 def test_a_metric_is_that_of_one_index(workers, tmp_path):

@@ -68,6 +68,7 @@ def test_a_fit_is_done_again_only_for_other_vectors(shards, tmp_path):
 def test_codes_are_those_of_one_process(shards, model, hasher, tmp_path):
     outcome = batch.encode(model, shards, tmp_path / "codes", Here())
     assert outcome[1:4] == (4, 0, len(DIGITS.base))
+    assert outcome.cpu_seconds > 0
     ids, codes = zip(*batch.read_codes(tmp_path / "codes"), strict=True)
     assert [len(some) for some in codes] == list(SIZES)
     np.testing.assert_array_equal(np.concatenate(ids), np.arange(len(DIGITS.base)))

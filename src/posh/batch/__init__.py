@@ -25,9 +25,10 @@ interrupted makes only the missing parts when it is called again. Parts of kille
 from posh.batch.jobs import Outcome
 from posh.batch.merging import merged
 from posh.batch.searching import read_hits, search
+from posh.batch.serving import ShardedCollection
 from posh.batch.shards import Columns, Shard, find_shards
 from posh.batch.steps import build, encode, fit, read_codes
 from posh.batch.workers import Processes, RayWorkers, Workers
 
-__all__ = ["Columns", "Outcome", "Processes", "RayWorkers", "Shard", "Workers"]
+__all__ = ["Columns", "Outcome", "Processes", "RayWorkers", "Shard", "ShardedCollection", "Workers"]
 __all__ += ["build", "encode", "find_shards", "fit", "merged", "read_codes", "read_hits", "search"]

@@ -6,7 +6,8 @@ import logging
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -30,7 +31,8 @@ _log = logging.getLogger("posh.batch")
 class Outcome(NamedTuple):
     """What a step did: of ``n_parts``, ``n_resumed`` were finished before.
 
-    ``n_rows`` vectors (or queries, for a search: once for each shard) were done in ``seconds``.
+    ``n_rows`` vectors (or queries, for a search: once for each shard) were done in ``seconds``, which took
+    ``cpu_seconds`` of all workers together (of this process, for a fit).
     """
 
     output: Path
@@ -38,6 +40,7 @@ class Outcome(NamedTuple):
     n_resumed: int
     n_rows: int
     seconds: float
+    cpu_seconds: float
 
     @property
     def rows_per_second(self) -> float:
@@ -69,15 +72,27 @@ def make_parts(
     left = [task for task in tasks if not is_finished(task.part, task.made_from)]
     if len(left) < len(tasks):
         _log.info("%s: %d of %d parts are there already", title, len(tasks) - len(left), len(tasks))
-    n_rows = 0
-    results = workers.results(function, left)
-    for i, n in enumerate(progress(results, title, "part", len(left)), 1):
-        n_rows += n
+    n_rows, cpu_seconds = 0, 0.0
+    results: Iterator[tuple[int, float]] = workers.results(_Timed(function), left)
+    for i, (n, used) in enumerate(progress(results, title, "part", len(left)), 1):
+        n_rows, cpu_seconds = n_rows + n, cpu_seconds + used
         now = time.perf_counter()
         if now - logged > _EVERY:
             logged = now
             _log.info("%s: %d of %d parts, %.0f rows per second", title, i, len(left), n_rows / (now - start))
-    return Outcome(output, len(tasks), len(tasks) - len(left), n_rows, time.perf_counter() - start)
+    n_resumed = len(tasks) - len(left)
+    return Outcome(output, len(tasks), n_resumed, n_rows, time.perf_counter() - start, cpu_seconds)
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A function that also returns the CPU seconds that it took."""
+
+    function: Callable[[Any], int]
+
+    def __call__(self, task: Any) -> tuple[int, float]:
+        start = time.process_time()
+        return self.function(task), time.process_time() - start
 
 
 def digest_of(hasher: Hasher[Any]) -> str:

@@ -89,7 +89,7 @@ def search(
     with job_folder(output, _FORMAT, parameters):
         if is_finished(output / _DONE, parameters):
             n_tasks = len(indexes) * -(-len(array) // n_at_once)
-            return Outcome(output, n_tasks, n_tasks, 0, 0.0)
+            return Outcome(output, n_tasks, n_tasks, 0, 0.0, 0.0)
         start = time.perf_counter()
         _write_queries(output, array)
         tasks = [

@@ -59,15 +59,17 @@ def fit(
     }
     manifest = output.with_name(f"{output.name}.json")
     if output.exists() and _says(manifest, made_from, output):
-        return Outcome(output, len(found), len(found), 0, 0.0)
-    start = time.perf_counter()
+        return Outcome(output, len(found), len(found), 0, 0.0, 0.0)
+    start, used = time.perf_counter(), time.process_time()
     sample = output.with_name(f".{output.name}.sample")
     vectors = sampled(found, columns, n_sample, random_state, sample, workers)
     clone(hasher).fit(vectors).save(output)
     with atomic_write(manifest) as temporary:
         temporary.write_text(json.dumps({"made_from": made_from, "sha256": _sha256(output)}, indent=1) + "\n")
     forget(sample)
-    return Outcome(output, len(found), 0, len(vectors), time.perf_counter() - start)
+    return Outcome(
+        output, len(found), 0, len(vectors), time.perf_counter() - start, time.process_time() - used
+    )
 
 
 def _says(manifest: Path, made_from: dict[str, Any], output: Path) -> bool:

@@ -26,6 +26,7 @@ __all__ = ["Processes", "RayWorkers", "Workers"]
 T = TypeVar("T")
 R = TypeVar("R")
 
+_LOOPBACK = "127.0.0.1"
 _RETRIES = 3  # how often work is given to another worker after one was killed
 _PATIENCE = 10.0  # seconds until a cluster must have answered
 _log = logging.getLogger("posh.batch")
@@ -139,7 +140,7 @@ class RayWorkers(Workers):
     """
 
     def __init__(self, n: int | None = None, *, address: str | None = None, n_threads: int = 1) -> None:
-        self._ray = _ray()
+        self._ray = _ray(on_loopback=address is None)
         self._n, self._address = n if n is None else _validate.integer("n", n, 1), address
         self._n_threads = _validate.integer("n_threads", n_threads, 1)
 
@@ -149,14 +150,18 @@ class RayWorkers(Workers):
         options: dict[str, Any] = {"address": self._address or "local", "log_to_driver": False}
         options["logging_level"] = logging.ERROR
         if self._address is None:
-            os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
             n_cpus = _n_workers(self._n) * self._n_threads
-            options |= {"num_cpus": n_cpus, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+            options |= {"num_cpus": n_cpus, "include_dashboard": False, "_node_ip_address": _LOOPBACK}
         try:
             self._ray.init(**options)
         except (ConnectionError, RuntimeError, OSError) as error:
             where = "on this machine" if self._address is None else f"at {self._address}"
             raise ServiceError(f"expected Ray to answer {where}: {error}") from error
+        if self._address is None and self._ray.util.get_node_ip_address() != _LOOPBACK:
+            self._ray.shutdown()
+            raise ServiceError(
+                f"expected Ray on {_LOOPBACK}, got another address: do not import ray before this"
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -203,7 +208,11 @@ def _on_ray(function: Callable[[T], R], task: T, n_threads: int) -> R:
     return function(task)
 
 
-def _ray() -> Any:
+def _ray(*, on_loopback: bool) -> Any:
+    if on_loopback:
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        # Ray reads this when it is imported. Otherwise it takes the machine's address in place of loopback's.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     try:
         return importlib.import_module("ray")
     except ImportError as error:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from posh.cli._collection import add_milvus, read_token
-from posh.cli._command import Parser, Report, UsageError, declare, note
+from posh.cli._command import Parser, Report, UsageError, counted, declare, note
 from posh.collection.opening import DATABASE
 
 __all__ = ["add"]
 
 _TOKEN = "POSH_TOKEN"
 _ENGINES = ("embedded", "milvus")
+JOB = "job.json"  # what 'posh batch' writes
 _NAMED = 10  # collections that are named at the start
 
 
@@ -23,7 +24,11 @@ def add(parser: Parser) -> None:
     """Declare the arguments."""
     declare(parser, f"{_TOKEN}=secret posh serve collections", _serve)
     parser.add_argument(
-        "folder", metavar="FOLDER", type=Path, nargs="?", help="each of its sub-folders is a collection"
+        "folder",
+        metavar="FOLDER",
+        type=Path,
+        nargs="?",
+        help="each of its sub-folders is a collection; or what 'posh batch build' wrote",
     )
     parser.add_argument(
         "--engine", choices=_ENGINES, default="embedded", help="where collections are; default: embedded"
@@ -43,6 +48,12 @@ def add(parser: Parser) -> None:
         metavar="DATASET",
         dest="samples",
         help="make collections of mnist, digits or glove-100 first, unless they are there; may be repeated",
+    )
+    parser.add_argument(
+        "--processes",
+        type=counted,
+        metavar="N",
+        help="that search shards of 'posh batch'; default: all cores",
     )
     parser.add_argument(
         "--backups",
@@ -118,8 +129,16 @@ def _source(args: argparse.Namespace, limits: Any) -> Any:
 
         token = read_token(args.milvus_token_file)
         return MilvusSource(Milvus(args.uri, token=token, ca_file=args.milvus_ca_file))
+    if (args.folder / JOB).exists():
+        from posh.serve.shards import ShardSource
+
+        if args.samples or args.backups is not None:
+            raise UsageError(f"--sample and --backups are for folders of collections, got shards: {args.folder}")
+        return ShardSource(args.folder, args.processes)
     from posh.serve.folder import Folder
 
+    if args.processes is not None:
+        raise UsageError(f"--processes is for shards of 'posh batch build', got {args.folder}: leave it out")
     if args.backups is not None and args.backups.resolve() == args.folder.resolve():
         raise UsageError(
             f"expected another folder for --backups than that of the collections, got {args.backups} twice"

@@ -15,6 +15,7 @@ from posh.errors import (
     CancelledError,
     CollectionExistsError,
     FormatError,
+    MissingShardsError,
     ServiceError,
     UnknownCollectionError,
 )
@@ -42,6 +43,7 @@ TITLES = {
     "gone": "The client has hung up",
     "internal": "The service failed",
     "busy": "The service is too busy",
+    "missing-shards": "Some shards cannot be searched at the moment",
     "cancelled": "The work was cancelled",
     "too-long": "The work took too long",
     "engine-failed": "The engine of the collection failed",
@@ -95,6 +97,8 @@ def problem_of(error: BaseException) -> ProblemError:
             return internal(error)  # a damaged file of the service's: no argument of a client's is the reason
         case TimeoutError() if error.errno is None:  # not the disk's
             return ProblemError(504, "too-long", str(error))
+        case MissingShardsError():
+            return ProblemError(503, "missing-shards", str(error), {"retry-after": "1"})
         case ServiceError():  # of Milvus
             _log.error("the engine failed: %s", error)
             return ProblemError(*_ENGINE)

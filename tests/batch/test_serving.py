@@ -1,0 +1,140 @@
+"""Shards as one service: the results of one index, and shards whose process was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import posh
+from posh import batch
+from posh.errors import MissingShardsError, ServiceError
+from posh.serve.client import Client
+from tests.batch.doing import DIGITS, Here, write_npy
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("serving")
+    write_npy(place / "vectors")
+    index = posh.Index(metric="euclidean", structure="ivf", recall=0.95)
+    batch.build([place / "vectors"], place / "shards", index, Here())
+    return place / "shards"
+
+
+@pytest.fixture(scope="module")
+def one(folder):
+    return posh.Index.load(folder / "template" / "index").add(DIGITS.base)
+
+
+@pytest.fixture(scope="module")
+def collection(folder):
+    opened = batch.ShardedCollection(folder, n_processes=2)
+    try:
+        yield opened.wait()
+    finally:
+        opened.close()
+
+
+def test_results_are_those_of_one_index(collection, one):
+    hits = collection.search(DIGITS.queries, k=10, exact=True)
+    expected = one.search(DIGITS.queries, k=10, exact=True)
+    assert hits.ids.tolist() == expected.ids.tolist()
+    np.testing.assert_array_equal(hits.scores, expected.scores)
+    assert (hits.kind, len(hits[0])) == ("euclidean", 10)
+    assert collection.count() == len(DIGITS.base)
+    assert sorted(len(names) for names in collection.processes.values()) == [2, 2]
+    few = collection.search(DIGITS.queries[:1], k=5, min_score=-1e-3)
+    assert few.ids.tolist() == [[None] * 5]
+
+
+def test_wrong_questions_are_errors_and_the_next_search_is_answered(collection):
+    with pytest.raises(ValueError, match="expected a search by vectors, got a question for writes"):
+        collection.upsert([1], DIGITS.base[:1])
+    with pytest.raises(ValueError, match="got a question for filters, payloads and vectors"):
+        collection.search(DIGITS.queries[:1], payloads=True)
+    with pytest.raises(ValueError, match="scoring='asymmetric' is for an index without a metric"):
+        collection.search(DIGITS.queries[:1], scoring="asymmetric")
+    assert collection.search(DIGITS.queries[:1], k=1).ids.shape == (1, 1)
+
+
+def test_a_killed_process_is_named_and_comes_back(collection):
+    pid, names = next(iter(collection.processes.items()))
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(MissingShardsError, match="expected all 4 shards, but part-0000") as caught:
+        [collection.search(DIGITS.queries[:1], k=3) for _ in range(1000)]
+    assert caught.value.shards == names
+    collection.wait()
+    assert collection.search(DIGITS.queries[:1], k=3).ids.shape == (1, 3)
+    assert pid not in collection.processes
+
+
+def test_the_service(folder, one, tmp_path):
+    command = [sys.executable, "-c", "import sys; from posh.cli import main; sys.exit(main())"]
+    arguments = ["serve", str(folder), "--port", "0", "--processes", "2"]
+    service = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        address = service.stdout.readline().split()[-1]
+        with Client(address) as client:
+            remote = client.collection("shards")
+            expected = one.search(DIGITS.queries, k=5, exact=True)
+            assert remote.search(DIGITS.queries, k=5, exact=True).ids.tolist() == expected.ids.tolist()
+            assert remote.count() == len(DIGITS.base)
+            with pytest.raises(ValueError, match="got a question for writes"):
+                remote.upsert([1], DIGITS.base[:1])
+            with pytest.raises(ValueError, match="expected no new collections beside shards"):
+                client.create("other")
+            children = subprocess.run(["pgrep", "-P", str(service.pid)], capture_output=True, text=True)
+            killed = [int(pid) for pid in children.stdout.split() if b"spawn_main" in _command_line(pid)]
+            os.kill(killed[0], signal.SIGKILL)
+            problem = _first_problem(address)
+            assert (problem["status"], problem["type"]) == (503, "urn:posh:missing-shards")
+            assert "part-0000" in problem["detail"]
+            _wait_for(lambda: remote.search(DIGITS.queries, k=5, exact=True))
+            assert remote.search(DIGITS.queries, k=5, exact=True).ids.tolist() == expected.ids.tolist()
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(30) == 0
+    finally:
+        service.kill()
+        service.wait()
+        service.stdout.close()
+    for pid in killed:
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def _command_line(pid: str) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def _first_problem(address: str) -> dict:
+    body = json.dumps({"vectors": DIGITS.queries[:1].tolist(), "k": 1}).encode()
+    request = urllib.request.Request(
+        f"{address}/v1/collections/shards/search", body, {"content-type": "application/json"}
+    )
+    for _ in range(2000):
+        try:
+            urllib.request.urlopen(request).close()
+        except urllib.error.HTTPError as error:
+            with error:
+                return json.load(error)
+    raise AssertionError("no shard was ever missing")
+
+
+def _wait_for(call) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            call()
+            return
+        except ServiceError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
