@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # the same names as in _HOMES, for type checkers and editors
         FruitFly,
         Hadamard,
         Hasher,
+        PowerHash,
         SparseHasher,
         SphericalHash,
     )
@@ -69,6 +70,7 @@ __all__ = [
     "MissingExtraError",
     "PackedCodes",
     "PoshError",
+    "PowerHash",
     "SparseHasher",
     "SphericalHash",
     "StorageError",
@@ -108,6 +110,7 @@ _HOMES = {
     "LSH": "posh.hashers",
     "OSL": "posh.hashers",
     "POSH": "posh.hashers",
+    "PowerHash": "posh.hashers",
     "SparseHasher": "posh.hashers",
     "SphericalHash": "posh.hashers",
     "search": "posh.index.exact",

@@ -7,6 +7,7 @@ import posh
 SPARSE = [
     posh.POSH(64, 6, n_epochs=4, random_state=0),
     posh.SphericalHash(64, 6, n_epochs=4, random_state=0),
+    posh.PowerHash(64, 6, n_epochs=4, random_state=0),
     posh.BioHash(64, 6, n_epochs=8, random_state=0),
     posh.BOSL(64, 6, n_steps=8, random_state=0),
     posh.OSL(64, 6, n_epochs=8, random_state=0),

@@ -16,6 +16,7 @@ from tests.conftest import clusters
 LONG = [
     posh.POSH(512, 8, n_epochs=10**12),
     posh.SphericalHash(512, 8, n_epochs=10**12),
+    posh.PowerHash(512, 8, n_epochs=10**12),
     posh.BioHash(512, 8, n_epochs=10**12, stop_norm=0.0),
     posh.BOSL(256, 8, n_epochs=10**12),
     posh.OSL(256, 8, n_epochs=10**12, gamma=0.1),
@@ -52,12 +53,13 @@ class Countdown:
         (lambda X: posh.POSH(64, 4, n_epochs=1, random_state=0).fit(X), 20),
         (lambda X: posh.BioHash(64, 4, n_epochs=1, random_state=0).fit(X), 20),
         (lambda X: posh.SphericalHash(64, 4, n_epochs=1, random_state=0).fit(X), 2),
+        (lambda X: posh.PowerHash(64, 4, n_epochs=1, random_state=0).fit(X), 40),
         (lambda X: posh.BOSL(64, 4, n_steps=2, random_state=0).fit(X), 6),
         (lambda X: posh.KNNH(16, n_epochs=1, random_state=0).fit(X), 3),
         (lambda X: posh.LinearDecoder().fit(posh.FruitFly(64, 4, random_state=0).fit(X).encode(X), X), 2),
         (lambda X: posh.Index(posh.FruitFly(64, 4).fit(X), structure="ivf", n_lists=4).add(X), 20),
     ],
-    ids=["POSH", "BioHash", "SphericalHash", "BOSL", "KNNH", "decoder", "lists"],
+    ids=["POSH", "BioHash", "SphericalHash", "PowerHash", "BOSL", "KNNH", "decoder", "lists"],
 )
 def test_work_looks_often_whether_it_is_cancelled(work, looks):
     """Within an epoch, too: those of many vectors take minutes."""

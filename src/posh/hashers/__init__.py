@@ -10,6 +10,7 @@ from posh.hashers.knnh import KNNH
 from posh.hashers.lifting import BOSL, OSL
 from posh.hashers.lsh import LSH
 from posh.hashers.posh import POSH
+from posh.hashers.power import PowerHash
 from posh.hashers.spherical import SphericalHash
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "FruitFly",
     "Hadamard",
     "Hasher",
+    "PowerHash",
     "SparseHasher",
     "SphericalHash",
 ]

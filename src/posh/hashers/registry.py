@@ -14,6 +14,7 @@ from posh.hashers.knnh import KNNH
 from posh.hashers.lifting import BOSL, OSL
 from posh.hashers.lsh import LSH
 from posh.hashers.posh import POSH
+from posh.hashers.power import PowerHash
 from posh.hashers.spherical import SphericalHash
 
 __all__ = ["HASHERS", "make_hasher"]
@@ -28,6 +29,7 @@ _ALL: tuple[type[Hasher[Any]], ...] = (
     BioHash,
     FruitFly,
     Hadamard,
+    PowerHash,
     SphericalHash,
 )
 HASHERS = {hasher.__name__: hasher for hasher in _ALL}

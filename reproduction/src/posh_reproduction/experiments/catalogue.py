@@ -90,6 +90,35 @@ def _lengths(
     )
 
 
+# PowerHash: what it chooses by itself, and each of its candidates alone.
+_RULES: tuple[tuple[float, int, bool], ...] = (
+    (0.0, 4, True),
+    (0.25, 4, True),
+    (0.5, 4, True),
+    (0.75, 2, True),
+    (1.0, 1, False),
+)
+
+
+def _power_hash(sizes: Iterable[int], seeds: Iterable[int], **limits: Any) -> tuple[Unit, ...]:
+    return tuple(trial.unit(*cell, **limits) for cell in product(_DATA, trial.BEYOND, sizes, seeds))
+
+
+def _power_rules(sizes: Iterable[int], seeds: Iterable[int], **limits: Any) -> tuple[Unit, ...]:
+    return tuple(
+        trial.unit(
+            data,
+            "PowerHash",
+            size,
+            seed,
+            extras=(),
+            params={"power": power, "n_winners": size // share, "unit": unit},
+            **limits,
+        )
+        for data, size, seed, (power, share, unit) in product(_DATA, sizes, seeds, _RULES)
+    )
+
+
 # Scale.
 _SCALE_DATA, _SCALE_SIZES = ("glove-100", "cifar10-patches"), (16, 32, 64)
 _SCALE_SMALL: dict[str, Any] = {"n_train": 1000, "n_base": 50_000, "n_queries": 200}
@@ -205,6 +234,22 @@ _SPECS = (
         f"{_PROTOCOL} The first 3 trials, at most 2,000 queries; gains are of the same queries.",
         _with_extra(_FULL, "asymmetric"),
         _with_extra(_QUICK, "asymmetric"),
+    ),
+    Spec(
+        "power-hash",
+        "MAP@1000 of one hasher for every number of set bits (beyond the paper)",
+        "PowerHash is at least as good as the best of the eight methods at 8 to 128 set bits.",
+        f"{_PROTOCOL} Asymmetric scoring: the first 3 trials.",
+        _power_hash(_SIZES, _SEEDS),
+        _power_hash(_QUICK_SIZES, _QUICK_SEEDS, **_SMALL),
+    ),
+    Spec(
+        "power-hash-rules",
+        "MAP@1000 of the candidates that PowerHash chooses from (beyond the paper)",
+        "No single power is best at all numbers of set bits.",
+        f"{_PROTOCOL} Of the base, the first 20,000; 1,000 queries, 1 trial.",
+        _power_rules(_SIZES, range(1), n_base=20_000, n_queries=1000),
+        _power_rules(_QUICK_SIZES, range(1), **_SMALL),
     ),
     Spec(
         "scale",

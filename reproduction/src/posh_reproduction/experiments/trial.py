@@ -25,10 +25,12 @@ from posh_reproduction.experiments.rankings import Coded, Values, full_map, summ
 from posh_reproduction.experiments.records import Record
 from posh_reproduction.experiments.spec import Unit
 
-__all__ = ["DENSE", "EXTRAS", "SPARSE", "headline", "identity", "make_hasher", "measure", "seconds", "unit"]
+__all__ = ["BEYOND", "DENSE", "EXTRAS", "SPARSE"]
+__all__ += ["headline", "identity", "is_sparse", "make_hasher", "measure", "seconds", "unit"]
 
 DENSE = ("LSH", "ITQ", "KNNH")
 SPARSE = ("FruitFly", "BOSL", "BioHash", "SphericalHash", "POSH")
+BEYOND = ("PowerHash",)  # sparse too, but not in the paper
 EXTRAS = ("asymmetric", "full-map", "refinement")
 
 _DEPTH = 1000
@@ -61,7 +63,7 @@ def unit(
     ['refinement']
     """
     wanted = {
-        "asymmetric": method in SPARSE and seed < _ASYMMETRIC_TRIALS,
+        "asymmetric": is_sparse(method) and seed < _ASYMMETRIC_TRIALS,
         "full-map": data in _FULL_MAP_DATA and size in _FULL_MAP_SIZES and method in _FULL_MAP_METHODS,
         "refinement": method == "POSH",
     }
@@ -70,7 +72,7 @@ def unit(
         "data": data,
         "method": method,
         "size": size,
-        "n_bits": n_bits if method in SPARSE else size,
+        "n_bits": n_bits if is_sparse(method) else size,
         "seed": seed,
         "n_train": n_train,
         "n_base": n_base,
@@ -80,10 +82,19 @@ def unit(
     }
 
 
+def is_sparse(method: str) -> bool:
+    """Whether the codes of a method are sparse.
+
+    >>> is_sparse("POSH"), is_sparse("LSH")
+    (True, False)
+    """
+    return method in SPARSE or method in BEYOND
+
+
 def make_hasher(unit: Unit) -> posh.Hasher[Any]:
     """The unfitted hasher of a unit: the other parameters are the paper's."""
     params = {"n_bits": unit["n_bits"], "random_state": unit["seed"], **unit.get("params", {})}
-    if unit["method"] in SPARSE:
+    if is_sparse(unit["method"]):
         params["n_active"] = unit["size"]
     return hashers.paper_hasher(unit["method"], params)
 
@@ -135,7 +146,7 @@ def headline(record: Record) -> str:
     cell = f"{unit['data']} {unit['method']} {unit['size']} seed {unit['seed']}"
     if unit.get("params"):
         cell += f" {unit['params']}"
-    if unit["method"] in SPARSE and unit["n_bits"] != 1024:
+    if is_sparse(unit["method"]) and unit["n_bits"] != 1024:
         cell += f" of {unit['n_bits']} bits"
     return f"{cell}: MAP@1000 {value:.2f}, fit {record['fit_seconds']:.1f} s"
 
@@ -150,6 +161,7 @@ _FIT_SECONDS = {
     "BioHash": 16,
     "SphericalHash": 5.5,
     "POSH": 27,
+    "PowerHash": 11,
 }
 
 
@@ -160,7 +172,7 @@ def seconds(unit: Unit) -> float:
     n_queries = unit["n_queries"] or info.n_queries or 5000
     share = 0.1 + 0.9 * unit["n_train"] / 5000  # some of the work does not depend on the number of vectors
     total = _FIT_SECONDS[unit["method"]] * share * info.n_features / 784
-    if unit["method"] in SPARSE:
+    if is_sparse(unit["method"]):
         total *= unit["n_bits"] / 1024
         if info.n_features > unit["n_bits"]:
             total *= unit["size"] / info.n_features  # the paper's rule: PCA to so many components
