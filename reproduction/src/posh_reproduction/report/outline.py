@@ -11,6 +11,7 @@ from posh_reproduction.report import (
     large_sets,
     objectives,
     orthogonality,
+    power_hash,
     sbiht,
     sections_trials,
 )
@@ -27,7 +28,7 @@ _WANTED = 90  # per cent of the cells that should agree with the paper
 
 def blocks_of(evidence: Evidence) -> list[Block]:
     """All blocks of the report, in order."""
-    topics = (orthogonality, objectives, sbiht, large_sets, claims_trials)
+    topics = (orthogonality, objectives, sbiht, large_sets, claims_trials, power_hash)
     claims = [claim for topic in topics for claim in topic.claims(evidence)]
     sections = _sections(evidence, claims)
     return [
@@ -52,6 +53,7 @@ def _sections(evidence: Evidence, claims: list[Claim]) -> list[Block]:
         *sbiht.section(evidence),
         *sections_trials.hash_length(evidence),
         *sections_trials.asymmetric(evidence),
+        *power_hash.section(evidence),
         *large_sets.scale(evidence),
         *large_sets.authors(evidence),
         *_coverage(evidence),
