@@ -27,7 +27,7 @@ def plain(Z: np.ndarray, W: np.ndarray, n_epochs: int, p: float, n_winners: int,
     return W
 
 
-@pytest.mark.parametrize(("p", "unit"), [(0.0, True), (0.5, True), (0.75, False), (1.0, False)])
+@pytest.mark.parametrize(("p", "unit"), [(0.0, True), (0.5, True), (0.75, False), (1.0, True)])
 def test_equals_the_plain_algorithm(p, unit):
     X = clusters(300, 8)
     hasher = posh.PowerHash(32, 4, power=p, n_winners=3, unit=unit, n_epochs=3, random_state=0).fit(X)
@@ -42,8 +42,11 @@ def test_equals_the_plain_algorithm(p, unit):
 
 def test_the_two_ends():
     X = clusters(300, 8)
-    last = posh.PowerHash(32, 4, power=1.0, n_winners=4, unit=False, random_state=0).fit(X)
-    np.testing.assert_allclose(last.weights_.T @ last.weights_, np.eye(8), atol=1e-4)
+    last = posh.PowerHash(32, 4, power=1.0, n_winners=3, unit=False, n_epochs=2, random_state=0).fit(X)
+    Z, seed = last.preprocess_(X), int(last._rng().integers(2**31))
+    expected, objective = posh.POSH(32, 3, n_epochs=10)._learn(Z, np.random.default_rng(seed))
+    np.testing.assert_array_equal(last.weights_, expected)
+    np.testing.assert_array_equal(last.objective_, objective)
     first = posh.PowerHash(32, 4, power=0.0, n_winners=1, unit=True, n_epochs=1, random_state=0).fit(X)
     lengths = np.linalg.norm(first.weights_, axis=1)
     np.testing.assert_allclose(lengths[lengths > 0], 1.0, atol=1e-5)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from posh import _validate, kernels
 from posh._progress import progress, steps_of
@@ -19,6 +18,7 @@ from posh.hashers._products import WIDTH, Team, slices
 from posh.hashers._units import unit_rows
 from posh.hashers.cost import ORTHOGONAL, STEP, FitCost
 from posh.hashers.epochs import EpochHasher
+from posh.hashers.posh import POSH
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
@@ -27,6 +27,7 @@ __all__ = ["PowerHash"]
 _AUTO = "auto"
 _TRAINED, _HELD_OUT = 4000, 1000  # vectors that candidates learn from and are compared by, at most
 _TRIAL_EPOCHS = 8
+_MORE_EPOCHS = 5  # times as many passes if W has orthonormal columns: then POSH learns it
 # Orthonormal columns are chosen only if they keep neighbours so much better than the other candidates. They
 # keep them better than labels reward: docs/reproduction.md says on which data this was chosen.
 _MARGIN = 1.06
@@ -43,6 +44,11 @@ class _Rule:
     n_winners: int
     unit: bool
 
+    @property
+    def is_posh(self) -> bool:
+        """Whether W has orthonormal columns, as that of POSH."""
+        return self.power == 1.0 and not self.unit
+
 
 # The candidates: power, set bits of the final code per winner in training, and whether rows have unit length.
 _SHARES = ((0.0, 4, True), (0.25, 4, True), (0.5, 4, True), (0.75, 2, True), (1.0, 1, False))
@@ -57,7 +63,8 @@ class PowerHash(EpochHasher):
     W: it is proportional to U S^(1/(q−1)) Vᵀ, which is M (MᵀM)^(−p/2) for q = (2 − p) / (1 − p).
 
     The ends are known. p = 0 (q = 2) is W = M: each bit is the mean of the vectors that it wins, as in
-    k-means and :class:`SphericalHash`. p = 1 (q = ∞) is the orthogonal Procrustes problem of :class:`POSH`.
+    k-means and :class:`SphericalHash`. p = 1 (q = ∞) is the orthogonal Procrustes problem of :class:`POSH`,
+    which learns such a W if it is chosen.
     Between them, p says how far directions with little variance are raised to the level of others. M is a sum
     over all epochs so far, as in POSH. The result does not depend on the scale of the data.
 
@@ -79,7 +86,7 @@ class PowerHash(EpochHasher):
         Whether the rows of W have unit length, so that no bit wins because of its length; or ``"auto"``. W
         starts from directions of training vectors if so, and else from random orthonormal columns.
     n_epochs
-        Passes over the data.
+        Passes over the data. If POSH learns W, it has five times as many, in mini-batches.
     reduce
         As in :class:`POSH`.
     random_state : int, RandomState or None
@@ -90,7 +97,7 @@ class PowerHash(EpochHasher):
     weights_ : float32 (n_bits, n_features)
         W.
     objective_
-        Mean of h·W x / ``n_winners`` per epoch, on centred data of unit root mean square.
+        Mean of h·W x / ``n_winners`` per epoch, on centred data of unit root mean square; or that of POSH.
     power_, n_winners_, unit_
         What was given or chosen.
 
@@ -146,17 +153,36 @@ class PowerHash(EpochHasher):
 
     def _learning_cost(self, n: int, d: int) -> FitCost:
         rules = self._candidates()
-        tried = 0 if len(rules) == 1 else min(n, _TRAINED)
-        learning = sum(_epoch_operations(tried, d, self.n_bits, rule) for rule in rules) * _TRIAL_EPOCHS
-        learning += self.n_epochs * max(_epoch_operations(n, d, self.n_bits, rule) for rule in rules)
-        n_winners = max(rule.n_winners for rule in rules)
-        n_bytes = ORTHOGONAL * self.n_bits * d + 40 * d * d + 40 * n * n_winners + 4 * WIDTH * self.n_bits
-        return FitCost(n_bytes + 8 * min(n, _HELD_OUT) ** 2 // 4, learning)
+        costs = [self._cost_of(rule, n, d) for rule in rules]
+        n_bytes, operations = max(cost.bytes for cost in costs), max(cost.operations for cost in costs)
+        if len(rules) > 1:
+            n_bytes += 40 * min(n // 5, _HELD_OUT) ** 2
+            tried = min(n, _TRAINED)
+            operations += _TRIAL_EPOCHS * sum(
+                _epoch_operations(tried, d, self.n_bits, rule) for rule in rules
+            )
+        return FitCost(n_bytes, operations)
+
+    def _cost_of(self, rule: _Rule, n: int, d: int) -> FitCost:
+        """Return the cost of learning by one rule."""
+        if rule.is_posh:
+            return self._posh(rule)._learning_cost(n, d)
+        n_bytes = (
+            ORTHOGONAL * self.n_bits * d + 40 * d * d + 40 * n * rule.n_winners + 4 * WIDTH * self.n_bits
+        )
+        return FitCost(n_bytes, self.n_epochs * _epoch_operations(n, d, self.n_bits, rule))
+
+    def _posh(self, rule: _Rule) -> POSH:
+        return POSH(self.n_bits, rule.n_winners, n_epochs=_MORE_EPOCHS * self.n_epochs)
 
     def _epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
         seed = int(rng.integers(2**31))  # one start for all, so that only the rules of candidates differ
         rule = _chosen(self._candidates(), Z, self.n_bits, self.n_active, seed)
-        for weights, objective in progress(_learn(Z, self.n_bits, rule, seed, self.n_epochs), "PowerHash"):
+        if rule.is_posh:  # steps after each mini-batch lead further than whole passes
+            epochs: Iterable[tuple[Float32, float]] = self._posh(rule)._epochs(Z, np.random.default_rng(seed))
+        else:
+            epochs = progress(_learn(Z, self.n_bits, rule, seed, self.n_epochs), "PowerHash")
+        for weights, objective in epochs:
             self._rule = rule
             yield weights, objective
 
@@ -219,7 +245,8 @@ def _learn(Z: Float32, n_bits: int, rule: _Rule, seed: int, n_epochs: int) -> It
         with Team() as team:
             gain = _winners(Z, W, active, team)
             by_bit = Codes.trusted(active, n_bits).to_csr().T.tocsr()
-            _add_products(M, by_bit, Z, team)
+            for columns in slices(M.shape[1]):
+                M[:, columns] += by_bit @ Z[:, columns]
             W = _powered(M, rule, team)
         yield W, gain / active.size
 
@@ -262,13 +289,6 @@ def _winners(Z: Float32, W: Float32, active: npt.NDArray[np.uint16], team: Team)
     for first in steps_of(range(0, len(tiles), _TILES)):
         team.do(score, list(range(first, min(first + _TILES, len(tiles)))))
     return float(gains.sum())
-
-
-def _add_products(M: Float32, by_bit: sp.csr_array, Z: Float32, team: Team) -> None:
-    def add(columns: slice) -> None:
-        M[:, columns] += by_bit @ Z[:, columns]
-
-    team.do(add, slices(M.shape[1]))
 
 
 def _epoch_operations(n: int, d: int, n_bits: int, rule: _Rule) -> int:
