@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from posh.datasets._cache import Arrays, read_array, store, write_arrays
 from posh.datasets._recipes import Stored, divide
@@ -15,7 +16,9 @@ from posh.datasets._split import split_by_class
 from posh_reproduction.datasets.cifar10 import CIFAR10
 from posh_reproduction.datasets.gist_features import gist
 
-__all__ = ["cifar10_gist", "mnist_gist"]
+__all__ = ["INTERPOLATIONS", "cifar10_gist", "digits_gist", "mnist_gist"]
+
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
 
 
 def mnist_gist() -> Stored:
@@ -23,11 +26,28 @@ def mnist_gist() -> Stored:
 
     def make(root: Path) -> None:
         raw = MNIST.fetch(root)
-        # The digits touch the frame of 28 x 28; 32 x 32 gives them a margin and the grid even cells.
-        images = np.pad(read_array(raw / "images.npy"), ((0, 0), (2, 2), (2, 2)))
-        _store_features(root / "mnist-gist.v1", gist(images), read_array(raw / "labels.npy"))
+        features = digits_gist(read_array(raw / "images.npy"))
+        _store_features(root / "mnist-gist.v1", features, read_array(raw / "labels.npy"))
 
     return Stored("mnist-gist.v1", make, _arrange_features)
+
+
+def digits_gist(
+    images: NDArray[Any], side: int | None = None, interpolation: str = "bicubic", pad: int = 16
+) -> NDArray[np.float32]:
+    """GIST features (n, 512) of digits (n, 28, 28), enlarged to ``side`` pixels by an interpolation.
+
+    Without ``side``, they get a margin instead: digits touch the frame of 28 x 28, and 32 x 32 gives the
+    grid even cells. ``pad`` is that of :func:`gist`.
+
+    >>> digits_gist(np.zeros((2, 28, 28), np.uint8), 56).shape
+    (2, 512)
+    """
+    if side is None:
+        return gist(np.pad(images, ((0, 0), (2, 2), (2, 2))), pad=pad)
+    how = Image.Resampling[interpolation.upper()]
+    larger = [np.asarray(Image.fromarray(image).resize((side, side), how)) for image in images]
+    return gist(np.stack(larger), pad=pad)
 
 
 def cifar10_gist() -> Stored:

@@ -28,7 +28,7 @@ _WHITEN_PAD, _FILTER_PAD = 5, 16
 _CHUNK = 16
 
 
-def gist(images: NDArray[Any], *, n_threads: int | None = None) -> Floats:
+def gist(images: NDArray[Any], *, pad: int = _FILTER_PAD, n_threads: int | None = None) -> Floats:
     """Describe each image by its 512 GIST features.
 
     Parameters
@@ -36,6 +36,8 @@ def gist(images: NDArray[Any], *, n_threads: int | None = None) -> Floats:
     images
         (n, h, w) grey or (n, h, w, 3) colour, intensities 0..255 of any numeric type, at least 4 x 4 pixels.
         Colour is averaged to grey.
+    pad
+        Pixels by which images are continued, mirrored, before they are filtered.
     n_threads
         Threads to work with, by default one per CPU. The result does not depend on it.
 
@@ -54,7 +56,7 @@ def gist(images: NDArray[Any], *, n_threads: int | None = None) -> Floats:
     """
     images = np.asarray(images)
     _check(images)
-    describe = _descriptor(*images.shape[1:3])
+    describe = _descriptor(images.shape[1], images.shape[2], pad)
     out = np.empty((len(images), _SCALES * _ORIENTATIONS * _GRID**2), dtype=np.float32)
 
     def work(start: int) -> None:
@@ -77,15 +79,15 @@ def _check(images: NDArray[Any]) -> None:
         raise ValueError(f"images must have intensities >= 0, got {images.min()}: shift or clip them")
 
 
-def _descriptor(height: int, width: int) -> Callable[[NDArray[Any]], Floats]:
+def _descriptor(height: int, width: int, pad: int) -> Callable[[NDArray[Any]], Floats]:
     low_pass = _low_pass(height + 2 * _WHITEN_PAD, width + 2 * _WHITEN_PAD)
-    filters = _gabor_filters(height + 2 * _FILTER_PAD, width + 2 * _FILTER_PAD)
+    filters = _gabor_filters(height + 2 * pad, width + 2 * pad)
 
     def describe(images: NDArray[Any]) -> Floats:
         grey = images.astype(np.float32)
         if grey.ndim == 4:
             grey = grey.mean(axis=3)
-        return _grid_energies(_whiten(grey, low_pass), filters)
+        return _grid_energies(_whiten(grey, low_pass), filters, pad)
 
     return describe
 
@@ -136,11 +138,11 @@ def _whiten(grey: Floats, low_pass: Floats) -> Floats:
     return np.asarray(detail / (0.2 + contrast), dtype=np.float32)[:, inside, inside]
 
 
-def _grid_energies(images: Floats, filters: Floats) -> Floats:
+def _grid_energies(images: Floats, filters: Floats, pad: int) -> Floats:
     n, height, width = images.shape
-    rows = slice(_FILTER_PAD, _FILTER_PAD + height)
-    columns = slice(_FILTER_PAD, _FILTER_PAD + width)
-    spectra = scipy.fft.fft2(_pad(images, _FILTER_PAD))
+    rows = slice(pad, pad + height)
+    columns = slice(pad, pad + width)
+    spectra = scipy.fft.fft2(_pad(images, pad))
     out = np.empty((n, len(filters), _GRID * _GRID), dtype=np.float32)
     for i, transfer in enumerate(filters):
         # The padding is cut off between the two one-dimensional transforms, to spare half the second.

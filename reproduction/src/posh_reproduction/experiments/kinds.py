@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from posh_reproduction.experiments import learning, orthogonality, sbiht, scale, trial
+from posh_reproduction.experiments import gist_settings, learning, orthogonality, sbiht, scale, trial
 from posh_reproduction.experiments.records import Record
 from posh_reproduction.experiments.spec import Unit
 
@@ -28,6 +28,9 @@ class Kind:
 
 
 KINDS = {
+    "gist-settings": Kind(
+        gist_settings.identity, gist_settings.measure, gist_settings.seconds, gist_settings.headline
+    ),
     "learning": Kind(learning.identity, learning.measure, learning.seconds, learning.headline),
     "orthogonality": Kind(
         orthogonality.identity, orthogonality.measure, orthogonality.seconds, orthogonality.headline

@@ -2,9 +2,9 @@
 
 ``estimates.py`` has the formulas and ``judge.py`` the verdicts. ``orthogonality.py``, ``objectives.py``,
 ``sbiht.py`` and ``large_sets.py`` have the claims, tables and figures of one topic each. ``claims_trials.py``
-and ``sections_trials.py`` have those of the methods on labelled data, ``power_hash.py`` has those of a method
-that is not in the paper. ``outline.py`` puts them in order, ``document.py`` and ``writers.py`` turn them into
-Markdown and a page.
+and ``sections_trials.py`` have those of the methods on labelled data. ``power_hash.py`` has those of a method
+that is not in the paper, and ``gist_settings.py`` looks for the features of MNIST-GIST. ``outline.py`` puts
+them in order, ``document.py`` and ``writers.py`` turn them into Markdown and a page.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from posh_reproduction.experiments.catalogue import SPECS
 from posh_reproduction.report import (
     claims_trials,
+    gist_settings,
     large_sets,
     objectives,
     orthogonality,
@@ -54,6 +55,7 @@ def _sections(evidence: Evidence, claims: list[Claim]) -> list[Block]:
         *sections_trials.hash_length(evidence),
         *sections_trials.asymmetric(evidence),
         *power_hash.section(evidence),
+        *gist_settings.section(evidence),
         *large_sets.scale(evidence),
         *large_sets.authors(evidence),
         *_coverage(evidence),

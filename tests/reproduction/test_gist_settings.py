@@ -1,0 +1,70 @@
+"""The search for the features of MNIST-GIST: settings, halves of cells, and the choice."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from posh_reproduction.datasets.gist import INTERPOLATIONS, digits_gist
+from posh_reproduction.datasets.gist_features import gist
+from posh_reproduction.experiments import SPECS, gist_settings
+from posh_reproduction.experiments.gist_settings import METHODS, SIZES, is_for_choosing
+from posh_reproduction.report import gist_settings as report
+from posh_reproduction.report import paper
+from posh_reproduction.report.document import Table
+from tests.reproduction.test_report import record, trial_record, value, written
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def digits(monkeypatch):
+    """Small random images instead of MNIST."""
+    images = RNG.integers(0, 256, (120, 28, 28), dtype=np.uint8)
+    labels = np.arange(120) % 3
+    monkeypatch.setattr(gist_settings, "_images", lambda n: (images[:n], labels[:n]))
+    return images
+
+
+def test_every_setting_changes_the_features(digits):
+    settings = [(None,), *((56, name) for name in INTERPOLATIONS), (64,), (56, "bicubic", 32)]
+    found = [digits_gist(digits[:2], *setting) for setting in settings]
+    for i, j in product(range(len(found)), repeat=2):
+        assert i == j or not np.allclose(found[i], found[j])
+
+
+def test_present_features_are_those_of_a_margin(digits):
+    expected = gist(np.pad(digits[:3], ((0, 0), (2, 2), (2, 2))))
+    np.testing.assert_array_equal(digits_gist(digits[:3]), expected)
+
+
+def test_half_of_the_cells_choose():
+    chosen = [cell for cell in product(METHODS, SIZES) if is_for_choosing(*cell)]
+    assert len(chosen) == 13
+    assert {method for method, _ in chosen} == set(METHODS)
+
+
+def test_a_unit_measures_every_cell(digits, monkeypatch):
+    monkeypatch.setattr(gist_settings, "SIZES", (8, 16))
+    found = gist_settings.measure(gist_settings.unit(None, n_images=120))["measures"]
+    assert set(found) == {f"{method}-{size}" for method in METHODS for size in (8, 16)}
+    assert all(0 < cell["mean"] <= 1 and cell["n_queries"] == 12 for cell in found.values())
+
+
+def test_the_setting_that_explains_the_paper_is_chosen(tmp_path):
+    """With 96 pixels every cell is lower by as much as the paper is lower than ours."""
+    records = []
+    for method, size, seed in product(METHODS, SIZES, range(2)):
+        mean = paper.figure_3("mnist-gist", method, size).mean / 100 + 0.03
+        records.append(trial_record("mnist-gist", method, size, seed, mean))
+    for unit in SPECS["mnist-gist-settings"].full:
+        lower = {96: 0.03, None: 0.0}.get(unit["side"], 0.1) if unit["interpolation"] == "bicubic" else 0.2
+        measures = {f"{m}-{s}": value(0.5 - lower) for m, s in product(METHODS, SIZES)}
+        records.append(record(unit, measures=measures))
+    blocks = list(report.section(written(tmp_path, records)))
+    table = next(block for block in blocks if isinstance(block, Table))
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["96 pixels, bicubic, pad 16 (chosen)"] == ["0.00\n13 of 13 close", "0.00\n12 of 12 close"]
+    assert rows["28 pixels and a margin of 2 (present)"] == ["3.00\n0 of 13 close", "3.00\n0 of 12 close"]
