@@ -57,7 +57,9 @@ def searched(folder: Path) -> list[str]:
 
 
 def searched_by_metric(folder: Path) -> list[str]:
-    index = posh.Index(metric="cosine", structure="ivf", n_lists=4).add(np.resize(DATA, (3000, DATA.shape[1])))
+    index = posh.Index(metric="cosine", structure="ivf", n_lists=4).add(
+        np.resize(DATA, (3000, DATA.shape[1]))
+    )
     return walked(lambda: index.search(DATA[:2], 3))
 
 

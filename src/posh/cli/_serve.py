@@ -133,7 +133,9 @@ def _source(args: argparse.Namespace, limits: Any) -> Any:
         from posh.serve.shards import ShardSource
 
         if args.samples or args.backups is not None:
-            raise UsageError(f"--sample and --backups are for folders of collections, got shards: {args.folder}")
+            raise UsageError(
+                f"--sample and --backups are for folders of collections, got shards: {args.folder}"
+            )
         return ShardSource(args.folder, args.processes)
     from posh.serve.folder import Folder
 
