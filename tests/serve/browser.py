@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -190,6 +190,17 @@ class Page:
         entries = self.driver.get_log("browser")
         problems = [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
         assert not problems, problems
+
+
+@contextmanager
+def opened(driver: Any, address: str, is_ready: Callable[[Page], Any]) -> Iterator[Page]:
+    """The page, loaded anew; at the end nothing may have been logged."""
+    driver.get("about:blank")
+    driver.get(address)
+    page = Page(driver)
+    page.wait(lambda: is_ready(page))
+    yield page
+    page.require_clean_console()
 
 
 def _luminance(colour):

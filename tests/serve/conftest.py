@@ -8,6 +8,7 @@ import pytest
 from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
+from tests.serve.browser import browser
 from tests.serve.service import MemorySource, running
 
 TOKEN = "correct horse"
@@ -53,6 +54,13 @@ def address():
 def http(address):
     with httpx.Client(base_url=address) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def driver(address):
+    """A browser for the page at ``address``; it ends before the service does."""
+    with browser() as driver:
+        yield driver
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 import posh
-from tests.serve.browser import Page, browser, require_browser
+from tests.serve.browser import Page, opened, require_browser
 from tests.serve.pages import BAR, CIRCLE, WIDTHS, digits_by, sets, words
 from tests.serve.service import MemorySource, running
 
@@ -30,20 +30,10 @@ def address(source):
         yield address
 
 
-@pytest.fixture(scope="module")
-def driver(address):
-    with browser() as driver:
-        yield driver
-
-
 @pytest.fixture
 def page(driver, address):
-    driver.get("about:blank")
-    driver.get(address)
-    page = Page(driver)
-    page.wait(lambda: page.all("#welcome .card") and page.all("#items li"))
-    yield page
-    page.require_clean_console()
+    with opened(driver, address, lambda page: page.all("#welcome .card") and page.all("#items li")) as page:
+        yield page
 
 
 def open_choices(page):

@@ -9,7 +9,7 @@ import pytest
 
 from posh.serve.folder import Folder
 from posh.serve.limits import Limits
-from tests.serve.browser import Page, browser, require_browser
+from tests.serve.browser import Page, opened, require_browser
 from tests.serve.pages import book
 from tests.serve.service import running
 
@@ -27,27 +27,26 @@ def address(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def driver(address):
-    with browser() as driver:
-        driver.get(address)
-        page = Page(driver)
-        page.wait(lambda: page.one("#ask-token").is_displayed())
-        page.one("#token").send_keys("secret\n")
-        page.wait(lambda: page.one("#problem").is_displayed())
-        assert "There are no collections yet. “Import…” makes one" in page.text("#problem")
-        driver.get_log("browser")  # the 401 that led to the question is logged by the browser itself
-        yield driver
+def driver(driver, address):
+    """The browser has got the token from its user."""
+    driver.get(address)
+    page = Page(driver)
+    page.wait(lambda: page.one("#ask-token").is_displayed())
+    page.one("#token").send_keys("secret\n")
+    page.wait(lambda: page.one("#problem").is_displayed())
+    assert "There are no collections yet. “Import…” makes one" in page.text("#problem")
+    driver.get_log("browser")  # the 401 that led to the question is logged by the browser itself
+    return driver
 
 
 @pytest.fixture
 def page(driver, address):
-    driver.get("about:blank")
-    driver.get(address)
-    page = Page(driver)
-    page.wait(lambda: page.all("#welcome .card") or page.one("#problem").is_displayed())
-    page.one("#open-import").click()
-    yield page
-    page.require_clean_console()
+    def is_ready(page):
+        return page.all("#welcome .card") or page.one("#problem").is_displayed()
+
+    with opened(driver, address, is_ready) as page:
+        page.one("#open-import").click()
+        yield page
 
 
 def choose_file(page, path):

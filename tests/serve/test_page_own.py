@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.serve.browser import Page, browser, require_browser
+from tests.serve.browser import Page, opened, require_browser
 from tests.serve.pages import WIDTHS, book, books
 from tests.serve.service import MemorySource, running
 
@@ -24,20 +24,10 @@ def address(source):
         yield address
 
 
-@pytest.fixture(scope="module")
-def driver(address):
-    with browser() as driver:
-        yield driver
-
-
 @pytest.fixture
 def page(driver, address):
-    driver.get("about:blank")
-    driver.get(address)
-    page = Page(driver)
-    page.wait(lambda: page.all("#welcome .card"))
-    yield page
-    page.require_clean_console()
+    with opened(driver, address, lambda page: page.all("#welcome .card")) as page:
+        yield page
 
 
 def open_first(page):
