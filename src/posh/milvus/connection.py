@@ -18,7 +18,8 @@ TOKEN = "POSH_MILVUS_TOKEN"
 CONSISTENCIES = ("Strong", "Session", "Bounded", "Eventually")
 _SERVERS = ("http://", "https://", "tcp://")
 _FILE = re.compile(r"[A-Za-z0-9._-]{1,32}\.db")  # what Milvus Lite accepts
-_REFUSED = ("auth", "permission", "denied", "privilege", "unauthenticated")
+_REFUSED = ("auth check failure", "unauthenticated", "not authenticated", "permission den", "invalid token")
+_CONNECT = 10.0  # seconds for the first answer, or fewer
 _TLS = {
     "ca_file": "ca_pem_path",
     "certificate": "client_pem_path",
@@ -126,7 +127,11 @@ class Milvus:
         if self.is_file:
             _require_lite(self.uri)
         try:
-            return client_class(uri=self.uri, timeout=self.timeout, **options)
+            client = client_class(uri=self.uri, timeout=min(self.timeout, _CONNECT), **options)
+            client.list_collections(
+                timeout=min(self.timeout, _CONNECT)
+            )  # pymilvus may not have asked anybody
+            return client
         except Exception as error:
             raise self._translated(error, "connect") from error
 

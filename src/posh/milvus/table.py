@@ -21,7 +21,7 @@ MAX_HITS = 16_384  # that Milvus gives for one query
 _MAX_PAYLOAD = 65_536  # bytes of JSON
 _PART_ROWS, _PART_BYTES = 2000, 8 << 20  # of one request that writes; Milvus takes up to 64 MB
 _PAGE = 1000  # rows of one answer
-_ANSWERS = 50_000  # hits of one answer, of all queries
+_QUERIES, _ANSWERS = 50, 50_000  # queries of one request, and hits of one answer: bound the time of a call
 _METRICS = {"cosine": "COSINE", "euclidean": "L2", "dot": "IP"}
 _LEAST_WIDTH = 2  # of vectors in Milvus
 
@@ -165,7 +165,7 @@ class ItemTable:
     def search(self, queries: Sequence[Any], limit: int, expression: str, *fields: str) -> list[list[Ranked]]:
         """The hits of queries among the rows that an expression selects, best first, up to ``limit``."""
         found: list[list[Ranked]] = []
-        step = max(1, _ANSWERS // limit)
+        step = max(1, min(_QUERIES, _ANSWERS // limit))
         for start in range(0, len(queries), step):
             answers = self.milvus.read(
                 "search",
