@@ -69,7 +69,7 @@ def main() -> None:
     print(f"{len(base):,} vectors of {base.shape[1]}, 32 of 1024 bits; {', '.join(versions)}")
     n_wrong = 0
     with tempfile.TemporaryDirectory() as folder:
-        milvus = Milvus(arguments.uri or Path(folder) / "bench.db")
+        milvus = Milvus(arguments.uri or Path(folder) / "bench.db", timeout=600)
         both = {
             "embedded": posh.create(Path(folder) / "embedded", hasher),
             "Milvus": MilvusCollection.create(milvus, f"bench_{time.time_ns()}", hasher),

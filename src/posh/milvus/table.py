@@ -21,7 +21,7 @@ MAX_HITS = 16_384  # that Milvus gives for one query
 _MAX_PAYLOAD = 65_536  # bytes of JSON
 _PART_ROWS, _PART_BYTES = 2000, 8 << 20  # of one request that writes; Milvus takes up to 64 MB
 _PAGE = 1000  # rows of one answer
-_QUERIES, _ANSWERS = 50, 50_000  # queries of one request, and hits of one answer: bound the time of a call
+_QUERIES, _ANSWERS = 20, 50_000  # queries of one request, and hits of one answer: bound the time of a call
 _METRICS = {"cosine": "COSINE", "euclidean": "L2", "dot": "IP"}
 _LEAST_WIDTH = 2  # of vectors in Milvus
 
