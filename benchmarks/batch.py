@@ -194,6 +194,8 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, help="where to write meanwhile: about 8 GB; default: a temporary one"
     )
+    parser.add_argument("--kinds", nargs="+", choices=("ray", "processes"), default=["ray", "processes"])
+    parser.add_argument("--without-metric", action="store_true", help="whose build takes most of the time")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     global rounds
@@ -211,7 +213,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
         shards = write_shards(folder / "shards", data.base[: arguments.rows], arguments.shards)
-        kinds = {"ray": batch.RayWorkers(n), "processes": batch.Processes(n)}
+        made = {"ray": lambda: batch.RayWorkers(n), "processes": lambda: batch.Processes(n)}
+        kinds = {kind: made[kind]() for kind in arguments.kinds}
+        first = arguments.kinds[0]
         rows: dict[str, Any] = {}
         for kind, workers in kinds.items():
             start = time.perf_counter()
@@ -221,17 +225,17 @@ def main() -> None:
                 own.mkdir()
                 report[f"{kind}_start_seconds"] = round(time.perf_counter() - start, 2)
                 rows[kind] = many(own, shards, queries, workers)
-                if kind == "ray":
+                if kind == first and not arguments.without_metric:
                     report["metric"] = metric(own, shards, queries, workers, n)
                     print(json.dumps(report["metric"]), flush=True)
             print(kind, json.dumps(rows[kind]), flush=True)
         one = folder / "one"
         one.mkdir()
-        shutil.copy(folder / "ray" / "model", one / "model")
+        shutil.copy(folder / first / "model", one / "model")
         rows["one"] = single(one, shards, queries, n)
         for kind in kinds:
             require_equal(one, folder / kind)
-        report["bytes_per_document"] = round(disk(folder / "ray" / "index") / arguments.rows, 1)
+        report["bytes_per_document"] = round(disk(folder / first / "index") / arguments.rows, 1)
     report["identical"] = True
     report["steps"] = rows
     report["overhead"] = {

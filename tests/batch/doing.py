@@ -149,5 +149,7 @@ def all_steps(folder: Path, workers: batch.Workers) -> Iterator[posh.Hits]:
     batch.encode(folder / "model", shards, folder / "codes", workers)
     index = posh.Index(posh.Hasher.load(folder / "model"), refine="decoder")
     batch.build(shards, folder / "index", index, workers)
-    batch.search(folder / "index", DIGITS.queries, folder / "hits", workers, k=7, n_at_once=150)
+    batch.search(
+        folder / "index", DIGITS.queries, folder / "hits", workers, k=7, n_at_once=150, shards_at_once=1
+    )
     yield batch.read_hits(folder / "hits")

@@ -43,7 +43,7 @@ def test_all_four(tmp_path, capsys, started):
     from posh.cli import main
 
     assert main(command) == 0
-    assert "nothing was left to do\n4 parts, 4 of them finished before" in capsys.readouterr().out
+    assert "nothing was left to do\n2 parts, 2 of them finished before" in capsys.readouterr().out
 
 
 def test_a_metric_and_columns(tmp_path, capsys):

@@ -95,7 +95,16 @@ ALL = {"oversample": len(DIGITS.base)}  # one index refines other candidates tha
 )
 def test_results_are_those_of_one_index(shards, hasher, tmp_path, options, asked):
     batch.build(shards, tmp_path / "index", posh.Index(hasher, **options), Here())
-    batch.search(tmp_path / "index", DIGITS.queries, tmp_path / "hits", Here(), k=10, n_at_once=64, **asked)
+    batch.search(
+        tmp_path / "index",
+        DIGITS.queries,
+        tmp_path / "hits",
+        Here(),
+        k=10,
+        n_at_once=64,
+        shards_at_once=3,
+        **asked,
+    )
     one = posh.Index.load(tmp_path / "index" / "template" / "index").add(DIGITS.base)
     equal(batch.read_hits(tmp_path / "hits"), one.search(DIGITS.queries, k=10, **asked))
 
@@ -160,6 +169,23 @@ def test_search_options_change_results(shards, tmp_path):
     for name, options in (("all", {}), ("few", {"min_score": 0.95})):
         batch.search(tmp_path / "index", DIGITS.queries, tmp_path / name, Here(), **options)
     assert batch.read_hits(tmp_path / "all").found.sum() > batch.read_hits(tmp_path / "few").found.sum() > 0
+
+
+def test_shards_at_once_change_the_tasks_but_not_the_results(shards, hasher, tmp_path):
+    batch.build(shards, tmp_path / "index", posh.Index(hasher), Here())
+    found = []
+    for name, at_once, n_tasks in (("a", 1, 4), ("b", 3, 2), ("c", None, 2)):
+        outcome = batch.search(
+            tmp_path / "index", DIGITS.queries, tmp_path / name, Here(), shards_at_once=at_once
+        )
+        assert (outcome.n_parts, outcome.n_rows) == (n_tasks, 4 * len(DIGITS.queries))
+        found.append(batch.read_hits(tmp_path / name))
+    equal(found[0], found[1])
+    equal(found[0], found[2])
+    again = batch.search(tmp_path / "index", DIGITS.queries, tmp_path / "b", Here())
+    assert again.n_resumed == 2
+    with pytest.raises(ValueError, match="expected shards_at_once=3, as the job there began, got 1"):
+        batch.search(tmp_path / "index", DIGITS.queries, tmp_path / "b", Here(), shards_at_once=1)
 
 
 def test_finished_parts_are_not_made_again(shards, tmp_path):

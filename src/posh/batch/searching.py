@@ -18,14 +18,16 @@ from posh import _validate
 from posh._files import atomic_write
 from posh._progress import progress
 from posh.batch.jobs import Outcome, make_parts
+from posh.batch.joined import search_all
 from posh.batch.merging import Ids, merged
-from posh.batch.parts import MANIFEST, is_finished, job_folder, making, read_job, read_manifest
+from posh.batch.parts import JOB, MANIFEST, is_finished, job_folder, making, read_job, read_manifest
 from posh.batch.steps import INDEX, finished_parts
 from posh.batch.workers import Workers
 from posh.datasets._guard import reading, require
 from posh.index.hits import Hits
 from posh.index.index import Index
 from posh.index.params import SearchParams
+from posh.index.snapshot import IndexSnapshot
 from posh.preprocess import Float32
 from posh.vector_files.formats import read_matrix
 
@@ -37,9 +39,9 @@ _QUERIES = "queries"
 
 
 class _SearchTask(NamedTuple):
-    """Some queries to search in the index of one shard."""
+    """Some queries to search in the indexes of some shards."""
 
-    folder: Path
+    folders: tuple[Path, ...]
     digest: str
     queries: Path
     first: int
@@ -49,11 +51,11 @@ class _SearchTask(NamedTuple):
 
     @property
     def made_from(self) -> dict[str, Any]:
-        return {"index": self.digest, "queries": [self.first, self.last]}
+        return {"indexes": self.digest, "queries": [self.first, self.last]}
 
     @property
     def n_rows(self) -> int:
-        return self.last - self.first
+        return (self.last - self.first) * len(self.folders)
 
 
 def search(
@@ -64,50 +66,63 @@ def search(
     *,
     k: int = 10,
     n_at_once: int = 65_536,
+    shards_at_once: int | None = None,
     **options: Any,
 ) -> Outcome:
     """Search the shards that ``build`` has indexed for the k nearest documents of many queries (m, d).
 
     ``queries`` are an array or a file of vectors; ``options`` are those of :meth:`posh.Index.search`, but for
-    ``filter``. Each shard is searched for ``n_at_once`` queries in one task. The folder ``output`` then has
+    ``filter``. A task searches ``shards_at_once`` shards for ``n_at_once`` queries. By default each worker
+    gets two tasks, and a job that is resumed goes on as it began. The folder ``output`` then has
     ``hits.parquet`` with the columns query, id and score: of each query the best score first, and of equal
     scores the lowest id. :func:`read_hits` reads it.
     """
     folder, output = Path(folder).absolute(), Path(output).absolute()
     params = SearchParams(k=k, **options)
     _validate.integer("n_at_once", n_at_once, 1)
+    if shards_at_once is not None:
+        _validate.integer("shards_at_once", shards_at_once, 1)
     read_job(folder, INDEX)
     parts = finished_parts(folder)
     indexes, digests = [part / "index" for part in parts], [_digest(part) for part in parts]
     array = _checked(queries, indexes[0], params)
-    parameters = {
+    parameters: dict[str, Any] = {
         "indexes": hashlib.sha256("".join(digests).encode()).hexdigest(),
         "queries": hashlib.sha256(array.tobytes()).hexdigest(),
         "n_at_once": n_at_once,
+        "shards_at_once": shards_at_once or _begun(output) or -(-len(parts) // (2 * workers.n_workers)),
         "options": params.as_arguments(),
     }
     with job_folder(output, _FORMAT, parameters):
         if is_finished(output / _DONE, parameters):
-            n_tasks = len(indexes) * -(-len(array) // n_at_once)
+            n_tasks = -(-len(indexes) // parameters["shards_at_once"]) * -(-len(array) // n_at_once)
             return Outcome(output, n_tasks, n_tasks, 0, 0.0, 0.0)
         start = time.perf_counter()
         _write_queries(output, array)
+        step = parameters["shards_at_once"]
         tasks = [
             _SearchTask(
-                index,
-                digest,
+                tuple(indexes[group : group + step]),
+                hashlib.sha256("".join(digests[group : group + step]).encode()).hexdigest(),
                 output / _QUERIES / "queries.npy",
                 first,
                 min(first + n_at_once, len(array)),
                 params,
-                output / f"queries-{first:09d}-{number:05d}",
+                output / f"queries-{first:09d}-{group:05d}",
             )
             for first in range(0, len(array), n_at_once)
-            for number, (index, digest) in enumerate(zip(indexes, digests, strict=True))
+            for group in range(0, len(indexes), step)
         ]
         outcome = make_parts(output, _search, tasks, workers, "searching")
         _merge(output, tasks, k, parameters)
         return outcome._replace(seconds=time.perf_counter() - start)
+
+
+def _begun(output: Path) -> int | None:
+    """How many shards a task searches in the job that is to be resumed."""
+    if not (output / JOB).exists():
+        return None
+    return int(read_job(output, _FORMAT)["parameters"]["shards_at_once"])
 
 
 def _checked(queries: Any, index: Path, params: SearchParams) -> Float32:
@@ -130,20 +145,20 @@ def _write_queries(output: Path, array: Float32) -> None:
             np.save(folder / "queries.npy", array)
 
 
-@lru_cache(maxsize=4)
-def _opened(index: Path, digest: str) -> Index:
-    """An index; a worker that gets other queries for it does not open it again."""
-    return Index.load(index, mmap=True)
+@lru_cache(maxsize=2)
+def _opened(folders: tuple[Path, ...], digest: str) -> list[IndexSnapshot]:
+    """Some indexes; a worker that gets other queries for them does not open them again."""
+    return [Index.load(folder, mmap=True).snapshot() for folder in folders]
 
 
 def _search(task: _SearchTask) -> int:
-    index = _opened(task.folder, task.digest)
+    snapshots = _opened(task.folders, task.digest)
     queries = np.load(task.queries, mmap_mode="r", allow_pickle=False)[task.first : task.last]
-    hits = index.snapshot().search(np.array(queries), task.params)
+    hits = search_all(snapshots, np.array(queries), task.params)
     with making(task.part, task.made_from, kind=hits.kind) as folder:
         np.save(folder / "ids.npy", hits.ids)
         np.save(folder / "scores.npy", hits.scores)
-    return len(queries)
+    return task.n_rows
 
 
 # Merging -------------------------------------------------------------------------------------------

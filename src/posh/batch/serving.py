@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Self
 
 from posh import _validate
 from posh._threads import cores, limit_cores
+from posh.batch.joined import search_all
 from posh.batch.merging import merged
 from posh.batch.parts import read_job, read_manifest
 from posh.batch.steps import INDEX, TEMPLATE, finished_parts
@@ -140,7 +141,7 @@ def _answer(pipe: Any, paths: Sequence[Path], n_threads: int) -> None:
         except (EOFError, OSError):
             return
         try:
-            answer: Any = _best((snapshot.search(vectors, params) for snapshot in snapshots), params.k)
+            answer: Any = search_all(snapshots, vectors, params)
         except Exception as error:
             answer = error
         pipe.send(answer)

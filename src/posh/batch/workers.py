@@ -35,6 +35,11 @@ _log = logging.getLogger("posh.batch")
 class Workers(ABC):
     """Workers that do independent tasks; use them in a ``with`` block."""
 
+    @property
+    def n_workers(self) -> int:
+        """How many tasks they do at a time."""
+        return 1
+
     @abstractmethod
     def __enter__(self) -> Workers: ...
 
@@ -63,6 +68,11 @@ class Processes(Workers):
     def __init__(self, n: int | None = None, *, n_threads: int = 1) -> None:
         self._n = _n_workers(n)
         self._n_threads = _validate.integer("n_threads", n_threads, 1)
+
+    @property
+    def n_workers(self) -> int:
+        """How many tasks they do at a time."""
+        return self._n
 
     def __enter__(self) -> Processes:
         self._pool = self._new_pool()
@@ -184,12 +194,18 @@ class RayWorkers(Workers):
             for task in running:
                 ray.cancel(task, force=False)
 
+    @property
+    def n_workers(self) -> int:
+        """How many tasks they do at a time."""
+        if self._n is not None:
+            return self._n
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)) // self._n_threads)
+
     def _most_tasks(self) -> int:
         """How many tasks Ray knows of at a time: thousands of waiting ones would only take memory."""
         if self._address is not None and self._n is not None:
             return self._n
-        n_cpus = int(self._ray.cluster_resources().get("CPU", 1))
-        return n_cpus // self._n_threads + 2
+        return self.n_workers + 2
 
     def _result(self, done: Any) -> Any:
         exceptions = self._ray.exceptions
