@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
-from posh_reproduction.experiments import gist_settings, learning, orthogonality, sbiht, scale, trial
+from posh_reproduction.experiments import gist_settings, learning, orthogonality, power, sbiht, scale, trial
 from posh_reproduction.experiments.spec import Spec, Unit
 
-__all__ = ["SPECS"]
+__all__ = ["MORE", "SPECS"]
 
 _DATA = ("mnist", "mnist-gist", "cifar10-gist")
 _AUTHORS_DATA = ("mnist-gist-knnh", "cifar10-gist-knnh", "cifar10-vgg", "labelme-gist", "labelme-vgg")
@@ -90,48 +90,22 @@ def _lengths(
     )
 
 
-# GIST of digits: first the sides, then what else can be set. 256 pixels take six times as long as 96.
-_GIST_SETTINGS: tuple[tuple[Any, ...], ...] = (
-    (None,),
-    *((side,) for side in (64, 96, 128, 112, 56)),
-    (96, "bilinear"),
-    (96, "nearest"),
-)
-
-
-# PowerHash: what it chooses by itself, and each of its candidates alone.
-_RULES: tuple[tuple[float, int, bool], ...] = (
-    (0.0, 4, True),
-    (0.25, 4, True),
-    (0.5, 4, True),
-    (0.75, 2, True),
-    (1.0, 1, False),
-)
-
-
-def _power_hash(sizes: Iterable[int], seeds: Iterable[int], **limits: Any) -> tuple[Unit, ...]:
-    return tuple(trial.unit(*cell, **limits) for cell in product(_DATA, trial.BEYOND, sizes, seeds))
-
-
-def _power_rules(sizes: Iterable[int], seeds: Iterable[int], **limits: Any) -> tuple[Unit, ...]:
-    return tuple(
-        trial.unit(
-            data,
-            "PowerHash",
-            size,
-            seed,
-            extras=(),
-            params={"power": power, "n_winners": size // share, "unit": unit},
-            **limits,
-        )
-        for data, size, seed, (power, share, unit) in product(_DATA, sizes, seeds, _RULES)
-    )
-
-
 # Scale.
 _SCALE_DATA, _SCALE_SIZES = ("glove-100", "cifar10-patches"), (16, 32, 64)
 _SCALE_SMALL: dict[str, Any] = {"n_train": 1000, "n_base": 50_000, "n_queries": 200}
 _PLACES_SEEDS = range(3)
+
+# More trials of some experiments. They are units of their own: an experiment stays complete without them.
+MORE: dict[str, tuple[Unit, ...]] = {
+    "hash-length": _lengths((), _LENGTHS, _LENGTH_SIZES, range(3, 10)),
+    "asymmetric": tuple(
+        trial.unit(*cell, extras=("asymmetric",))
+        for cell in product(_DATA, trial.SPARSE, _SIZES, range(3, 10))
+    ),
+    "scale": tuple(
+        scale.unit(*cell) for cell in product(_SCALE_DATA, scale.METHODS, _SCALE_SIZES, range(1, 5))
+    ),
+}
 
 _SPECS = (
     Spec(
@@ -250,24 +224,33 @@ _SPECS = (
         "Digits were enlarged before their features were computed.",
         "10,500 images, of which 1,050 are queries and 5,000 train, 1 trial; results are cut off at the same "
         "share of the base as in figure 3. Half of the cells choose, half judge. The quick twin has 2,000.",
-        tuple(gist_settings.unit(*setting) for setting in _GIST_SETTINGS),
+        tuple(gist_settings.unit(*setting) for setting in gist_settings.SETTINGS),
         tuple(gist_settings.unit(side, n_images=2000) for side in (None, 56)),
+    ),
+    Spec(
+        "more-trials",
+        "More trials of other experiments: ten of codes of other lengths and of asymmetric scoring, five of "
+        "large sets",
+        "More trials make intervals narrower.",
+        "As hash-length, asymmetric and scale, whose tables have these trials too. The quick twin is one.",
+        tuple(unit for units in MORE.values() for unit in units),
+        tuple(trial.unit(*cell, **_SMALL) for cell in product(_DATA[:1], ("FruitFly",), (16,), (2,))),
     ),
     Spec(
         "power-hash",
         "MAP@1000 of one hasher for every number of set bits (beyond the paper)",
         "PowerHash is at least as good as the best of the eight methods at 8 to 128 set bits.",
         f"{_PROTOCOL} Asymmetric scoring: the first 3 trials.",
-        _power_hash(_SIZES, _SEEDS),
-        _power_hash(_QUICK_SIZES, _QUICK_SEEDS, **_SMALL),
+        power.units(_DATA, _SIZES, _SEEDS),
+        power.units(_DATA, _QUICK_SIZES, _QUICK_SEEDS, **_SMALL),
     ),
     Spec(
         "power-hash-rules",
         "MAP@1000 of the candidates that PowerHash chooses from (beyond the paper)",
         "No single power is best at all numbers of set bits.",
         f"{_PROTOCOL} Of the base, the first 20,000; 1,000 queries, 1 trial.",
-        _power_rules(_SIZES, range(1), n_base=20_000, n_queries=1000),
-        _power_rules(_QUICK_SIZES, range(1), **_SMALL),
+        power.rules(_DATA, _SIZES, range(1), n_base=20_000, n_queries=1000),
+        power.rules(_DATA, _QUICK_SIZES, range(1), **_SMALL),
     ),
     Spec(
         "scale",

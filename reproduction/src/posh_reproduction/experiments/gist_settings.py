@@ -22,10 +22,18 @@ from posh_reproduction.experiments.rankings import Coded, summary
 from posh_reproduction.experiments.records import Record
 from posh_reproduction.experiments.spec import Unit
 
-__all__ = ["METHODS", "SIZES", "headline", "identity", "is_for_choosing", "measure", "seconds", "unit"]
+__all__ = ["METHODS", "SETTINGS", "SIZES"]
+__all__ += ["headline", "identity", "is_for_choosing", "measure", "seconds", "unit"]
 
 METHODS = ("LSH", "ITQ", "KNNH", "FruitFly", "SphericalHash")
 SIZES = (8, 16, 32, 64, 128)
+# Sides, and then what else can be set. 256 pixels would take six times as long as 96.
+SETTINGS: tuple[tuple[Any, ...], ...] = (
+    (None,),
+    *((side,) for side in (64, 96, 128, 112, 56)),
+    (96, "bilinear"),
+    (96, "nearest"),
+)
 _DENSE = METHODS[:3]
 _FULL_BASE, _DEPTH, _N_TRAIN = 63_004, 1000, 5000
 

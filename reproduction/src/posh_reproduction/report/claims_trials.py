@@ -124,7 +124,7 @@ def _refinement(trials: Trials) -> Iterator[Claim]:
 
 def _lengths(evidence: Evidence) -> Iterator[Claim]:
     by_length: dict[int, Trials] = {}
-    records = evidence.records("hash-length")
+    records = evidence.all_records("hash-length")
     for n_bits in sorted({unit["n_bits"] for unit in evidence.units("hash-length")}):
         by_length[n_bits] = Trials.of(r for r in records if r["unit"]["n_bits"] == n_bits)
     for size, (one, other), word in (

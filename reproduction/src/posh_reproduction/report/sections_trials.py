@@ -150,7 +150,7 @@ def table_2(evidence: Evidence) -> Iterator[Block]:
 
 def hash_length(evidence: Evidence) -> Iterator[Block]:
     """MAP@1000 by the length of the code."""
-    records = evidence.records("hash-length")
+    records = evidence.all_records("hash-length")
     yield Heading(2, "Hash length D against accuracy")
     yield Text.of(
         "Codes shorter than the data is wide are made from as many principal components as bits are set, the",
