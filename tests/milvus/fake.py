@@ -104,7 +104,12 @@ class MilvusClient:
 
     def query_iterator(self, name: str, batch_size: int, **options: Any) -> Any:
         pages = [self.query(name, **options), []]
-        return types.SimpleNamespace(next=lambda: pages.pop(0), close=lambda: None)
+
+        def following() -> list[dict[str, Any]]:
+            self._fail("next")
+            return pages.pop(0)
+
+        return types.SimpleNamespace(next=following, close=lambda: None)
 
     def search(
         self,

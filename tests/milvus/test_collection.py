@@ -217,6 +217,19 @@ def test_errors_of_milvus(client, operation, error, expected, message):
     assert URI in str(caught.value)
 
 
+def test_errors_in_the_middle_of_reading(client):
+    collection, _ = both()
+    client.failing["next"] = fake.MilvusException(1, "UNAVAILABLE")
+    for call in (lambda: list(collection.items()), lambda: collection.count({"n": 1})):
+        with pytest.raises(ServiceError, match="expected a Milvus that answers"):
+            call()
+    client.failing.clear()
+    with MilvusCollection(URI, "shop") as other:
+        other.reindex(OTHER)
+    with pytest.raises(ServiceError, match="changed its hasher, open it again"):
+        collection.search(DATA[0])
+
+
 def test_errors_of_files(client, tmp_path):
     client.failing["connect"] = fake.MilvusException(1, "the file has been opened by another program")
     with pytest.raises(StorageError, match="expected a file that Milvus Lite can open"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ CONSISTENCIES = ("Strong", "Session", "Bounded", "Eventually")
 _SERVERS = ("http://", "https://", "tcp://")
 _FILE = re.compile(r"[A-Za-z0-9._-]{1,32}\.db")  # what Milvus Lite accepts
 _REFUSED = ("auth check failure", "unauthenticated", "not authenticated", "permission den", "invalid token")
+_GONE = 100  # Milvus's number for a collection that is not there
 _CONNECT = 10.0  # seconds for the first answer, or fewer
 _TLS = {
     "ca_file": "ca_pem_path",
@@ -86,14 +88,25 @@ class Milvus:
         """Call a method of ``pymilvus.MilvusClient``; errors of Milvus become ours."""
         if self._client is None:
             raise ValueError(f"expected an open connection to {self.uri}, got a closed one: make another")
-        try:
+        with self._own_errors(operation):
             return getattr(self._client, operation)(*arguments, timeout=self.timeout, **options)
-        except Exception as error:
-            raise self._translated(error, operation) from error
 
     def read(self, operation: str, *arguments: Any, **options: Any) -> Any:
         """Call a method that reads, in the consistency of this connection."""
         return self.call(operation, *arguments, consistency_level=self.consistency, **options)
+
+    def pages(self, name: str, **options: Any) -> Iterator[list[dict[str, Any]]]:
+        """Yield all rows that a query selects, page by page."""
+        found = self.read("query_iterator", name, **options)
+        try:
+            while True:
+                with self._own_errors("query"):
+                    page = found.next()
+                if not page:
+                    return
+                yield page
+        finally:
+            found.close()
 
     def new_schema(self) -> Any:
         """An empty schema, whose fields are all declared."""
@@ -126,14 +139,19 @@ class Milvus:
         client_class = _pymilvus().MilvusClient
         if self.is_file:
             _require_lite(self.uri)
-        try:
+        with self._own_errors("connect"):
             client = client_class(uri=self.uri, timeout=min(self.timeout, _CONNECT), **options)
             client.list_collections(
                 timeout=min(self.timeout, _CONNECT)
             )  # pymilvus may not have asked anybody
             return client
+
+    @contextlib.contextmanager
+    def _own_errors(self, operation: str) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
-            raise self._translated(error, "connect") from error
+            raise self._translated(error, operation) from error
 
     def _translated(self, error: Exception, operation: str) -> Exception:
         text = " ".join(str(getattr(error, "message", "") or error).split())
@@ -152,6 +170,11 @@ class Milvus:
             return ServiceError(
                 f"{self.uri}: expected a Milvus that answers, got none ({text:.200}): start it, or correct "
                 "the address"
+            )
+        if getattr(error, "code", None) == _GONE:
+            return ServiceError(
+                f"{self.uri}: expected a collection that is there, got none ({text:.200}): somebody has "
+                "dropped it or changed its hasher, open it again"
             )
         return ServiceError(f"{self.uri}: Milvus could not {operation} ({text:.300})")
 

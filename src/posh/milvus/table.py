@@ -149,18 +149,11 @@ class ItemTable:
 
     def scan(self, expression: str, *fields: str) -> Iterator[Row]:
         """Yield all rows that an expression selects, in any order."""
-        pages = self.milvus.read(
-            "query_iterator",
-            self.name,
-            filter=expression,
-            batch_size=_PAGE,
-            output_fields=["id", "seq", *fields],
+        pages = self.milvus.pages(
+            self.name, filter=expression, batch_size=_PAGE, output_fields=["id", "seq", *fields]
         )
-        try:
-            while page := pages.next():
-                yield from map(self._row, page)
-        finally:
-            pages.close()
+        for page in pages:
+            yield from map(self._row, page)
 
     def search(self, queries: Sequence[Any], limit: int, expression: str, *fields: str) -> list[list[Ranked]]:
         """The hits of queries among the rows that an expression selects, best first, up to ``limit``."""
