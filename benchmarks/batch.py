@@ -237,6 +237,8 @@ def main() -> None:
             require_equal(one, folder / kind)
         report["bytes_per_document"] = round(disk(folder / first / "index") / arguments.rows, 1)
     report["identical"] = True
+    at_once = -(-arguments.shards // (2 * n))  # shards that a task searches as one
+    report["search_tasks"] = -(-arguments.shards // at_once)
     report["steps"] = rows
     report["overhead"] = {
         kind: {step: overhead(rows[kind][step], rows["one"][step]) for step in STEPS} for kind in kinds
