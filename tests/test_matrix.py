@@ -127,8 +127,10 @@ def test_columns_of_ids(column, tmp_path):
             collection.get(column(["a", None]))
     index = posh.Index(SPARSE).add(ROWS[:2], column([5, 7]))
     assert index.ids.tolist() == [5, 7]
-    with pytest.raises(ValueError, match=r"integer array, got .*: posh.Collection has ids that are strings"):
-        index.add(ROWS[:1], column(["a"]))
+    assert index.add(ROWS[:1], column(["a"])).ids.tolist() == [5, 7, "a"]
+    assert index.delete(column(["a"])).ids.tolist() == [5, 7]
+    with pytest.raises(ValueError, match=r"expected ids to be int or str, got (None|nan)"):
+        index.add(ROWS[:2], column(["b", None]))
 
 
 def test_none_of_these_libraries_is_imported():

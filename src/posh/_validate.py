@@ -5,10 +5,12 @@ Every message says what was expected, what came, and what to do about it.
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,9 @@ import numpy.typing as npt
 from posh._matrix import as_array, listed
 from posh.kernels import MAX_BITS
 
+MAX_ID_LENGTH = 512
+
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _FEW = 1 << 12  # values that are looked at one by one: for these, the way below takes longer
 _CHUNK = 1 << 20  # values per step of the search for NaN, which bounds the temporary memory
 
@@ -157,7 +162,7 @@ def ids(values: Any, n: int | None = None) -> npt.NDArray[np.int64]:
     if array.ndim != 1 or array.dtype.kind not in "ui":
         raise ValueError(
             f"expected ids as a 1-D integer array, got {array.dtype} {array.shape}: "
-            "posh.Collection has ids that are strings"
+            "posh.Index and posh.Collection have ids that are strings"
         )
     if n is not None and len(array) != n:
         raise ValueError(f"expected as many ids as vectors ({n}), got {len(array)}")
@@ -167,3 +172,58 @@ def ids(values: Any, n: int | None = None) -> npt.NDArray[np.int64]:
     if len(unique) < len(array):
         raise ValueError(f"expected distinct ids, got {unique[counts > 1][0]} more than once")
     return array.astype(np.int64)
+
+
+def any_ids(values: Any, n: int | None = None, *, distinct: bool = True) -> list[int | str]:
+    """Return ids as a list of int and str; ``n`` is the length that they must have, if it is known.
+
+    A ``uuid.UUID`` becomes its string. Columns of pandas, Polars and pyarrow are lists, too.
+    """
+    values = listed(values)
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence | np.ndarray):
+        raise ValueError(f"expected ids as a list or an array of int or str, got {values!r:.80}")
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise ValueError(f"expected ids to be 1-D, got shape {values.shape}")
+    checked = [_id(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
+    if n is not None and len(checked) != n:
+        raise ValueError(f"expected as many ids as vectors ({n}), got {len(checked)}")
+    if distinct and len(set(checked)) < len(checked):
+        seen: set[int | str] = set()
+        again = next(value for value in checked if value in seen or seen.add(value))  # type: ignore[func-returns-value]
+        raise ValueError(f"expected distinct ids, got {again!r} more than once")
+    return checked
+
+
+def _id(value: Any) -> int | str:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(f"expected ids to be int or str, got {value!r:.80} of type {type(value).__name__}")
+    if isinstance(value, str) and not 1 <= len(value) <= MAX_ID_LENGTH:
+        raise ValueError(f"expected ids of 1 to {MAX_ID_LENGTH} characters, got {len(value)}")
+    require_storable(value, "an id")
+    return value
+
+
+def require_storable(value: str | float | None, where: str) -> None:
+    """Raise for a value that cannot be written and read back: NaN, 2**64, half a surrogate pair."""
+    if isinstance(value, str):
+        if not (value.isascii() or _is_unicode(value)):
+            raise ValueError(f"expected {where} to be valid Unicode, got {value!r:.80}")
+    elif isinstance(value, int):
+        if not _SMALLEST <= value <= _LARGEST:
+            raise ValueError(
+                f"expected {where} to be an integer of at most 64 bits, got {value!r:.80}: use a string"
+            )
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"expected {where} to be finite, got {value!r}: use null")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

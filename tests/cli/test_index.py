@@ -253,3 +253,21 @@ def test_true_distances_in_many_blocks(metric: str, monkeypatch: pytest.MonkeyPa
     # The distance of unit vectors stands for the cosine: c = 1 - r² / 2.
     np.testing.assert_allclose(found**2 / 2 if metric == "cosine" else found, expected, rtol=1e-4)
     assert neighbours.true_distances(base[:3], queries, 4, metric).shape == (6, 3)
+
+
+def test_ids_that_are_strings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """In files, which hold no objects, ids are then text, and "" is nobody."""
+    folder, output, wanted = (str(tmp_path / name) for name in ("index", "h.npz", "wanted.npy"))
+    index = posh.Index(metric="cosine").add(DIGITS.base[:99], [*range(9), *(f"digit {i}" for i in range(90))])
+    index.save(folder)
+    np.save(wanted, ["digit 7", "digit 5"])
+    found = hits_of(capsys, Path(output), folder, "digits", "-k", "3", "--filter", wanted)
+    expected = index.search(DIGITS.queries, 3, filter=["digit 7", "digit 5"])
+    assert_same(found, posh.Hits(np.where(expected.found, expected.ids, ""), expected.scores, expected.kind))
+    assert found["ids"][0, 2] == ""
+    assert main(["search", folder, "digits", "-k", "99", "-o", output]) == 0
+    first, saved = re.findall(
+        r"query 0: (.*? \(.*?\)),|saved: .*: (ids text and scores float32, .*)", capsys.readouterr().out
+    )
+    assert first[0].startswith(f"{index.search(DIGITS.queries[:1], 1).ids[0, 0]} (")
+    assert saved[1] == f"ids text and scores float32, ({len(DIGITS.queries)}, 99)"

@@ -58,7 +58,7 @@ def _search(args: argparse.Namespace) -> Report:
     hits = index.search(queries, args.k, **options)
     seconds = time.perf_counter() - start
     if args.output is not None:
-        write_arrays(args.output, {"ids": hits.ids, "scores": hits.scores, "kind": np.array(hits.kind)})
+        write_arrays(args.output, {"ids": _ids(hits), "scores": hits.scores, "kind": np.array(hits.kind)})
     return _report(index, hits, seconds, args.output)
 
 
@@ -88,17 +88,22 @@ def _report(index: posh.Index, hits: posh.Hits, seconds: float, output: Path | N
     lines += [f"  query {row}: {_shown(found['ids'], found['scores'])}" for row, found in enumerate(first)]
     lines += [f"{m:,} queries in {seconds:.3f} s, {m / seconds:,.0f} per second"]
     if output is not None:
-        lines.append(f"saved: {output}: ids int64 and scores {hits.scores.dtype}, {hits.ids.shape}")
+        ids = "text" if hits.ids.dtype == object else hits.ids.dtype
+        lines.append(f"saved: {output}: ids {ids} and scores {hits.scores.dtype}, {hits.ids.shape}")
     return Report(values, "\n".join(lines))
 
 
 def _found(hits: posh.Hits, row: int) -> dict[str, list[Any]]:
     """The results of a query, without the empty places at their end."""
-    there = hits.ids[row] >= 0
-    return {"ids": hits.ids[row][there].tolist(), "scores": hits.scores[row][there].tolist()}
+    return {"ids": [hit.id for hit in hits[row]], "scores": [hit.score for hit in hits[row]]}
 
 
-def _shown(ids: list[int], scores: list[float]) -> str:
-    pairs = [f"{number} ({score:.5g})" for number, score in zip(ids, scores, strict=True)]
+def _ids(hits: posh.Hits) -> npt.NDArray[Any]:
+    """The ids as a file has them: objects, of an index with ids that are strings, as text, "" for None."""
+    return np.where(hits.found, hits.ids, "").astype(str) if hits.ids.dtype == object else hits.ids
+
+
+def _shown(ids: list[int | str], scores: list[float]) -> str:
+    pairs = [f"{value} ({score:.5g})" for value, score in zip(ids, scores, strict=True)]
     rest = f", and {len(pairs) - _SHOWN_HITS:,} more" if len(pairs) > _SHOWN_HITS else ""
     return ", ".join(pairs[:_SHOWN_HITS]) + rest or "nothing found"

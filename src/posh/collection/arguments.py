@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from posh import _validate
-from posh._matrix import listed
-from posh.collection.values import require_storable, scalar_type
+from posh._validate import any_ids as ids
+from posh._validate import require_storable
+from posh.collection.values import scalar_type
 from posh.hashers.base import Hasher
 from posh.preprocess import Float32
 
 __all__ = ["fitted_hasher", "hasher", "ids", "json_object", "payloads", "vectors"]
 
-MAX_ID_LENGTH, MAX_DEPTH = 512, 32
+MAX_DEPTH = 32
 
 
 def vectors(values: Any, n_features: int | None) -> Float32:
@@ -47,39 +47,6 @@ def fitted_hasher(value: Any, n_features: int | None) -> Hasher[Any]:
             f"got one fitted on {value.n_features_in_}: fit it on vectors of this collection"
         )
     return hasher(value)
-
-
-def ids(values: Any, n: int | None = None, *, distinct: bool = True) -> list[int | str]:
-    """Return ids as a list of int and str; ``n`` is the length that they must have, if it is known.
-
-    A ``uuid.UUID`` becomes its string. Columns of pandas, Polars and pyarrow are lists, too.
-    """
-    values = listed(values)
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence | np.ndarray):
-        raise ValueError(f"expected ids as a list or an array of int or str, got {values!r:.80}")
-    if isinstance(values, np.ndarray) and values.ndim != 1:
-        raise ValueError(f"expected ids to be 1-D, got shape {values.shape}")
-    checked = [_id(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
-    if n is not None and len(checked) != n:
-        raise ValueError(f"expected as many ids as vectors ({n}), got {len(checked)}")
-    if distinct and len(set(checked)) < len(checked):
-        seen: set[int | str] = set()
-        again = next(value for value in checked if value in seen or seen.add(value))  # type: ignore[func-returns-value]
-        raise ValueError(f"expected distinct ids, got {again!r} more than once")
-    return checked
-
-
-def _id(value: Any) -> int | str:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, UUID):
-        return str(value)
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError(f"expected ids to be int or str, got {value!r:.80} of type {type(value).__name__}")
-    if isinstance(value, str) and not 1 <= len(value) <= MAX_ID_LENGTH:
-        raise ValueError(f"expected ids of 1 to {MAX_ID_LENGTH} characters, got {len(value)}")
-    require_storable(value, "an id")
-    return value
 
 
 def payloads(values: Any, n: int, others: str = "vectors") -> list[dict[str, Any]]:

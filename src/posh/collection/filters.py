@@ -29,7 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from posh.collection.values import Scalar, is_list, require_storable, scalar_type, values_of
+from posh._validate import require_storable
+from posh.collection.values import Scalar, is_list, scalar_type, values_of
 
 __all__ = ["All", "AnyOf", "Condition", "Contains", "Filter", "FilterLimits", "Not", "OneOf", "Range"]
 __all__ += ["Tree", "leaves", "parse", "passes"]

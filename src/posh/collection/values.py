@@ -1,13 +1,12 @@
-"""Values of payloads: their types, how filters reach them, and what can be stored."""
+"""Values of payloads: their types, and how filters reach them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from types import NoneType
 from typing import Any
 
-__all__ = ["Scalar", "is_list", "named_values", "require_storable", "scalar_type", "values_of"]
+__all__ = ["Scalar", "is_list", "named_values", "scalar_type", "values_of"]
 
 Scalar = str | int | float | bool | None
 
@@ -15,7 +14,6 @@ Scalar = str | int | float | bool | None
 # bounds keep the index in proportion to the payload.
 _ELEMENTS = 100
 _NAME = 128
-_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _SCALAR_TYPES = {NoneType: "null", bool: "boolean", int: "number", float: "number", str: "string"}
 
 
@@ -61,25 +59,3 @@ def named_values(payload: Mapping[str, Any], before: str = "") -> Iterator[tuple
 def is_list(name: str, value: Any) -> bool:
     """Whether filters look at the values in a list: up to 100 values, under a name of 128 characters."""
     return isinstance(value, list) and len(value) <= _ELEMENTS and len(name) <= _NAME
-
-
-def require_storable(value: Scalar, where: str) -> None:
-    """Raise for a value that cannot be written and read back: NaN, 2**64, half a surrogate pair."""
-    if isinstance(value, str):
-        if not (value.isascii() or _is_unicode(value)):
-            raise ValueError(f"expected {where} to be valid Unicode, got {value!r:.80}")
-    elif isinstance(value, int):
-        if not _SMALLEST <= value <= _LARGEST:
-            raise ValueError(
-                f"expected {where} to be an integer of at most 64 bits, got {value!r:.80}: use a string"
-            )
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"expected {where} to be finite, got {value!r}: use null")
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from posh._arrays import MappedFile
+from posh.index import string_ids
 from posh.index.append_only import AppendOnlyArray
 from posh.index.code_index import AnyCodes, CodeIndex
 from posh.index.sliced import Mask, Slots
+from posh.index.string_ids import Ids
 from posh.preprocess import Float32
 
 __all__ = ["LAST_ID", "Documents"]
 
 LAST_ID = 2**63 - 1
-"""The largest id, an int64. It must be given: automatic ids stop before it."""
-
-Ids = npt.NDArray[np.int64]
+"""The largest id that is a number. It must be given: automatic ids stop before it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +27,10 @@ class Documents:
     """Documents by slot, which is their order of addition; slots of deleted documents are not used again.
 
     ``structure`` holds their codes and is what a search scans. ``refiner_rows`` are the numbers that the
-    refiner needs of each document. If every id is its slot, ``ids_are_slots`` is set, and a search need not
-    look ids up. ``next_id`` is above every id that was ever used; at ``LAST_ID`` no automatic ids are left.
-    ``mapped`` are the files whose memory arrays may be.
+    refiner needs of each document. ``ids`` are int64, or objects if one was a string. If every id is its
+    slot, ``ids_are_slots`` is set, and a search need not look ids up. ``next_id`` is above every number that
+    was ever an id; at ``LAST_ID`` no automatic ids are left. ``mapped`` are the files whose memory arrays may
+    be.
     """
 
     structure: CodeIndex
@@ -81,7 +82,7 @@ class Documents:
         return replace(
             self,
             structure=self.structure.with_codes(codes, X),
-            ids=self.ids.with_rows(ids),
+            ids=string_ids.appended(self.ids, ids),
             refiner_rows=self.refiner_rows.with_rows(refiner_rows),
             ids_are_slots=self.ids_are_slots and _are_slots(ids, self.n_slots),
             next_id=max(self.next_id, _above(ids)),
@@ -96,9 +97,11 @@ class Documents:
         return replace(self, structure=self.structure.without(slots))
 
     def ids_of(self, slots: Slots) -> Ids:
-        """The ids of documents by slot; -1 stays -1."""
-        if self.ids_are_slots or not self.n_slots:
+        """The ids of documents by slot; -1 stays -1, or becomes None if ids are objects."""
+        if self.ids_are_slots:
             return slots
+        if self.ids.buffer.dtype == object:
+            return string_ids.by_slot(self.ids.rows, slots)
         return np.where(slots < 0, -1, self.ids.rows[np.maximum(slots, 0)])
 
     def memory_usage(self) -> dict[str, int]:
@@ -108,7 +111,7 @@ class Documents:
             "structure": structure.nbytes,
             "codes": structure.codes.buffer.nbytes,
             "vectors": structure.vector_nbytes,
-            "ids": self.ids.buffer.nbytes + structure.live.buffer.nbytes,
+            "ids": string_ids.nbytes(self.ids) + structure.live.buffer.nbytes,
             "refiner": self.refiner_rows.buffer.nbytes,
         }
         return parts | {"total": sum(parts.values())}
@@ -139,8 +142,11 @@ class Documents:
 
 
 def _are_slots(ids: Ids, first_slot: int) -> bool:
-    return bool(np.array_equal(ids, np.arange(first_slot, first_slot + len(ids))))
+    slots = np.arange(first_slot, first_slot + len(ids))
+    return ids.dtype != object and bool(np.array_equal(ids, slots))
 
 
 def _above(ids: Ids) -> int:
+    if ids.dtype == object:
+        ids = np.array([value for value in ids.tolist() if isinstance(value, int)], np.int64)
     return min(int(ids.max()) + 1, LAST_ID) if len(ids) else 0

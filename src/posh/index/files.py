@@ -2,9 +2,10 @@
 
 =================  ===============================================================================
 hasher             the model file of the hasher
-codes, ids, kept   rows by slot: codes uint16 or uint8, ids int64, the rows of the refiner float32
+codes, ids, kept   rows by slot: codes uint16 or uint8, ids int64, the rows of the refiner float32;
+                   of ids that are strings see :mod:`posh.index.string_ids`
 removed            slots of deleted documents, int64
-next_id            above every id that was ever used, int64; 2^63 - 1 if no automatic ids are left
+next_id            above every number that was ever an id, int64; 2^63 - 1 if no automatic ids are left
 planes, parts      all planes one after the other, uint64; (offset, stride, n_docs, list) of each segment
 centroids          of the lists, float32, and ``assignment``, the list of each slot, int32
 decoder_…          the trained state of the refiner
@@ -25,6 +26,7 @@ from posh._arrays import MappedFile
 from posh._folder import read_folder, write_folder
 from posh.errors import FormatError
 from posh.hashers.base import Hasher, SparseHasher
+from posh.index import string_ids
 from posh.index.code_index import CodeIndex
 from posh.index.documents import Documents
 from posh.index.options import IndexOptions
@@ -50,7 +52,7 @@ def save(
     if documents is not None:
         arrays = {
             "codes": documents.structure.codes.rows,
-            "ids": documents.ids.rows,
+            **string_ids.to_arrays(documents.ids.rows),
             "kept": documents.refiner_rows.rows,
             "removed": np.flatnonzero(~documents.live),
             "next_id": np.array(documents.next_id, np.int64),
@@ -76,8 +78,8 @@ class Opened:
         arrays = self.arrays
         if "ids" not in arrays:
             return None
-        n = len(arrays["ids"])
-        ids = expect(arrays, "ids", np.int64, (n,))
+        ids = string_ids.from_arrays(arrays)
+        n = len(ids)
         width = refiner.row_width() if refiner else 0
         refiner_rows = expect(arrays, "kept", np.float32, (n, width), look_inside=self.verify)
         if refiner:
@@ -86,6 +88,8 @@ class Opened:
         removed = expect(arrays, "removed", np.int64, (None,), low=0)
         if len(removed):
             codes = codes.without(removed)
+        if ids.dtype == object and len(set(ids[codes.live.rows].tolist())) < codes.n_live:
+            raise ValueError("expected distinct ids, found one more than once")
         next_id = 0  # files of older versions do not have it
         if "next_id" in arrays:
             next_id = int(expect(arrays, "next_id", np.int64, (), low=0))

@@ -39,9 +39,10 @@ class Hits:
     queries. :meth:`to_pandas` and :meth:`to_arrow` give a table.
 
     Higher scores are better; equal scores are in order of addition. The ids of an index are int64. Where
-    fewer than k documents were found the id is -1 and the score -inf. The ids of a collection are objects,
-    int or str; where fewer than k items were found the id is None. ``payloads`` and ``vectors`` are None, or
-    one list for each query, as long as ``hits[i]``. ``kind`` says what the scores are:
+    fewer than k documents were found the id is -1 and the score -inf. The ids of a collection, and of an
+    index that was given strings as ids, are objects, int or str; where fewer than k were found the id is
+    None. ``payloads`` and ``vectors`` are None, or one list for each query, as long as ``hits[i]``. ``kind``
+    says what the scores are:
 
     ============  ==============================================================================
     overlap       shared set bits of two sparse codes

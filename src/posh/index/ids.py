@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import numpy as np
 import numpy.typing as npt
 
+from posh.index import string_ids
 from posh.index.documents import LAST_ID, Documents
+from posh.index.sliced import Slots
+from posh.index.string_ids import Ids, IdsLike
 
-__all__ = ["IdTable", "automatic_ids"]
-
-Ids = npt.NDArray[np.int64]
+__all__ = ["IdTable"]
 
 
 class IdTable:
     """Slots of the live documents by id. Used under the index's lock."""
 
     def __init__(self) -> None:
-        self._slots: dict[int, int] | None = None
+        self._slots: dict[int | str, int] | None = None
 
     def forget(self) -> None:
         """Slots have been renumbered: make the table again when it is needed."""
@@ -30,39 +33,42 @@ class IdTable:
     def delete(self, ids: Ids) -> None:
         """Documents were deleted."""
         if self._slots is not None:
-            for number in ids.tolist():
-                del self._slots[number]
+            for value in ids.tolist():
+                del self._slots[value]
 
-    def has(self, number: object, documents: Documents | None) -> bool:
+    def has(self, value: object, documents: Documents | None) -> bool:
         """Whether an id is present."""
-        return number in self._table(documents)
+        return (str(value) if isinstance(value, UUID) else value) in self._table(documents)
 
-    def slots_of(self, ids: Ids, documents: Documents | None) -> Ids:
+    def slots_of(self, ids: Ids, documents: Documents | None) -> Slots:
         """Slots of present ids; an absent one is a KeyError."""
         table = self._table(documents)
         try:
-            return np.array([table[number] for number in ids.tolist()], np.int64)
+            return np.array([table[value] for value in ids.tolist()], np.int64)
         except KeyError as error:
-            raise KeyError(f"expected ids of the index, got {error.args[0]}, which is not in it") from None
+            raise KeyError(f"expected ids of the index, got {error.args[0]!r}, which is not in it") from None
 
-    def require_absent(self, ids: Ids, documents: Documents | None) -> None:
-        """Raise for an id that is present."""
-        table = self._table(documents)
-        for number in ids.tolist():
-            if number in table:
+    def new_ids(self, ids: IdsLike | None, n: int, documents: Documents | None) -> Ids:
+        """The ids of n new documents, by default the next numbers; a ValueError if one is present."""
+        if ids is None:
+            return _automatic_ids(0 if documents is None else documents.next_id, n)
+        checked, table = string_ids.checked(ids, n), self._table(documents)
+        for value in checked.tolist():
+            if value in table:
                 raise ValueError(
-                    f"expected new ids, got {number}, which is in the index: use update to replace it"
+                    f"expected new ids, got {value!r}, which is in the index: use update to replace it"
                 )
+        return checked
 
-    def _table(self, documents: Documents | None) -> dict[int, int]:
+    def _table(self, documents: Documents | None) -> dict[int | str, int]:
         if self._slots is None:
             slots = np.empty(0, np.int64) if documents is None else np.flatnonzero(documents.live)
-            numbers = slots if documents is None else documents.ids.rows[slots]
-            self._slots = dict(zip(numbers.tolist(), slots.tolist(), strict=True))
+            ids = slots if documents is None else documents.ids.rows[slots]
+            self._slots = dict(zip(ids.tolist(), slots.tolist(), strict=True))
         return self._slots
 
 
-def automatic_ids(start: int, n: int) -> npt.NDArray[np.int64]:
+def _automatic_ids(start: int, n: int) -> npt.NDArray[np.int64]:
     """The next n ids from ``start`` on, if there are so many."""
     if start + n > LAST_ID:
         raise ValueError(

@@ -8,20 +8,20 @@ import weakref
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from posh import _system, _validate
+from posh import _system
 from posh.hashers.base import Hasher
-from posh.index import files
+from posh.index import files, string_ids
 from posh.index.hits import Hits
-from posh.index.ids import IdTable, automatic_ids
+from posh.index.ids import IdTable
 from posh.index.memory import estimated
 from posh.index.options import IndexOptions, default_hasher, default_oversample
 from posh.index.params import search_params
 from posh.index.report import IndexReport, report_of
 from posh.index.snapshot import IndexSnapshot
+from posh.index.string_ids import Ids, IdsLike
 
 __all__ = ["Index"]
 
@@ -108,7 +108,7 @@ class Index:
     def build(
         cls,
         X: npt.ArrayLike,
-        ids: npt.ArrayLike | None = None,
+        ids: IdsLike | None = None,
         *,
         metric: str = "cosine",
         recall: float = 0.95,
@@ -130,36 +130,45 @@ class Index:
             X, ids
         )
 
-    def add(self, X: npt.ArrayLike, ids: npt.ArrayLike | None = None) -> Self:
-        """Add vectors (n, d), all or none; ``ids`` are distinct, >= 0, by default the next new numbers."""
+    def add(self, X: npt.ArrayLike, ids: IdsLike | None = None) -> Self:
+        """Add vectors (n, d), all or none; ``ids`` are distinct, by default the next new numbers.
+
+        Ids are int >= 0, or str of up to 512 characters; ``1`` and ``"1"`` are two ids, and a ``uuid.UUID``
+        becomes its string. From the first string on, ids of the index and of its hits are objects.
+
+        >>> import posh
+        >>> index = posh.Index(metric="cosine").add([[1.0, 0.0], [0.0, 1.0]], ids=["cat", "dog"])
+        >>> index.search([0.9, 0.1], k=3).ids
+        array([['cat', 'dog', None]], dtype=object)
+        """
         array = self._snapshot.checked(X)
         with self._lock:
-            numbers = self._new_ids(ids, len(array))
+            new = self._table.new_ids(ids, len(array), self._snapshot.documents)
             if len(array):
                 first = self._snapshot.n_slots
-                self._snapshot = self._snapshot.with_documents(numbers, array)
-                self._table.add(numbers, first)
+                self._snapshot = self._snapshot.with_documents(new, array)
+                self._table.add(new, first)
         return self
 
-    def delete(self, ids: npt.ArrayLike) -> Self:
+    def delete(self, ids: IdsLike) -> Self:
         """Delete documents by id, all or none."""
-        numbers = _validate.ids(ids)
+        present = string_ids.checked(ids)
         with self._lock:
-            slots = self._table.slots_of(numbers, self._snapshot.documents)
+            slots = self._table.slots_of(present, self._snapshot.documents)
             self._snapshot = self._snapshot.without(slots)
-            self._table.delete(numbers)
+            self._table.delete(present)
         return self
 
-    def update(self, X: npt.ArrayLike, ids: npt.ArrayLike) -> Self:
+    def update(self, X: npt.ArrayLike, ids: IdsLike) -> Self:
         """Give present ids new vectors (n, d), in one step for whoever searches meanwhile."""
         array = self._snapshot.checked(X)
-        numbers = _validate.ids(ids, len(array))
+        present = string_ids.checked(ids, len(array))
         with self._lock:
-            slots = self._table.slots_of(numbers, self._snapshot.documents)
+            slots = self._table.slots_of(present, self._snapshot.documents)
             if len(slots):
                 first = self._snapshot.n_slots
-                self._snapshot = self._snapshot.without(slots).with_documents(numbers, array)
-                self._table.add(numbers, first)
+                self._snapshot = self._snapshot.without(slots).with_documents(present, array)
+                self._table.add(present, first)
         return self
 
     def compact(self) -> Self:
@@ -174,7 +183,7 @@ class Index:
         X: npt.ArrayLike,
         k: int = 10,
         *,
-        filter: npt.ArrayLike | None = None,  # noqa: A002  # the word that users expect
+        filter: IdsLike | None = None,  # noqa: A002  # the word that users expect
         scoring: str | None = None,
         oversample: float | None = None,
         n_probe: int | None = None,
@@ -186,9 +195,9 @@ class Index:
     ) -> Hits:
         """Find the k nearest documents of one vector (d,) or of many (m, d).
 
-        ``filter`` restricts the results: a boolean mask by id (``mask[id]``), or an array of ids. Where fewer
-        than k documents are left, the id is -1 and the score -inf. ``scoring``, ``oversample`` and
-        ``n_probe`` are by default those of the index. ``min_score`` leaves out documents with lower scores.
+        ``filter`` restricts the results: an array of ids, or a boolean mask by id (``mask[id]``) of integers.
+        Where fewer than k documents are left, the id is -1 (None if ids are objects) and the score -inf.
+        ``scoring``, ``oversample``, ``n_probe``: by default the index's. ``min_score`` omits lower scores.
 
         With a metric, ``slack`` says how carefully codes skip documents, in standard deviations of their
         counts (default 1.25): more is slower and finds more. ``exact=True`` compares all vectors. ``recall``
@@ -214,13 +223,13 @@ class Index:
         return len(self._snapshot)
 
     @property
-    def ids(self) -> npt.NDArray[np.int64]:
-        """The ids of all documents, in order of addition."""
+    def ids(self) -> Ids:
+        """The ids of all documents, in order of addition: int64, or objects if one was a string."""
         return self._snapshot.ids
 
-    def __contains__(self, number: int) -> bool:
+    def __contains__(self, document_id: object) -> bool:
         with self._lock:
-            return self._table.has(number, self._snapshot.documents)
+            return self._table.has(document_id, self._snapshot.documents)
 
     def __repr__(self) -> str:
         return f"Index({self._snapshot.about()})"
@@ -249,15 +258,14 @@ class Index:
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = False, verify: bool | None = None) -> Index:
         """Open a saved index.
 
-        With ``mmap`` the arrays stay on disk until touched and are shared by processes. ``verify`` compares
-        the checksums of large files too, which reads them: by default done unless ``mmap`` is set.
+        With ``mmap`` the arrays stay on disk until touched and are shared by processes, except ids that are
+        strings. ``verify`` compares the checksums of large files too: the default unless ``mmap`` is set.
 
         The index may be saved again meanwhile: what was opened stays readable. Nobody may write to mapped
         files: the system kills a process that touches what is missing (SIGBUS). Their sizes are compared
         before each search; what changes during a search, or without the size, is not noticed.
         """
-        verify = not mmap if verify is None else verify
-        opened = files.load(Path(path), mmap=mmap, verify=verify)
+        opened = files.load(Path(path), mmap=mmap, verify=not mmap if verify is None else verify)
         index = files.checked(path, lambda: cls(opened.hasher, **opened.params))
         index._snapshot = files.checked(path, lambda: index._snapshot.restored(opened))
         return index
@@ -278,14 +286,6 @@ class Index:
         self._lock = threading.Lock()
         self._table = IdTable()
         _indexes.add(self)
-
-    def _new_ids(self, ids: npt.ArrayLike | None, n: int) -> npt.NDArray[np.int64]:
-        documents = self._snapshot.documents
-        if ids is None:
-            return automatic_ids(0 if documents is None else documents.next_id, n)
-        numbers = _validate.ids(ids, n)
-        self._table.require_absent(numbers, documents)
-        return numbers
 
 
 _indexes: weakref.WeakSet[Index] = weakref.WeakSet()

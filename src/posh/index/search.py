@@ -8,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from posh import kernels
+from posh.index import string_ids
 from posh.index.code_index import Queries, SlotScores
 from posh.index.documents import Documents
 from posh.index.params import SearchParams
 from posh.index.refine import CandidateDocuments, Refiner
 from posh.index.sliced import Mask
+from posh.index.string_ids import IdsLike
 
 __all__ = ["Searched", "allowed_slots", "find", "padded"]
 
@@ -45,12 +47,14 @@ def find(searched: Searched, queries: Queries, params: SearchParams) -> SlotScor
     return SlotScores(slots, scores)
 
 
-def padded(slots: npt.NDArray[np.int64], scores: npt.NDArray[Any], k: int) -> SlotScores:
-    """Slots or ids and scores with k columns: -1 and -inf where none are left."""
+def padded(slots: npt.NDArray[Any], scores: npt.NDArray[Any], k: int) -> SlotScores:
+    """Slots or ids and scores with k columns: -1 (None among objects) and -inf where none are left."""
     missing = k - slots.shape[1]
     if missing == 0:
         return SlotScores(slots, scores)
-    all_slots, all_scores = np.full((len(slots), k), -1), np.full((len(slots), k), -np.inf, np.float32)
+    nobody = None if slots.dtype == object else -1
+    all_slots = np.full((len(slots), k), nobody, slots.dtype)
+    all_scores = np.full((len(slots), k), -np.inf, np.float32)
     all_slots[:, :-missing], all_scores[:, :-missing] = slots, scores
     return SlotScores(all_slots, all_scores)
 
@@ -75,10 +79,12 @@ def _find(searched: Searched, queries: Queries, params: SearchParams) -> SlotSco
     return SlotScores(slots, refiner.given_back(slots, scores))
 
 
-def allowed_slots(wanted: npt.ArrayLike, documents: Documents) -> Mask:
+def allowed_slots(wanted: IdsLike, documents: Documents) -> Mask:
     """The mask over slots that a filter means."""
-    array = np.asarray(wanted)
     ids = documents.ids.rows
+    if ids.dtype == object:
+        return string_ids.mask_of(wanted, ids)
+    array = np.asarray(wanted)
     if array.ndim != 1 or array.dtype.kind not in "bui":
         raise ValueError(
             "expected filter to be a boolean mask by id or a 1-D array of ids, "

@@ -24,6 +24,7 @@ from posh.index.params import SearchParams
 from posh.index.refine import Refiner
 from posh.index.search import Searched, allowed_slots, find, padded
 from posh.index.sliced import Mask, Slots
+from posh.index.string_ids import Ids, IdsLike
 from posh.model_files import Arrays
 from posh.preprocess import Float32
 
@@ -59,7 +60,7 @@ class IndexSnapshot:
 
     # Asking ----------------------------------------------------------------------------------------
 
-    def search(self, X: npt.ArrayLike, params: SearchParams, filter: npt.ArrayLike | None = None) -> Hits:  # noqa: A002
+    def search(self, X: npt.ArrayLike, params: SearchParams, filter: IdsLike | None = None) -> Hits:  # noqa: A002
         """Find the nearest documents of one vector (d,) or of many (m, d), see ``Index.search``."""
         documents = self.documents
         if filter is None and documents is not None:
@@ -94,7 +95,7 @@ class IndexSnapshot:
         return 0 if self.documents is None else self.documents.n_slots
 
     @property
-    def ids_by_slot(self) -> npt.NDArray[np.int64]:
+    def ids_by_slot(self) -> Ids:
         """The ids of all slots, (n_slots,)."""
         return np.empty(0, np.int64) if self.documents is None else self.documents.ids.rows
 
@@ -104,7 +105,7 @@ class IndexSnapshot:
         return 0 if self.documents is None else self.documents.structure.n_measured
 
     @property
-    def ids(self) -> npt.NDArray[np.int64]:
+    def ids(self) -> Ids:
         """The ids of all documents, in order of addition."""
         documents = self.documents
         return np.empty(0, np.int64) if documents is None else np.asarray(documents.ids.rows[documents.live])
@@ -189,7 +190,7 @@ class IndexSnapshot:
 
     def with_documents(
         self,
-        ids: npt.NDArray[np.int64],
+        ids: Ids,
         X: npt.NDArray[Any] | None,
         codes: Codes | PackedCodes | None = None,
         *,
@@ -210,9 +211,8 @@ class IndexSnapshot:
             rows = slice(start, start + at_once)
             own = None if X is None else X[rows]
             block = trained._codes(own) if codes is None else codes[rows]
-            numbers = ids[rows]
-            refiner_rows = trained._refiner_rows(len(numbers), block, own)
-            documents = documents.with_documents(block, own, numbers, refiner_rows)
+            refiner_rows = trained._refiner_rows(len(ids[rows]), block, own)
+            documents = documents.with_documents(block, own, ids[rows], refiner_rows)
         added = replace(trained, documents=documents)
         return added if more_follow or not len(ids) else added.measured(own)
 
