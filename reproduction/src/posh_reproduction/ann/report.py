@@ -35,7 +35,7 @@ _PROTOCOL = (
     "logarithm of the rate, on the second half; if another chosen point finds at least as much and is "
     "faster, its rate counts. Nothing is extrapolated.",
     "A result counts for recall if it is no farther than the k-th true neighbour. Indexes are built on "
-    "all cores. Bytes per vector are those of the saved index, with the vectors where its searches need "
+    "all cores that the run may use. Bytes per vector are those of the saved index, with the vectors where its searches need "
     "them.",
     "Compare within a run only: the same measurement moves by 20 to 40 % between runs on shared machines.",
 )
@@ -121,7 +121,7 @@ def _case_blocks(case: CaseRecords) -> Iterator[Block]:
     yield from _figures(case)
     yield Text.of(f"All contenders, {_shown(case.settings[0])}:")
     yield _contenders(case)
-    yield Text.of("What was built, on all cores:")
+    yield Text.of("What was built:")
     yield _builds(case)
 
 
@@ -164,11 +164,12 @@ def _builds(case: CaseRecords) -> Table:
             record["unit"]["contender"],
             key(record["unit"]["build"]).replace('"', "").strip("{}") or "–",
             f"{record['seconds']:.1f}",
+            str(record["unit"]["threads"]),
             f"{record['bytes_per_vector']:.0f}",
         ]
         for record in case.builds
     ]
-    return Table(["contender", "parameters", "seconds", "bytes per vector"], rows)
+    return Table(["contender", "parameters", "seconds", "threads", "bytes per vector"], rows)
 
 
 def _run_of(case: CaseRecords) -> str:
