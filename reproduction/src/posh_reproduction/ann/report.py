@@ -35,8 +35,8 @@ _PROTOCOL = (
     "logarithm of the rate, on the second half; if another chosen point finds at least as much and is "
     "faster, its rate counts. Nothing is extrapolated.",
     "A result counts for recall if it is no farther than the k-th true neighbour. Indexes are built on "
-    "all cores that the run may use. Bytes per vector are those of the saved index, with the vectors where its searches need "
-    "them.",
+    "all cores that the run may use. Bytes per vector are those of the saved index, with the vectors where "
+    "its searches need them.",
     "Compare within a run only: the same measurement moves by 20 to 40 % between runs on shared machines.",
 )
 _QUIET = 0.9  # of a core
