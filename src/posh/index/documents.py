@@ -100,7 +100,7 @@ class Documents:
         """The ids of documents by slot; -1 stays -1, or becomes None if ids are objects."""
         if self.ids_are_slots:
             return slots
-        if self.ids.buffer.dtype == object:
+        if self.ids.buffer.dtype.hasobject:
             return string_ids.by_slot(self.ids.rows, slots)
         return np.where(slots < 0, -1, self.ids.rows[np.maximum(slots, 0)])
 

@@ -239,7 +239,7 @@ class Index:
         return self._snapshot.memory_usage()
 
     def estimate_memory(self, n: int, n_features: int | None = None) -> int:
-        """Bytes that ``n`` documents will take, before they are added.
+        """Bytes that ``n`` documents will take, before they are added, if their ids are integers.
 
         ``n_features`` is needed if the index does not know it yet: without a hasher and without documents.
         """
