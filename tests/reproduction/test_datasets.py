@@ -24,6 +24,7 @@ def root(tmp_path: Path) -> Path:
     features = np.stack([rows // 256, rows % 256, LABELS, LABELS], axis=1).astype(np.float32)
     for folder, arrays in {
         "mnist-gist.v1": {"features": features, "labels": LABELS},
+        "mnist-gist-128.v1": {"features": features, "labels": LABELS},
         "cifar10-gist.v1": {"features": features, "labels": LABELS},
         "cifar10-patches.v1": {"base": features[:1100], "queries": features[1100:]},
     }.items():
@@ -32,7 +33,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["mnist-gist", "cifar10-gist"])
+@pytest.mark.parametrize("name", ["mnist-gist", "mnist-gist-128", "cifar10-gist"])
 def test_a_tenth_of_each_class_is_queries(root: Path, name: str) -> None:
     data = datasets.load(name, root)
     base, queries = data.base @ ROW, data.queries @ ROW

@@ -13,7 +13,7 @@ from posh_reproduction.experiments import SPECS, gist_settings
 from posh_reproduction.experiments.gist_settings import METHODS, SIZES, is_for_choosing
 from posh_reproduction.report import gist_settings as report
 from posh_reproduction.report import paper
-from posh_reproduction.report.document import Table
+from posh_reproduction.report.document import Table, Text
 from tests.reproduction.test_report import record, trial_record, value, written
 
 RNG = np.random.default_rng(0)
@@ -68,3 +68,28 @@ def test_the_setting_that_explains_the_paper_is_chosen(tmp_path):
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["96 pixels, bicubic, pad 16 (chosen)"] == ["0.00\n13 of 13 close", "0.00\n12 of 12 close"]
     assert rows["28 pixels and a margin of 2 (present)"] == ["3.00\n0 of 13 close", "3.00\n0 of 12 close"]
+
+
+def test_many_images_are_enlarged_part_by_part(digits, monkeypatch):
+    expected = digits_gist(digits[:20], 30)
+    monkeypatch.setattr("posh_reproduction.datasets.gist._IMAGES", 7)
+    np.testing.assert_allclose(digits_gist(digits[:20], 30), expected, rtol=1e-5)
+
+
+def test_cells_that_agree_are_counted_by_halves(tmp_path):
+    records = [
+        record(gist_settings.unit(None), measures={f"{m}-{s}": value(0.5) for m in METHODS for s in SIZES})
+    ]
+    for method, size in product(METHODS, SIZES):
+        mean = paper.figure_3("mnist-gist", method, size).mean / 100
+        records.append(trial_record("mnist-gist", method, size, 0, mean))
+    for method, lower in (("LSH", 0.0), ("SphericalHash", 0.2), ("POSH", 0.0)):
+        for size, seed in product(SIZES, range(2)):
+            mean = paper.figure_3("mnist-gist", method, size).mean / 100 - lower
+            records.append(trial_record("mnist-gist-128", method, size, seed, mean))
+    texts = [
+        line for b in report.section(written(tmp_path, records)) if isinstance(b, Text) for line in b.lines
+    ]
+    (found,) = [line for line in texts if "agrees with the paper" in line]
+    assert "in 3 of 6 cells of the half that chose" in found
+    assert "7 of 9 of the others" in found

@@ -9,6 +9,14 @@ __all__ = ["ENTRIES"]
 
 ENTRIES: dict[str, Entry] = {
     "mnist-gist": Entry(63_004, 6996, 512, True, "our GIST features of the MNIST images", gist.mnist_gist()),
+    "mnist-gist-128": Entry(
+        63_004,
+        6996,
+        512,
+        True,
+        "GIST features of the MNIST images enlarged to 128 pixels, which give the paper's values",
+        gist.mnist_gist(128),
+    ),
     "cifar10-gist": Entry(
         54_000, 6000, 512, True, "our GIST features of the CIFAR-10 images", gist.cifar10_gist()
     ),

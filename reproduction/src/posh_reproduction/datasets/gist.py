@@ -19,17 +19,19 @@ from posh_reproduction.datasets.gist_features import gist
 __all__ = ["INTERPOLATIONS", "cifar10_gist", "digits_gist", "mnist_gist"]
 
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
+_IMAGES = 4096  # images that are enlarged at a time, which bounds the memory
 
 
-def mnist_gist() -> Stored:
-    """GIST of MNIST: a tenth of each class is queries."""
+def mnist_gist(side: int | None = None) -> Stored:
+    """GIST of MNIST, of digits that are enlarged to ``side`` pixels: a tenth of each class is queries."""
+    folder = "mnist-gist.v1" if side is None else f"mnist-gist-{side}.v1"
 
     def make(root: Path) -> None:
         raw = MNIST.fetch(root)
-        features = digits_gist(read_array(raw / "images.npy"))
-        _store_features(root / "mnist-gist.v1", features, read_array(raw / "labels.npy"))
+        features = digits_gist(read_array(raw / "images.npy"), side)
+        _store_features(root / folder, features, read_array(raw / "labels.npy"))
 
-    return Stored("mnist-gist.v1", make, _arrange_features)
+    return Stored(folder, make, _arrange_features)
 
 
 def digits_gist(
@@ -46,8 +48,12 @@ def digits_gist(
     if side is None:
         return gist(np.pad(images, ((0, 0), (2, 2), (2, 2))), pad=pad)
     how = Image.Resampling[interpolation.upper()]
-    larger = [np.asarray(Image.fromarray(image).resize((side, side), how)) for image in images]
-    return gist(np.stack(larger), pad=pad)
+    parts = []
+    for start in range(0, len(images), _IMAGES):
+        some = images[start : start + _IMAGES]
+        larger = np.stack([np.asarray(Image.fromarray(image).resize((side, side), how)) for image in some])
+        parts.append(gist(larger, pad=pad))
+    return np.concatenate(parts)
 
 
 def cifar10_gist() -> Stored:

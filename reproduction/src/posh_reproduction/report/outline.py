@@ -122,7 +122,8 @@ def _in_short(claim: Claim) -> str:
 
 _REASONS = (
     "MNIST-GIST: our own GIST features are not the authors' files, so levels differ by a few points; what "
-    "can be compared is the order of the methods. CIFAR10-GIST is made by the same program.",
+    "can be compared is the order of the methods. CIFAR10-GIST is made by the same program. Digits that are "
+    "enlarged to 128 pixels before give the paper's levels: see the section on these features.",
     "Queries are a sample. MNIST has 1,000 of them, and another choice moves MAP by about a point.",
     "POSH does not start its sum at the random matrix as the paper's listing does, because that would make "
     "codes depend on the scale of the data. Mean and principal components are of the training vectors.",

@@ -12,6 +12,7 @@ __all__ = ["NAMES", "Printed", "deep", "figure_3", "places205", "refinement", "t
 NAMES = {
     "mnist": "MNIST",
     "mnist-gist": "MNIST-GIST",
+    "mnist-gist-128": "MNIST-GIST",
     "cifar10-gist": "CIFAR10-GIST",
     "mnist-gist-knnh": "MNIST-GIST",
     "cifar10-gist-knnh": "CIFAR10-GIST",
