@@ -12,7 +12,6 @@ from posh.index.code_index import Queries, SlotScores
 from posh.index.hits import Hits
 from posh.index.params import SearchParams
 from posh.index.search import padded
-from posh.index.segments import SegmentIndex
 from posh.index.sliced import SlicedCodes
 from posh.index.snapshot import IndexSnapshot
 from posh.preprocess import Float32
@@ -51,13 +50,9 @@ def _joined(snapshots: Sequence[IndexSnapshot]) -> tuple[SlicedCodes, Ids] | Non
     parts, ids, n = [], [np.empty(0, np.int64)], 0
     for snapshot in snapshots:
         documents = snapshot.documents
-        if (
-            documents is None
-            or snapshot.refiner is not None
-            or not isinstance(documents.structure, SegmentIndex)
-        ):
+        segments = None if documents is None else documents.structure.all_segments
+        if documents is None or segments is None or snapshot.refiner is not None:
             return None
-        segments = documents.structure.segments
         parts += [part._replace(first_slot=part.first_slot + n) for part in segments.parts]
         ids.append(np.asarray(documents.ids.rows))
         n += len(segments)

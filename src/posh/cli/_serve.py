@@ -95,7 +95,8 @@ def _serve(args: argparse.Namespace) -> Report:
             bound,
             token=token,
             listening=lambda address: _tell(
-                args, f"serving {args.folder or args.uri} at {address}\n{_found(args, source.names())}"
+                args,
+                f"serving {args.folder or args.uri} at {address}\n{_found(args.folder, source.names(), args.uri)}",
             ),
         )
         with stopped_by_signals(server):
@@ -165,11 +166,11 @@ def _require_folder_of_collections(path: Path) -> None:
         )
 
 
-def _found(args: argparse.Namespace, names: list[str]) -> str:
-    if not names and args.folder is None:
-        return f"no collections yet: make one with 'posh import FILE milvus:{args.uri}#NAME'"
+def _found(folder: Path | None, names: list[str], uri: str | None = None) -> str:
+    if not names and folder is None:
+        return f"no collections yet: make one with 'posh import FILE milvus:{uri}#NAME'"
     if not names:
-        example = f"'posh import FILE {args.folder / 'NAME'}'"
+        example = f"'posh import FILE {folder}/NAME'"
         return f"no collections yet: make one with {example}, or add --sample mnist"
     listed = ", ".join(sorted(names)[:_NAMED]) + (" …" if len(names) > _NAMED else "")
     return f"{len(names):,} collection{'s' if len(names) > 1 else ''}: {listed}"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from posh.codes import Codes, PackedCodes
 from posh.hashers.base import Hasher, SparseHasher
 from posh.index.append_only import AppendOnlyArray
-from posh.index.sliced import Mask, Slots, bitmap
+from posh.index.sliced import Mask, SlicedCodes, Slots, bitmap
 from posh.model_files import Arrays
 from posh.preprocess import Float32
 
@@ -112,6 +112,11 @@ class CodeIndex(ABC):
         cls, hasher: Hasher[Any], options: IndexOptions, codes: npt.NDArray[Any], arrays: Arrays
     ) -> Self:
         """With documents, none of them deleted, from the arrays of :meth:`to_arrays`; ValueError if wrong."""
+
+    @property
+    def all_segments(self) -> SlicedCodes | None:
+        """The segments of all documents in the order of slots, if a scan of them is the whole search."""
+        return None
 
     def found_directly(self, X: Any, params: SearchParams) -> SlotScores | None:
         """The nearest of vectors that need no check, if the structure finds them by a shorter way."""

@@ -71,6 +71,11 @@ class SegmentIndex(CodeIndex):
         return SlotScores.of_counts(*counted)
 
     @property
+    def all_segments(self) -> SlicedCodes:
+        """The segments."""
+        return self.segments
+
+    @property
     def nbytes(self) -> int:
         """Memory of the segments."""
         return self.segments.nbytes
