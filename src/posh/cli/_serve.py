@@ -96,7 +96,8 @@ def _serve(args: argparse.Namespace) -> Report:
             token=token,
             listening=lambda address: _tell(
                 args,
-                f"serving {args.folder or args.uri} at {address}\n{_found(args.folder, source.names(), args.uri)}",
+                f"serving {args.folder or args.uri} at {address}\n"
+                + _found(args.folder, source.names(), args.uri),
             ),
         )
         with stopped_by_signals(server):
