@@ -40,7 +40,7 @@ SIZES = [
     ("POSH", {"n_bits": 4096, "n_epochs": 1, "lag": 1.0}, 500, 128),
     ("POSH", {"n_bits": 1024, "n_epochs": 1, "lag": 1.0, "batch_size": 8000}, 8000, 64),
     ("SphericalHash", {"n_bits": 4096, "n_epochs": 1}, 4000, 128),
-    ("PowerHash", {"n_bits": 4096, "n_epochs": 1}, 4000, 128),
+    ("PowerHash", {"n_bits": 2048, "n_epochs": 1}, 2000, 128),
     ("PowerHash", {"n_bits": 1024, "n_epochs": 1, "power": 1.0, "n_winners": 64, "unit": False}, 8000, 64),
     ("BioHash", {"n_bits": 2048, "n_epochs": 1, "delta": 0.1, "rank": 2048, "batch_size": 4000}, 4000, 32),
     ("BOSL", {"n_bits": 256, "n_steps": 7}, 3000, 64),

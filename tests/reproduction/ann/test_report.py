@@ -106,7 +106,7 @@ def test_the_report_has_ratios_costs_and_pictures(folder, tmp_path):
     assert "| recall@10, batches of 1,000, 1 thread | 0.95 | 10,000 (scann) |" in text
     assert "(**4.21×**) | 10,000 (**1.00×**) |" in text
     assert "not reached" in text
-    assert "| scann | lists:4 | 3.5 | 321 |" in text
+    assert "| scann | lists:4 | 3.5 | 2 | 321 |" in text
     assert "| POSH 128 | 80.00 ± " in text
     assert "| **+4.00 ± " in text
     pictures = [path for path in paths if path.suffix == ".png"]
