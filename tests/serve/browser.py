@@ -13,9 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-REASON = (
-    "drives a browser, which takes two minutes: apt-get install chromium chromium-driver, POSH_TEST_BROWSER=1"
-)
+REASON = "drives a browser: apt-get install chromium chromium-driver, and set POSH_TEST_BROWSER=1"
 WAIT = 30
 _FLAGS = (
     "--headless=new",
