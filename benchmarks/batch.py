@@ -184,7 +184,7 @@ def disk(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def main() -> None:
+def arguments_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=2_428_372)
     parser.add_argument("--shards", type=int, default=24)
@@ -197,7 +197,11 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=("ray", "processes"), default=["ray", "processes"])
     parser.add_argument("--without-metric", action="store_true", help="whose build takes most of the time")
     parser.add_argument("--output", type=Path)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = arguments_of()
     global rounds
     rounds = arguments.rounds
     data = posh.datasets.load("cifar10-patches")

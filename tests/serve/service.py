@@ -48,7 +48,7 @@ class MemorySource(CollectionSource):
         return None
 
     def backup(self, collection: BaseCollection, name: str) -> None:
-        raise NotImplementedError
+        raise ValueError("expected a folder for backups, got collections in memory")
 
 
 @contextmanager
