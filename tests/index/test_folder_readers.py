@@ -133,19 +133,25 @@ def test_no_fork_comes_between_opening_a_lock_file_and_knowing_of_it(tmp_path, m
     thread.join()
 
 
-def test_who_waited_for_a_lock_file_that_was_replaced_waits_for_the_new_one(tmp_path):
-    path, entered = tmp_path / "lock", threading.Event()
+def test_who_waited_for_a_lock_file_that_was_replaced_waits_for_the_new_one(tmp_path, monkeypatch):
+    path, opened, entered = tmp_path / "lock", threading.Event(), threading.Event()
+    really_lock = _files.LockFile.lock
+
+    def lock(file, *, wait: bool) -> None:
+        if threading.current_thread() is waiting:
+            opened.set()
+        really_lock(file, wait=wait)
 
     def wait() -> None:
         with _files.locked(path):
             entered.set()
 
+    monkeypatch.setattr(_files.LockFile, "lock", lock)
     waiting = threading.Thread(target=wait)
     with contextlib.ExitStack() as new:
         with _files.locked(path):
             waiting.start()
-            while len(_files._lock_files) < 2:  # until it has opened the file
-                time.sleep(0.01)
+            assert opened.wait(20)
             path.unlink()
             new.enter_context(_files.locked(path))
         assert not entered.wait(0.3)
