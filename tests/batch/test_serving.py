@@ -78,6 +78,18 @@ def test_a_killed_process_is_named_and_comes_back(collection):
     assert pid not in collection.processes
 
 
+def test_a_killed_parent_of_the_processes_changes_nothing(collection):
+    """The processes are forked from a server; when it is killed, they are started from a new one."""
+    pid = next(iter(collection.processes))
+    os.kill(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while pid in collection.processes:
+        assert time.monotonic() < deadline, "nobody noticed"
+        time.sleep(0.01)
+    collection.wait()
+    assert collection.search(DIGITS.queries[:1], k=3).ids.shape == (1, 3)
+
+
 def test_the_service(folder, one, tmp_path):
     command = [sys.executable, "-c", "import sys; from posh.cli import main; sys.exit(main())"]
     arguments = ["serve", str(folder), "--port", "0", "--processes", "2"]
@@ -93,9 +105,9 @@ def test_the_service(folder, one, tmp_path):
                 remote.upsert([1], DIGITS.base[:1])
             with pytest.raises(ValueError, match="expected no new collections beside shards"):
                 client.create("other")
-            children = subprocess.run(["pgrep", "-P", str(service.pid)], capture_output=True, text=True)
-            killed = [int(pid) for pid in children.stdout.split() if b"spawn_main" in _command_line(pid)]
-            os.kill(killed[0], signal.SIGKILL)
+            started = [pid for child in _children(service.pid) for pid in _children(child)]
+            assert len(started) == 2
+            os.kill(started[0], signal.SIGKILL)
             problem = _first_problem(address)
             assert (problem["status"], problem["type"]) == (503, "urn:posh:missing-shards")
             assert "part-0000" in problem["detail"]
@@ -107,12 +119,15 @@ def test_the_service(folder, one, tmp_path):
         service.kill()
         service.wait()
         service.stdout.close()
-    for pid in killed:
-        assert not Path(f"/proc/{pid}").exists()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in started):
+        assert time.monotonic() < deadline, "processes outlive the service"
+        time.sleep(0.05)
 
 
-def _command_line(pid: str) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
+def _children(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True)
+    return [int(child) for child in found.stdout.split()]
 
 
 def _first_problem(address: str) -> dict:

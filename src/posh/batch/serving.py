@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from multiprocessing import connection, get_context
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -18,6 +18,7 @@ from posh.batch.joined import search_all
 from posh.batch.merging import merged
 from posh.batch.parts import read_job, read_manifest
 from posh.batch.steps import INDEX, TEMPLATE, finished_parts
+from posh.batch.workers import process_context
 from posh.collection.base import BaseCollection
 from posh.collection.filters import Filter
 from posh.collection.types import Id, Include, Item, Payload
@@ -109,7 +110,7 @@ class ShardProcess:
                 _log.warning("the process of %s died and is started again", ", ".join(self.names))
 
     def _start(self) -> None:
-        context = get_context("spawn")  # a fork would copy locks of other threads
+        context = process_context()
         own, other = context.Pipe()
         self._process = context.Process(
             target=_answer, args=(other, self._paths, self._n_threads), daemon=True

@@ -21,7 +21,7 @@ from posh import _validate
 from posh._threads import cores, limit_cores
 from posh.errors import MissingExtraError, ServiceError
 
-__all__ = ["Processes", "RayWorkers", "Workers"]
+__all__ = ["Processes", "RayWorkers", "Workers", "process_context"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -111,9 +111,19 @@ class Processes(Workers):
                 future.cancel()
 
     def _new_pool(self) -> ProcessPoolExecutor:
-        # Not by a fork: other threads of this process may hold locks.
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self._n, context, _begin_process, (self._n_threads,))
+        return ProcessPoolExecutor(self._n, process_context(), _begin_process, (self._n_threads,))
+
+
+def process_context() -> Any:
+    """How processes start: not by a fork of this one, because its other threads may hold locks.
+
+    A server without threads, which has imported what workers need, is forked where the system can do that.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["posh.batch.steps", "posh.hashers"])
+    return context
 
 
 def _n_workers(n: int | None) -> int:
