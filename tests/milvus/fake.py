@@ -41,6 +41,7 @@ class MilvusClient:
     databases: dict[str, dict[str, Any]]
     failing: dict[str, Exception]
     asked: list[tuple[str, dict[str, Any]]]
+    version = "v2.6.1"
 
     def __init__(self, uri: str, timeout: float, **options: Any) -> None:
         self._fail("connect")
@@ -63,11 +64,15 @@ class MilvusClient:
         self._fail("list_collections")
         return list(self._collections)
 
+    def get_server_version(self, **options: Any) -> str:
+        return self.version
+
     def create_collection(self, name: str, schema: Schema, **options: Any) -> None:
         self._fail("create_collection")
         self._collections[name] = {"schema": schema, "rows": {}}
 
     def create_index(self, name: str, params: IndexParams, **options: Any) -> None:
+        self._fail("create_index")
         self._collections[name]["indexes"] = params
 
     def load_collection(self, name: str, **options: Any) -> None:
@@ -161,6 +166,7 @@ def install(monkeypatch: Any) -> type[MilvusClient]:
     module.DataType = types.SimpleNamespace(**{name: name for name in types_of})
     module.MilvusClient = MilvusClient
     MilvusClient.databases, MilvusClient.failing, MilvusClient.asked = {}, {}, []
+    monkeypatch.setattr(MilvusClient, "version", "v2.6.1")
     monkeypatch.setitem(__import__("sys").modules, "pymilvus", module)
     monkeypatch.setitem(__import__("sys").modules, "milvus_lite", types.ModuleType("milvus_lite"))
     return MilvusClient

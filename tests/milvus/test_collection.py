@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh.errors import FormatError, MissingExtraError, ServiceError, StorageError
+from posh.errors import FormatError, MissingExtraError, ServiceError
 from posh.milvus import Milvus, MilvusCollection, searching, table
 from tests.collection.implementations import DATA, DENSE, OTHER, SPARSE
 from tests.collection.reference import ReferenceCollection
@@ -228,42 +228,6 @@ def test_errors_in_the_middle_of_reading(client):
         other.reindex(OTHER)
     with pytest.raises(ServiceError, match="changed its hasher, open it again"):
         collection.search(DATA[0])
-
-
-def test_errors_of_files(client, tmp_path):
-    client.failing["connect"] = fake.MilvusException(1, "the file has been opened by another program")
-    with pytest.raises(StorageError, match="expected a file that Milvus Lite can open"):
-        Milvus(tmp_path / "shop.db")
-    with pytest.raises(StorageError, match="expected a file in a folder that exists"):
-        Milvus(tmp_path / "nowhere" / "shop.db")
-    for wrong in ("shop", "shop.txt", "ftp://host", "my shop.db", "x" * 40 + ".db"):
-        with pytest.raises(ValueError, match="expected the address of a server"):
-            Milvus(wrong)
-
-
-def test_access_is_passed_on(client, monkeypatch):
-    options = {"ca_file": "ca.pem", "certificate": "me.pem", "key": "me.key", "server_name": "milvus"}
-    with pytest.raises(ValueError, match="expected an address that begins with https:// for ca_file"):
-        Milvus(URI, **options)
-    monkeypatch.setenv("POSH_MILVUS_TOKEN", "from:environment")
-    milvus = Milvus(URI.replace("http", "https"), database="shops", consistency="Bounded", **options)
-    (_, asked) = client.asked[-1]
-    assert (asked["token"], asked["db_name"]) == ("from:environment", "shops")
-    assert (asked["ca_pem_path"], asked["client_pem_path"]) == ("ca.pem", "me.pem")
-    assert (asked["client_key_path"], asked["server_name"]) == ("me.key", "milvus")
-    Milvus(URI, token="own:token")
-    assert client.asked[-1][1]["token"] == "own:token"
-    collection = MilvusCollection(milvus, "shop", SPARSE)
-    collection.search(DATA[0])
-    assert client.asked[-1][1]["consistency_level"] == "Bounded"
-    collection.close()
-    assert client.asked[-1][0] == "search"  # a connection that was given stays open
-    milvus.close()
-    assert client.asked[-1][0] == "close"
-    with pytest.raises(ValueError, match="expected an open connection"):
-        milvus.names()
-    with pytest.raises(ValueError, match="consistency to be one of 'Strong', 'Session'"):
-        Milvus(URI, consistency="strong")
 
 
 @pytest.mark.parametrize(("package", "name"), [("pymilvus", "pymilvus"), ("milvus_lite", "milvus-lite")])

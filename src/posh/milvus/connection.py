@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -19,15 +20,17 @@ TOKEN = "POSH_MILVUS_TOKEN"
 CONSISTENCIES = ("Strong", "Session", "Bounded", "Eventually")
 _SERVERS = ("http://", "https://", "tcp://")
 _FILE = re.compile(r"[A-Za-z0-9._-]{1,32}\.db")  # what Milvus Lite accepts
-_REFUSED = ("auth check failure", "unauthenticated", "not authenticated", "permission den", "invalid token")
+_REFUSED = (
+    "auth check failure",
+    "missing authorization",
+    "unauthenticated",
+    "not authenticated",
+    "permission den",
+    "invalid token",
+)
 _GONE = 100  # Milvus's number for a collection that is not there
 _CONNECT = 10.0  # seconds for the first answer, or fewer
-_TLS = {
-    "ca_file": "ca_pem_path",
-    "certificate": "client_pem_path",
-    "key": "client_key_path",
-    "server_name": "server_name",
-}
+_OLDEST = (2, 4)  # the first with sparse vectors
 
 
 class Milvus:
@@ -44,7 +47,7 @@ class Milvus:
     timeout : seconds after which a call is a :class:`~posh.errors.ServiceError`.
     ca_file, certificate, key, server_name : for TLS: the file of the authority to trust, the files of the
         client's certificate and of its key, the name that the server's certificate must have. They need
-        ``https://``.
+        ``https://``, and a certificate needs a key and an authority.
 
     """
 
@@ -65,16 +68,10 @@ class Milvus:
         _validate.choice("consistency", consistency, CONSISTENCIES)
         self.timeout = _validate.real("timeout", timeout, 0.0, open_low=True)
         self.consistency = consistency
-        tls = {"ca_file": ca_file, "certificate": certificate, "key": key, "server_name": server_name}
-        given = {_TLS[name]: value for name, value in tls.items() if value is not None}
-        if given and not self.uri.startswith("https://"):
-            raise ValueError(
-                f"expected an address that begins with https:// for {', '.join(k for k in tls if tls[k])}, "
-                f"got {self.uri}"
-            )
+        tls = _tls_options(self.uri, ca_file, certificate, key, server_name)
         token = os.environ.get(TOKEN) if token is None else token
         self._client: Any = None
-        self._client = self._connect({"token": token or "", "db_name": database} | given)
+        self._client = self._connect({"token": token or "", "db_name": database} | tls)
 
     @property
     def is_file(self) -> bool:
@@ -122,8 +119,13 @@ class Milvus:
         It is empty, so its indexes are complete at once: waiting for each would take half a second.
         """
         self.call("create_collection", name, schema=schema, consistency_level=consistency)
-        self.call("create_index", name, indexes, sync=False)
-        self.call("load_collection", name)
+        try:
+            self.call("create_index", name, indexes, sync=False)
+            self.call("load_collection", name)
+        except BaseException:
+            with contextlib.suppress(ServiceError):
+                self.call("drop_collection", name)
+            raise
 
     def names(self) -> list[str]:
         """The names of all collections that Milvus has, ours or not."""
@@ -140,10 +142,11 @@ class Milvus:
         if self.is_file:
             _require_lite(self.uri)
         with self._own_errors("connect"):
-            client = client_class(uri=self.uri, timeout=min(self.timeout, _CONNECT), **options)
-            client.list_collections(
-                timeout=min(self.timeout, _CONNECT)
-            )  # pymilvus may not have asked anybody
+            patience = min(self.timeout, _CONNECT)
+            client = client_class(uri=self.uri, timeout=patience, **options)
+            client.list_collections(timeout=patience)  # pymilvus may not have asked anybody
+            if not self.is_file:
+                _require_sparse_vectors(self.uri, client.get_server_version(timeout=patience))
             return client
 
     @contextlib.contextmanager
@@ -154,10 +157,10 @@ class Milvus:
             raise self._translated(error, operation) from error
 
     def _translated(self, error: Exception, operation: str) -> Exception:
-        text = " ".join(str(getattr(error, "message", "") or error).split())
+        text = _reason(error)
         if type(error).__module__.partition(".")[0] not in ("pymilvus", "grpc", "milvus_lite"):
             return error
-        if any(word in text.lower() for word in _REFUSED):
+        if any(word in text.lower() for word in _REFUSED) and "failed to connect" not in text:
             return ServiceError(
                 f"{self.uri}: Milvus refuses the token ({text:.200}): give another one, or set {TOKEN}"
             )
@@ -169,7 +172,7 @@ class Milvus:
         if operation == "connect" or "connecting" in text or "UNAVAILABLE" in text:
             return ServiceError(
                 f"{self.uri}: expected a Milvus that answers, got none ({text:.200}): start it, or correct "
-                "the address"
+                "the address, or the files for TLS"
             )
         if getattr(error, "code", None) == _GONE:
             return ServiceError(
@@ -177,6 +180,13 @@ class Milvus:
                 "dropped it or changed its hasher, open it again"
             )
         return ServiceError(f"{self.uri}: Milvus could not {operation} ({text:.300})")
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in one line. If pymilvus could not connect, only gRPC's error before it says why."""
+    details = getattr(error.__cause__, "details", None)
+    text = details() if callable(details) else getattr(error, "message", "")
+    return " ".join(str(text or error).split())
 
 
 def _checked_uri(uri: str) -> str:
@@ -190,6 +200,39 @@ def _checked_uri(uri: str) -> str:
     if not Path(uri).absolute().parent.is_dir():
         raise StorageError(f"{uri}: expected a file in a folder that exists, got another: make the folder")
     return str(Path(uri).absolute())
+
+
+def _tls_options(
+    uri: str, ca_file: str | None, certificate: str | None, key: str | None, server_name: str | None
+) -> dict[str, str]:
+    """What pymilvus calls the files: without a certificate of the client, the authority has another name."""
+    ours = {"ca_file": ca_file, "certificate": certificate, "key": key, "server_name": server_name}
+    given = [name for name, value in ours.items() if value is not None]
+    if given and not uri.startswith("https://"):
+        raise ValueError(f"expected an address that begins with https:// for {', '.join(given)}, got {uri}")
+    both = certificate is not None or key is not None
+    if both and None in (ca_file, certificate, key):
+        raise ValueError(
+            f"expected certificate, key and ca_file together, got only {', '.join(given)}: add the others"
+        )
+    theirs = {
+        "ca_pem_path" if both else "server_pem_path": ca_file,
+        "client_pem_path": certificate,
+        "client_key_path": key,
+        "server_name": server_name,
+    }
+    for file in (ca_file, certificate, key):
+        if file is not None and not Path(file).is_file():
+            raise FileNotFoundError(errno.ENOENT, "expected a file for TLS, got none", file)
+    return {name: value for name, value in theirs.items() if value is not None}
+
+
+def _require_sparse_vectors(uri: str, version: str) -> None:
+    numbers = re.match(r"v?(\d+)\.(\d+)", version)
+    if numbers and (int(numbers[1]), int(numbers[2])) < _OLDEST:
+        raise ServiceError(
+            f"{uri}: expected Milvus 2.4 or newer, which has sparse vectors, got {version}: upgrade it"
+        )
 
 
 def _pymilvus() -> Any:
