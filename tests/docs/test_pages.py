@@ -51,14 +51,14 @@ def test_every_block_is_run_or_says_why_not(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
-def test_a_notebook_runs_and_again(path, folder):
+def test_a_notebook_runs_and_leaves_nothing(path, folder):
     cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
-    for _ in range(2):
-        names = {"__name__": "__main__"}
-        with mpl.rc_context({"backend": "agg"}), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
-            for i, cell in enumerate(cells):
-                exec(compile("".join(cell["source"]), f"{path.name}, cell {i}", "exec"), names)
+    before, names = set(folder.rglob("*")), {"__name__": "__main__"}
+    with mpl.rc_context({"backend": "agg"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
+        for i, cell in enumerate(cells):
+            exec(compile("".join(cell["source"]), f"{path.name}, cell {i}", "exec"), names)
+    assert set(folder.rglob("*")) == before, "it may not run a second time"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)

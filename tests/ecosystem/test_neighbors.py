@@ -228,8 +228,8 @@ def test_before_isomap():
 
 
 def test_before_tsne(digits):
-    X = digits[0][:400]
-    tsne = {"perplexity": 10.0, "init": "random", "random_state": 0, "max_iter": 300}
+    X = digits[0][:300]
+    tsne = {"perplexity": 10.0, "init": "random", "random_state": 0, "max_iter": 260}
     model = make_pipeline(
         KNeighborsTransformer(n_neighbors=31), TSNE(metric="precomputed", method="barnes_hut", **tsne)
     )
