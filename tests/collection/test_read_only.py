@@ -154,19 +154,22 @@ def test_backups_of_a_collection_that_is_written_to(tmp_path):
     """Each is one state, passes the check, and searches like the original did."""
     with posh.create(tmp_path / "shop", SPARSE) as writer:
         writer.upsert(range(200), DATA[:200], [{"n": 0}] * 200)
-        stop = threading.Event()
+        stop, written = threading.Event(), threading.Event()
 
         def write() -> None:
             number = 0
             while not stop.is_set():
                 number += 1
                 writer.upsert(range(200), DATA[:200], [{"n": number}] * 200)
+                written.set()
 
         thread = threading.Thread(target=write)
         thread.start()
         try:
             for i in range(8):
                 writer.backup(tmp_path / f"backup-{i}")
+                written.clear()
+                assert written.wait(30)  # otherwise all backups may come before the first write
         finally:
             stop.set()
             thread.join()
