@@ -27,10 +27,10 @@ def section(evidence: Evidence) -> Iterator[Block]:
     yield Text.of(
         "Our GIST features of MNIST give higher values than the paper's. The paper does not say how digits",
         "were prepared. Each row has one setting, measured on 10,500 images with one trial; LSH, whose",
-        "values differ by points from trial to trial, with ten. What a setting changes there is added to our values",
-        "of figure 3, and the sum is compared with the paper's. The methods that learn fast have 25 cells:",
-        "every other one, like the squares of a board, chooses the setting, the others judge it. A cell is",
-        f"close if it is within {CLOSE} points.",
+        "values differ by points from trial to trial, with ten. What a setting changes there is added to our",
+        "values of figure 3, and the sum is compared with the paper's. The methods that learn fast have 25",
+        "cells: every other one, like the squares of a board, chooses the setting, the others judge it. A",
+        f"cell is close if it is within {CLOSE} points.",
     )
     records, trials = _settings(evidence.records("mnist-gist-settings")), evidence.trials("figure-3")
     present = next((record for record in records if record["unit"]["side"] is None), None)
