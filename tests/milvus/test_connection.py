@@ -83,6 +83,14 @@ def test_a_server_without_sparse_vectors_is_refused(client):
         Milvus(URI)
 
 
+def test_a_server_that_does_not_tell_its_version_is_accepted(client):
+    client.failing["get_server_version"] = fake.MilvusException(12, "status = StatusCode.UNIMPLEMENTED")
+    assert Milvus(URI).names() == []
+    client.failing["get_server_version"] = fake.MilvusException(1, "UNAVAILABLE")
+    with pytest.raises(ServiceError, match="expected a Milvus that answers"):
+        Milvus(URI)
+
+
 def test_nothing_is_left_of_a_collection_without_its_index(client):
     client.failing["create_index"] = fake.MilvusException(65, "out of luck")
     with pytest.raises(ServiceError, match="could not create_index"):
