@@ -29,6 +29,7 @@ def write_some(folder: Path, log: int, name: str, rng: random.Random) -> None:
             vector = [[rng.random() for _ in range(8)]] * 2
             collection.upsert(["count", f"{name}/{n}"], vector, [{"n": count + 1}, {"by": name}])
             os.write(log, f"written {name}/{n}\n".encode())
+        time.sleep(0.05)  # others run and find it open, however busy the machine is
 
 
 def work(folder: Path, logs: Path, worker: int, n_rounds: int) -> None:
