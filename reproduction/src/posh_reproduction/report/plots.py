@@ -25,6 +25,7 @@ COLOURS = {
     "BioHash": (_GREEN, "P", "--"),
     "SphericalHash": (_BLUE, "X", "-"),
     "POSH": (_VERMILION, "*", "-"),
+    "PowerHash": (_BLACK, "o", "-"),
 }
 """Colour, marker and line of each method, the same in all figures."""
 

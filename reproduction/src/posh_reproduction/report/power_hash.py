@@ -7,17 +7,18 @@ from itertools import product
 from statistics import mean
 
 from posh_reproduction.experiments.records import Record
-from posh_reproduction.report import formatting
+from posh_reproduction.report import formatting, plots
 from posh_reproduction.report.claims_trials import DATA, DENSE, METHODS
-from posh_reproduction.report.document import NO_RECORDS, Block, Heading, Table, Text
+from posh_reproduction.report.document import NO_RECORDS, Block, Figure, Heading, Table, Text
 from posh_reproduction.report.estimates import Difference
 from posh_reproduction.report.evidence import Evidence, Trials
 from posh_reproduction.report.judge import Claim, counted, mostly
 from posh_reproduction.report.paper import NAMES
+from posh_reproduction.report.sections_trials import curves
 
 __all__ = ["claims", "section"]
 
-_OURS = "PowerHash"
+_OURS, _RIVALS = "PowerHash", ("SphericalHash", "BOSL", "POSH")
 _MEASURES = {"map_1000": "shared bits", "asymmetric_map_1000": "asymmetric scoring"}
 _FAR = 1.0  # points below the best method that are too many
 
@@ -54,6 +55,13 @@ def section(evidence: Evidence) -> Iterator[Block]:
         yield NO_RECORDS
         return
     sizes = sorted({size for _, size in _cells(evidence)})
+    picture = plots.panels(
+        [NAMES[data] for data in DATA],
+        [curves(trials, data, (*_RIVALS, _OURS), sizes, "map_1000") for data in DATA],
+        "set bits",
+        "MAP@1000 (%)",
+    )
+    yield Figure("power-hash", picture, "PowerHash beside the methods that are best somewhere.")
     for measure, title in _MEASURES.items():
         yield Heading(3, f"MAP@1000, {title}")
         yield Text.of(_verdict([_lead(trials, *cell, measure) for cell in _cells(evidence)]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from posh_reproduction.report import formatting, paper, plots
@@ -16,8 +16,10 @@ from posh_reproduction.report.plots import Series
 __all__ = [
     "agreement",
     "asymmetric",
+    "curves",
     "differences",
     "figure_3",
+    "gaps",
     "hash_length",
     "precision",
     "refinement",
@@ -44,33 +46,40 @@ def differences(evidence: Evidence) -> Iterator[Block]:
     trials = evidence.trials("figure-3")
     if evidence.quick or not trials.by_cell:
         return
-    sizes = sorted({unit["size"] for unit in evidence.units("figure-3")})
+    picture = gaps({NAMES[data]: (trials, data) for data in DATA})
+    caption = "MAP@1000, ours minus the paper's, with joint 95 % intervals; shaded: within 1.5 points."
+    yield Figure("differences", picture, caption)
+
+
+def gaps(panels: Mapping[str, tuple[Trials, str]]) -> bytes:
+    """A picture of MAP@1000 minus the paper's; each panel has a title, trials, and the name of a data set."""
+    sizes = sorted(
+        {size for trials, data in panels.values() for name, _, size in trials.by_cell if name == data}
+    )
     content: list[list[Series]] = []
-    for data in DATA:
+    for trials, data in panels.values():
         lines: list[Series] = []
         for number, method in enumerate(METHODS):
             shift = 2 ** (0.08 * (number - (len(METHODS) - 1) / 2))  # so that intervals are side by side
             found = {size: trials.estimate(data, method, size, "map_1000") for size in sizes}
-            gaps = {
+            apart = {
                 size: versus_paper(value, paper.figure_3(data, method, size))
                 for size, value in found.items()
                 if value is not None
             }
-            x = [shift * size for size in gaps]
+            x = [shift * size for size in apart]
             lines.append(
-                (method, x, [gap.value for gap in gaps.values()], [gap.half for gap in gaps.values()])
+                (method, x, [gap.value for gap in apart.values()], [gap.half for gap in apart.values()])
             )
         content.append(lines)
-    picture = plots.panels(
-        [NAMES[data] for data in DATA],
+    return plots.panels(
+        list(panels),
         content,
         "length (dense) or set bits (sparse)",
         "ours − the paper's, points",
         ticks=sizes,
         band=CLOSE,
     )
-    caption = "MAP@1000, ours minus the paper's, with joint 95 % intervals; shaded: within 1.5 points."
-    yield Figure("differences", picture, caption)
 
 
 def figure_3(evidence: Evidence) -> Iterator[Block]:
@@ -221,21 +230,28 @@ def asymmetric(evidence: Evidence) -> Iterator[Block]:
         yield Table(["", *(f"{size} bits" for size in sizes)], rows)
 
 
+def curves(
+    trials: Trials, data: str, methods: Sequence[str], sizes: Sequence[int], measure: str
+) -> list[Series]:
+    """A measure of each method over sizes, with intervals over trials."""
+    lines: list[Series] = []
+    for method in methods:
+        found = {size: trials.estimate(data, method, size, measure) for size in sizes}
+        known = {size: value for size, value in found.items() if value is not None}
+        halves = [value.half for value in known.values()]
+        lines.append((method, list(known), [value.mean for value in known.values()], halves))
+    return lines
+
+
 def _plot(evidence: Evidence, trials: Trials, name: str, measure: str, label: str) -> Iterator[Block]:
     if not trials.by_cell:
         return
     sizes = sorted({unit["size"] for unit in evidence.units(name)})
-    content: list[list[Series]] = []
-    for data in DATA:
-        lines: list[Series] = []
-        for method in METHODS:
-            found = {size: trials.estimate(data, method, size, measure) for size in sizes}
-            known = {size: value for size, value in found.items() if value is not None}
-            halves = [value.half for value in known.values()]
-            lines.append((method, list(known), [value.mean for value in known.values()], halves))
-        content.append(lines)
     picture = plots.panels(
-        [NAMES[data] for data in DATA], content, "length (dense) or set bits (sparse)", label
+        [NAMES[data] for data in DATA],
+        [curves(trials, data, METHODS, sizes, measure) for data in DATA],
+        "length (dense) or set bits (sparse)",
+        label,
     )
     yield Figure(name, picture, f"{label} of eight methods; bars are 95 % intervals over trials.")
 
