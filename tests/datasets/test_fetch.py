@@ -77,7 +77,7 @@ def test_other_content_is_refused_and_nothing_is_left(site: Site, tmp_path: Path
 def test_every_failure_is_reported(site: Site, tmp_path: Path) -> None:
     with pytest.raises(DataUnavailableError) as caught:
         source(site.url("/one"), site.url("/two")).fetch(tmp_path)
-    assert str(caught.value).count("404") == 2
+    assert str(caught.value).count("HTTP Error 404") == 2
     assert list(tmp_path.iterdir()) == []
 
 
