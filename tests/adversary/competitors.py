@@ -2,7 +2,8 @@
 
 Four workers open the collection in turn, write, and close it or are killed. A write adds one item and the
 number of items so far, all in one call: so a write that is lost or done twice shows. A worker notes a write
-in its log after it was acknowledged. Workers are forked, because importing takes longer than a round.
+in its log after it was acknowledged. Workers are forked from a process that has written, too: importing takes
+longer than a round.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def work(folder: Path, logs: Path, worker: int, n_rounds: int) -> None:
 
 
 def main(folder: Path, logs: Path, n_rounds: int) -> None:
+    with posh.Collection(folder) as collection:
+        collection.upsert(["count"], [[0.0] * 8], [{"n": 0}])
     rng = random.Random(0)
     children: dict[int, int] = {}
     for _ in range(n_rounds):
