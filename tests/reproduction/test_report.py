@@ -236,7 +236,7 @@ def test_the_files(files):
     assert all((files[0].parent / name).read_bytes().startswith(b"\x89PNG") for name in names)
     assert "**75.29 ± 0.32**<br>paper 75.26 ± 0.35<br>+0.03" in markdown  # POSH, 8 bits, MNIST
     assert "**MNIST**: 39 of 40 cells" in markdown
-    assert "CIFAR10-GIST: no trials yet" in markdown
+    assert "**CIFAR10-GIST**: no trials yet" in markdown
     assert "| figure-3 | MAP@1000 of eight methods at 8 to 128 bits | 160 of 1200 units |" in markdown
     assert {path.suffix for path in files} == {".md", ".html", ".png"}
 
