@@ -117,7 +117,7 @@ class Processes(Workers):
 def process_context() -> Any:
     """How processes start: not by a fork of this one, because its other threads may hold locks.
 
-    A server without threads, which has imported what workers need, is forked where the system can do that.
+    Where the system can, a server is forked that does nothing else and has imported what workers need.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
