@@ -207,6 +207,15 @@ def test_the_lengths_of_codes_include_those_of_figure_3():
     assert {unit["n_bits"] for unit in units if key(unit) in shared} == {1024}
 
 
+def test_asymmetric_scoring_has_ten_trials_and_takes_those_of_figure_3_first():
+    units = SPECS["asymmetric"].full
+    shared = {key(unit) for name in ("figure-3", "power-hash") for unit in SPECS[name].full}
+    assert {unit["method"] for unit in units} == {*trial.SPARSE, *trial.BEYOND}
+    assert {unit["seed"] for unit in units} == set(range(10))
+    assert {unit["seed"] for unit in units if key(unit) in shared} == {0, 1, 2}
+    assert all("asymmetric" in unit["extras"] for unit in units)
+
+
 def test_posh_by_mini_batches_begins_at_random_weights_and_learns():
     epochs = learning.measure(learning.unit("POSH", 0, batches=True, size=8, **TINY))["epochs"]
     assert [epoch["epoch"] for epoch in epochs] == [0, 0.5, *range(1, 11)]

@@ -9,7 +9,7 @@ from typing import Any
 from posh_reproduction.experiments import gist_settings, learning, orthogonality, power, sbiht, scale, trial
 from posh_reproduction.experiments.spec import Spec, Unit
 
-__all__ = ["MORE", "SPECS"]
+__all__ = ["SPECS"]
 
 _DATA = ("mnist", "mnist-gist", "cifar10-gist")
 _AUTHORS_DATA = ("mnist-gist-knnh", "cifar10-gist-knnh", "cifar10-vgg", "labelme-gist", "labelme-vgg")
@@ -73,7 +73,7 @@ def _learning(seeds: Iterable[int], **limits: Any) -> tuple[Unit, ...]:
 
 # Hash length: the codes of 1,024 bits are those of figure 3.
 _LENGTH_METHODS = ("FruitFly", "SphericalHash", "POSH")
-_LENGTHS, _LENGTH_SIZES, _LENGTH_SEEDS = (128, 256, 512, 2048), (16, 32, 64), range(3)
+_LENGTHS, _LENGTH_SIZES = (128, 256, 512, 2048), (16, 32, 64)
 
 
 def _lengths(
@@ -83,29 +83,23 @@ def _lengths(
         trial.unit(data, method, size, seed, n_bits=n_bits, extras=(), **limits)
         for data, method, size, seed, n_bits in product(_DATA, _LENGTH_METHODS, sizes, seeds, lengths)
     )
-    return new + tuple(
-        unit
-        for unit in shared
-        if unit["method"] in _LENGTH_METHODS and unit["size"] in sizes and unit["seed"] in seeds
-    )
+    return new + tuple(unit for unit in shared if unit["method"] in _LENGTH_METHODS and unit["size"] in sizes)
 
 
 # Scale.
 _SCALE_DATA, _SCALE_SIZES = ("glove-100", "cifar10-patches"), (16, 32, 64)
 _SCALE_SMALL: dict[str, Any] = {"n_train": 1000, "n_base": 50_000, "n_queries": 200}
-_PLACES_SEEDS = range(3)
+_SCALE_SEEDS, _PLACES_SEEDS = range(5), range(3)
 
-# More trials of some experiments. They are units of their own: an experiment stays complete without them.
-MORE: dict[str, tuple[Unit, ...]] = {
-    "hash-length": _lengths((), _LENGTHS, _LENGTH_SIZES, range(3, 10)),
-    "asymmetric": tuple(
-        trial.unit(*cell, extras=("asymmetric",))
-        for cell in product(_DATA, trial.SPARSE, _SIZES, range(3, 10))
-    ),
-    "scale": tuple(
-        scale.unit(*cell) for cell in product(_SCALE_DATA, scale.METHODS, _SCALE_SIZES, range(1, 5))
-    ),
-}
+
+def _asymmetric(sizes: Iterable[int], seeds: Iterable[int], **limits: Any) -> tuple[Unit, ...]:
+    """The units of figure 3 and of PowerHash that measure it already, and others that measure only it."""
+    cells = product(_DATA, (*trial.SPARSE, *trial.BEYOND), sizes, seeds)
+    units = (trial.unit(*cell, **limits) for cell in cells)
+    return tuple(
+        unit if "asymmetric" in unit["extras"] else unit | {"extras": ["asymmetric"]} for unit in units
+    )
+
 
 _SPECS = (
     Spec(
@@ -206,17 +200,17 @@ _SPECS = (
         "hash-length",
         "MAP@1000 of codes of 128 to 2,048 bits",
         "Whatever the length, SphericalHash is generally better at 16 set bits and POSH at 64.",
-        f"{_PROTOCOL} 3 trials.",
-        _lengths(_FULL, _LENGTHS, _LENGTH_SIZES, _LENGTH_SEEDS),
+        _PROTOCOL,
+        _lengths(_FULL, _LENGTHS, _LENGTH_SIZES, _SEEDS),
         _lengths(_QUICK, (256,), _QUICK_SIZES, _QUICK_SEEDS, **_SMALL),
     ),
     Spec(
         "asymmetric",
         "MAP@1000 of sparse methods with asymmetric scoring (beyond the paper)",
         "The query's projection, summed over a document's set bits, ranks better than shared bits do.",
-        f"{_PROTOCOL} The first 3 trials, at most 2,000 queries; gains are of the same queries.",
-        _with_extra(_FULL, "asymmetric"),
-        _with_extra(_QUICK, "asymmetric"),
+        f"{_PROTOCOL} At most 2,000 queries; gains are of the same queries.",
+        _asymmetric(_SIZES, _SEEDS),
+        _asymmetric(_QUICK_SIZES, _QUICK_SEEDS, **_SMALL),
     ),
     Spec(
         "mnist-gist-settings",
@@ -240,19 +234,10 @@ _SPECS = (
         _quick(("mnist-gist-128",)),
     ),
     Spec(
-        "more-trials",
-        "More trials of other experiments: ten of codes of other lengths and of asymmetric scoring, five of "
-        "large sets",
-        "More trials make intervals narrower.",
-        "As hash-length, asymmetric and scale, whose tables have these trials too. The quick twin is one.",
-        tuple(unit for units in MORE.values() for unit in units),
-        tuple(trial.unit(*cell, **_SMALL) for cell in product(_DATA[:1], ("FruitFly",), (16,), (2,))),
-    ),
-    Spec(
         "power-hash",
         "MAP@1000 of one hasher for every number of set bits (beyond the paper)",
         "PowerHash is at least as good as the best of the eight methods at 8 to 128 set bits.",
-        f"{_PROTOCOL} Asymmetric scoring: the first 3 trials.",
+        _PROTOCOL,
         power.units(_DATA, _SIZES, _SEEDS),
         power.units(_DATA, _QUICK_SIZES, _QUICK_SEEDS, **_SMALL),
     ),
@@ -269,9 +254,9 @@ _SPECS = (
         "The protocol of Places205 on sets without labels, judged by true neighbours (beyond the paper)",
         "POSH is best on a large set, where SphericalHash is no better than FruitFly.",
         "GloVe (340,479 × 100) and image patches (2,428,372 × 128): 10,000 training vectors, 1,000 queries, "
-        "1 trial; relevant are the 100 vectors of the largest cosine. The quick twin: 50,000 image patches, "
-        "1,000 training vectors, 200 queries.",
-        tuple(scale.unit(*cell) for cell in product(_SCALE_DATA, scale.METHODS, _SCALE_SIZES, range(1))),
+        "5 trials; relevant are the 100 vectors of the largest cosine. The quick twin: 50,000 image patches, "
+        "1,000 training vectors, 200 queries, 1 trial.",
+        tuple(scale.unit(*cell) for cell in product(_SCALE_DATA, scale.METHODS, _SCALE_SIZES, _SCALE_SEEDS)),
         tuple(
             scale.unit("cifar10-patches", *cell, **_SCALE_SMALL)
             for cell in product(scale.METHODS, _QUICK_SIZES, range(1))

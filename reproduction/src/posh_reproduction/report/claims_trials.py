@@ -29,7 +29,7 @@ def claims(evidence: Evidence) -> Iterator[Claim]:
     yield from _deep(trials)
     yield from _refinement(trials)
     yield from _lengths(evidence)
-    yield _asymmetric(trials, sizes)
+    yield _asymmetric(evidence.trials("asymmetric"), sizes)
 
 
 def _figure_3(trials: Trials, sizes: list[int]) -> Iterator[Claim]:
@@ -124,7 +124,7 @@ def _refinement(trials: Trials) -> Iterator[Claim]:
 
 def _lengths(evidence: Evidence) -> Iterator[Claim]:
     by_length: dict[int, Trials] = {}
-    records = evidence.all_records("hash-length")
+    records = evidence.records("hash-length")
     for n_bits in sorted({unit["n_bits"] for unit in evidence.units("hash-length")}):
         by_length[n_bits] = Trials.of(r for r in records if r["unit"]["n_bits"] == n_bits)
     for size, (one, other), word in (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from posh_reproduction.experiments.catalogue import MORE, SPECS
+from posh_reproduction.experiments.catalogue import SPECS
 from posh_reproduction.experiments.records import Record, Records
 from posh_reproduction.experiments.spec import Unit, seed_major
 from posh_reproduction.report.estimates import Difference, Estimate, estimate, paired
@@ -66,12 +66,6 @@ class Evidence:
         found = (self._records.latest(unit) for unit in self.units(name))
         return [record for record in found if record is not None]
 
-    def all_records(self, name: str) -> list[Record]:
-        """What is recorded of an experiment, and of the trials that were added to it (more-trials)."""
-        more = () if self.quick else MORE.get(name, ())
-        added = (self._records.latest(unit) for unit in seed_major(more))
-        return self.records(name) + [record for record in added if record is not None]
-
     def trials(self, name: str) -> Trials:
-        """What is recorded of an experiment made of trials, and of those that were added to it."""
-        return Trials.of(self.all_records(name))
+        """What is recorded of an experiment made of trials."""
+        return Trials.of(self.records(name))

@@ -169,7 +169,7 @@ def table_2(evidence: Evidence) -> Iterator[Block]:
 
 def hash_length(evidence: Evidence) -> Iterator[Block]:
     """MAP@1000 by the length of the code."""
-    records = evidence.all_records("hash-length")
+    records = evidence.records("hash-length")
     yield Heading(2, "Hash length D against accuracy")
     yield Text.of(
         "Codes shorter than the data is wide are made from as many principal components as bits are set, the",
@@ -219,7 +219,7 @@ def asymmetric(evidence: Evidence) -> Iterator[Block]:
     for data in DATA:
         yield Heading(3, NAMES[data])
         rows = []
-        for method in METHODS[len(DENSE) :]:
+        for method in (*METHODS[len(DENSE) :], "PowerHash"):
             cells = []
             for size in sizes:
                 own = trials.estimate(data, method, size, "asymmetric_map_1000")
