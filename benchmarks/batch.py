@@ -19,6 +19,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,29 @@ def rows_of(shards: Path) -> np.ndarray:
     return np.concatenate([np.load(path) for path in sorted(shards.iterdir())])
 
 
+@dataclass(frozen=True)
+class BestOf:
+    """How often a step is timed."""
+
+    rounds: int
+
+    def __call__(self, step: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> dict[str, float]:
+        """The least seconds, and CPU seconds, of the rounds; ``before`` is called before each of them."""
+        walls, cpus = [], []
+        for _ in range(self.rounds):
+            before()
+            wall, cpu = time.perf_counter(), time.process_time()
+            outcome = step()
+            walls.append(time.perf_counter() - wall)
+            own = outcome.cpu_seconds if isinstance(outcome, batch.Outcome) else time.process_time() - cpu
+            cpus.append(own)
+        return {"seconds": round(min(walls), 3), "cpu_seconds": round(min(cpus), 3)}
+
+
 # One process ---------------------------------------------------------------------------------------
 
 
-def single(folder: Path, shards: Path, queries: np.ndarray, n_threads: int) -> Row:
+def single(folder: Path, shards: Path, queries: np.ndarray, n_threads: int, best: BestOf) -> Row:
     """Seconds of each step in one process; its results are in ``folder``."""
 
     def fit() -> None:
@@ -75,26 +95,10 @@ def single(folder: Path, shards: Path, queries: np.ndarray, n_threads: int) -> R
     return {name: best(step) for name, step in zip(STEPS, (fit, encode, build, search), strict=True)}
 
 
-rounds = 3
-
-
-def best(step: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> dict[str, float]:
-    """The least seconds, and CPU seconds, of a few rounds; ``before`` is called before each of them."""
-    walls, cpus = [], []
-    for _ in range(rounds):
-        before()
-        wall, cpu = time.perf_counter(), time.process_time()
-        outcome = step()
-        walls.append(time.perf_counter() - wall)
-        own = outcome.cpu_seconds if isinstance(outcome, batch.Outcome) else time.process_time() - cpu
-        cpus.append(own)
-    return {"seconds": round(min(walls), 3), "cpu_seconds": round(min(cpus), 3)}
-
-
 # Workers -------------------------------------------------------------------------------------------
 
 
-def many(folder: Path, shards: Path, queries: np.ndarray, workers: batch.Workers) -> Row:
+def many(folder: Path, shards: Path, queries: np.ndarray, workers: batch.Workers, best: BestOf) -> Row:
     """Seconds of each step with workers; their results are in ``folder``."""
     model, paths = folder / "model", [shards]
 
@@ -138,7 +142,9 @@ def require_equal(one: Path, other: Path) -> None:
 # A metric ------------------------------------------------------------------------------------------
 
 
-def metric(folder: Path, shards: Path, queries: np.ndarray, workers: batch.Workers, n: int) -> dict[str, Any]:
+def metric(
+    folder: Path, shards: Path, queries: np.ndarray, workers: batch.Workers, n: int, best: BestOf
+) -> dict[str, Any]:
     """An index with a metric: the workers beside one process that searches shard after shard."""
     index = posh.Index(metric="euclidean", structure="ivf", recall=0.95)
     n_documents = sum(shard.n_rows for shard in batch.find_shards([shards]))
@@ -202,8 +208,7 @@ def arguments_of() -> argparse.Namespace:
 
 def main() -> None:
     arguments = arguments_of()
-    global rounds
-    rounds = arguments.rounds
+    best = BestOf(arguments.rounds)
     data = posh.datasets.load("cifar10-patches")
     queries = np.resize(data.queries, (arguments.queries, data.queries.shape[1]))
     n = arguments.workers
@@ -211,7 +216,7 @@ def main() -> None:
         "documents": arguments.rows,
         "shards": arguments.shards,
         "workers": n,
-        "rounds": rounds,
+        "rounds": best.rounds,
     }
     report |= {"queries": len(queries), "k": K, "n_bits": N_BITS, "n_active": N_ACTIVE}
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
@@ -228,15 +233,15 @@ def main() -> None:
                 own = folder / kind
                 own.mkdir()
                 report[f"{kind}_start_seconds"] = round(time.perf_counter() - start, 2)
-                rows[kind] = many(own, shards, queries, workers)
+                rows[kind] = many(own, shards, queries, workers, best)
                 if kind == first and not arguments.without_metric:
-                    report["metric"] = metric(own, shards, queries, workers, n)
+                    report["metric"] = metric(own, shards, queries, workers, n, best)
                     print(json.dumps(report["metric"]), flush=True)
             print(kind, json.dumps(rows[kind]), flush=True)
         one = folder / "one"
         one.mkdir()
         shutil.copy(folder / first / "model", one / "model")
-        rows["one"] = single(one, shards, queries, n)
+        rows["one"] = single(one, shards, queries, n, best)
         for kind in kinds:
             require_equal(one, folder / kind)
         report["bytes_per_document"] = round(disk(folder / first / "index") / arguments.rows, 1)
