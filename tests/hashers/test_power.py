@@ -74,7 +74,7 @@ def test_what_is_given_is_kept(X, tmp_path):
 
 def test_it_chooses_by_the_neighbours_of_held_out_vectors(monkeypatch):
     X = clusters(400, 16)
-    rules = posh.PowerHash(64, 8)._candidates()
+    rules = posh.PowerHash(64, 8)._rules()
     assert len(rules) == 5
     for wanted in rules:  # whatever keeps the neighbours best is chosen
         tried = iter(rules)

@@ -122,7 +122,7 @@ def test_full_map_of_a_class_that_is_not_in_the_base():
     assert full_map(Coded.by(hasher, data)) == [0.0]
 
 
-@pytest.mark.parametrize("method", [*trial.DENSE, *trial.SPARSE])
+@pytest.mark.parametrize("method", [*trial.DENSE, *trial.SPARSE, *trial.BEYOND])
 def test_every_method_runs_and_tells_how_long_it_will_take(method):
     unit = trial.unit("digits", method, 16, seed=0, n_bits=64, n_train=100, n_queries=20)
     assert trial.measure(unit)["measures"]["map_1000"]["mean"] > 0.15
@@ -141,7 +141,7 @@ def test_the_parameters_of_a_unit_are_those_of_its_hasher(change):
         assert trial.make_hasher(unit).get_params()[params[name]] != value
 
 
-@pytest.mark.parametrize("method", [*trial.DENSE, *trial.SPARSE])
+@pytest.mark.parametrize("method", [*trial.DENSE, *trial.SPARSE, *trial.BEYOND])
 def test_hashers_keep_the_rules_of_the_paper_and_records_do_not_name_its_reduction(method):
     unit = trial.unit("digits", method, 16, seed=0, n_bits=32)
     hasher = trial.make_hasher(unit).fit(posh.datasets.load("digits").base)

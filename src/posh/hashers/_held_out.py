@@ -1,4 +1,4 @@
-"""How well codes keep the neighbours of vectors: what tells candidates apart without labels."""
+"""How well codes keep the neighbours of vectors: what tells rules of PowerHash apart without labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NEAR = 100  # one of so many vectors is a neighbour
 def neighbours(Z: Float32) -> npt.NDArray[np.bool_]:
     """Return for each row of Z (n, d) which rows are its neighbours, bool (n, n).
 
-    They are the hundredth of the other rows, but at least one, with the largest cosine.
+    They are the other rows with the largest cosine: as many as a hundredth of all rows, but at least one.
     """
     directions = unit_rows(Z)
     cosines = directions @ directions.T
@@ -31,7 +31,7 @@ def neighbours(Z: Float32) -> npt.NDArray[np.bool_]:
 
 
 def neighbours_kept(codes: Codes, near: npt.NDArray[np.bool_]) -> float:
-    """Return the mean average precision of the neighbours when all others are ranked by common bits.
+    """Return the mean average precision of the neighbours when all others are ranked by shared bits.
 
     >>> codes = Codes(np.array([[0, 1], [0, 1], [2, 3], [2, 3]], np.uint16), 4)
     >>> near = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]], bool)

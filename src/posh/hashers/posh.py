@@ -53,8 +53,8 @@ class POSH(EpochHasher):
 
     Attributes
     ----------
-    weights_ : float32 (n_bits, n_features)
-        Orthonormal columns.
+    weights_ : float32 (n_bits, d')
+        Orthonormal columns, one for each of the d' features that ``reduce`` leaves.
     objective_
         Mean of ‖h − W x‖² per epoch, on centred data of unit root mean square.
     moment_, counts_

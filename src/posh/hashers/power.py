@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posh import _validate, kernels
-from posh._progress import progress, steps_of
+from posh._progress import progress
 from posh.codes import Codes
 from posh.hashers._held_out import neighbours, neighbours_kept
 from posh.hashers._orthogonal import random_orthogonal
@@ -25,14 +25,13 @@ from posh.preprocess import Float32
 __all__ = ["PowerHash"]
 
 _AUTO = "auto"
-_TRAINED, _HELD_OUT = 4000, 1000  # vectors that candidates learn from and are compared by, at most
+_TRAINED, _HELD_OUT = 4000, 1000  # vectors that rules learn from and are compared by, at most
 _TRIAL_EPOCHS = 8
 _MORE_EPOCHS = 5  # times as many passes if W has orthonormal columns: then POSH learns it
-# Orthonormal columns are chosen only if they keep neighbours so much better than the other candidates. They
+# Orthonormal columns are chosen only if they keep neighbours so much better than the other rules. They
 # keep them better than labels reward: docs/reproduction.md says on which data this was chosen.
 _MARGIN = 1.06
 _NOISE = 1e-3  # length of the noise that is added to directions of training vectors
-_TILES = 16  # tiles of vectors between two looks whether the work is cancelled
 _RIDGE = 1e-6  # added to the eigenvalues, relative to their mean: directions without data stay finite
 
 
@@ -50,29 +49,35 @@ class _Rule:
         return self.power == 1.0 and not self.unit
 
 
-# The candidates: power, set bits of the final code per winner in training, and whether rows have unit length.
+# The rules to choose from: power, set bits of the code per winner in training, whether rows have unit length.
 _SHARES = ((0.0, 4, True), (0.25, 4, True), (0.5, 4, True), (0.75, 2, True), (1.0, 1, False))
 
 
 class PowerHash(EpochHasher):
     """Learns W = M (MᵀM)^(−p/2) from M = Σ h xᵀ, with a power p that it chooses without labels.
 
-    Codes h and weights W are found in turn: both maximise Σ h·W x. The codes are the ``n_winners`` largest
-    entries of W x. Without a bound W would grow for ever, so its Schatten norm ‖W‖_q, the q-norm of its
-    singular values, is held fixed. With the singular values M = U S Vᵀ, Hölder's inequality gives the best
-    W: it is proportional to U S^(1/(q−1)) Vᵀ, which is M (MᵀM)^(−p/2) for q = (2 − p) / (1 − p).
+    Codes h and weights W are found in turn. The codes are the ``n_winners`` largest entries of W x: they
+    maximise Σ h·W x. For given codes W shall maximise the same sum, which is the trace of WᵀM. Without a
+    bound W would grow for ever, so its Schatten norm ‖W‖_q, the q-norm of its singular values, is bounded.
+    With the singular values M = U S Vᵀ, Hölder's inequality gives the best W: it is proportional to
+    U S^(1/(q−1)) Vᵀ, which is M (MᵀM)^(−p/2) for q = (2 − p) / (1 − p). The factor does not change codes.
 
-    The ends are known. p = 0 (q = 2) is W = M: each bit is the mean of the vectors that it wins, as in
-    k-means and :class:`SphericalHash`. p = 1 (q = ∞) is the orthogonal Procrustes problem of :class:`POSH`,
-    which learns such a W if it is chosen.
-    Between them, p says how far directions with little variance are raised to the level of others. M is a sum
-    over all epochs so far, as in POSH. The result does not depend on the scale of the data.
+    The ends are known. p = 0 (q = 2) is W = M: each bit has the direction of the mean of the vectors that it
+    wins, as in k-means and :class:`SphericalHash`. p = 1 (q = ∞) is the orthogonal Procrustes problem of
+    :class:`POSH`, which learns such a W if it is chosen. Between them, p says how far directions with little
+    variance are raised to the level of others.
+
+    Two things are done because they helped, not because of this derivation: M is a sum over all epochs so
+    far, as in POSH, and rows may be brought to unit length afterwards. The result does not depend on the
+    scale of the data.
 
     What is ``"auto"`` is chosen as follows. A fifth of the training vectors, at most 1,000, is held out. Each
-    of five candidates learns from at most 4,000 others: (p, winners) = (0, α/4), (1/4, α/4), (1/2, α/4) and
-    (3/4, α/2) with rows of unit length, and (1, α) with orthonormal columns. The candidate whose codes keep
-    the neighbours of the held-out vectors best, by average precision, learns again from all vectors. The last
-    one must be 6 % better than the others, because labels reward it less than neighbours do.
+    of five rules learns from at most 4,000 others: (p, winners) = (0, α/4), (1/4, α/4), (1/2, α/4) and
+    (3/4, α/2) with rows of unit length, and (1, α) with orthonormal columns. The neighbours of a held-out
+    vector are those held-out vectors with the largest cosine, as many as a hundredth of all. The rule whose
+    codes keep neighbours best, by average precision, learns again from all vectors. The last one must be 6 %
+    better than the others, because labels reward it less than neighbours do: these 6 % and the five rules
+    were chosen by labels of three sets, see the report on the reproduction.
 
     Parameters
     ----------
@@ -94,8 +99,8 @@ class PowerHash(EpochHasher):
 
     Attributes
     ----------
-    weights_ : float32 (n_bits, n_features)
-        W.
+    weights_ : float32 (n_bits, d')
+        W, for the d' features that ``reduce`` leaves.
     objective_
         Mean of h·W x / ``n_winners`` per epoch, on centred data of unit root mean square; or that of POSH.
     power_, n_winners_, unit_
@@ -152,7 +157,7 @@ class PowerHash(EpochHasher):
             _validate.integer("n_winners", self.n_winners, 1, self.n_bits)
 
     def _learning_cost(self, n: int, d: int) -> FitCost:
-        rules = self._candidates()
+        rules = self._rules()
         costs = [self._cost_of(rule, n, d) for rule in rules]
         n_bytes, operations = max(cost.bytes for cost in costs), max(cost.operations for cost in costs)
         if len(rules) > 1:
@@ -176,8 +181,8 @@ class PowerHash(EpochHasher):
         return POSH(self.n_bits, rule.n_winners, n_epochs=_MORE_EPOCHS * self.n_epochs)
 
     def _epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
-        seed = int(rng.integers(2**31))  # one start for all, so that only the rules of candidates differ
-        rule = _chosen(self._candidates(), Z, self.n_bits, self.n_active, seed)
+        seed = int(rng.integers(2**31))  # one start for all, so that only the rules differ
+        rule = _chosen(self._rules(), Z, self.n_bits, self.n_active, seed)
         if rule.is_posh:  # steps after each mini-batch lead further than whole passes
             epochs: Iterable[tuple[Float32, float]] = self._posh(rule)._epochs(Z, np.random.default_rng(seed))
         else:
@@ -190,7 +195,7 @@ class PowerHash(EpochHasher):
         self.power_, self.n_winners_, self.unit_ = self._rule.power, self._rule.n_winners, self._rule.unit
         return super()._learned(*args)
 
-    def _candidates(self) -> list[_Rule]:
+    def _rules(self) -> list[_Rule]:
         """Return the rules to choose from: one if nothing is ``"auto"``."""
         given: dict[str, Any] = {
             name: getattr(self, name)
@@ -223,7 +228,7 @@ def _chosen(rules: list[_Rule], Z: Float32, n_bits: int, n_active: int, seed: in
     held, known = Z[order[:n_held]], Z[order[n_held : n_held + _TRAINED]]
     near = neighbours(held)
     kept = []
-    for rule in progress(rules, "PowerHash, choosing", "candidate"):
+    for rule in progress(rules, "PowerHash, choosing", "rule"):
         weights = np.empty((0, 0), np.float32)
         for weights, _ in _learn(known, n_bits, rule, seed, _TRIAL_EPOCHS):  # noqa: B007  # the last ones
             pass
@@ -252,7 +257,10 @@ def _learn(Z: Float32, n_bits: int, rule: _Rule, seed: int, n_epochs: int) -> It
 
 
 def _start_from(Z: Float32, n_bits: int, rule: _Rule, rng: np.random.Generator) -> Float32:
-    """Return directions of random rows of Z; noise tells rows apart that are drawn twice or are zero."""
+    """Return weights (n_bits, d) from directions of random rows of Z (n, d).
+
+    Noise tells rows apart that are drawn twice or are zero.
+    """
     rows = rng.permutation(len(Z))[:n_bits]
     if len(Z) < n_bits:
         rows = rng.integers(len(Z), size=n_bits)
@@ -263,7 +271,7 @@ def _start_from(Z: Float32, n_bits: int, rule: _Rule, rng: np.random.Generator) 
 
 
 def _powered(M: Float32, rule: _Rule, team: Team) -> Float32:
-    """Return M (MᵀM)^(−p/2), with rows of unit length if the rule says so."""
+    """Return M (MᵀM)^(−p/2) of M (n_bits, d), with rows of unit length if the rule says so."""
     W = M
     if rule.power > 0.0:
         eigenvalues, vectors = np.linalg.eigh(team.gram(M).astype(np.float64))
@@ -276,7 +284,10 @@ def _powered(M: Float32, rule: _Rule, team: Team) -> Float32:
 
 
 def _winners(Z: Float32, W: Float32, active: npt.NDArray[np.uint16], team: Team) -> float:
-    """Write the winners of W z for each row z into ``active`` and return the sum of their products."""
+    """Write the winners of W z for each row z of Z (n, d) into ``active`` (n, n_winners).
+
+    Return the sum of their products.
+    """
     tiles = slices(len(Z))
     gains = np.zeros(len(tiles))
 
@@ -286,8 +297,7 @@ def _winners(Z: Float32, W: Float32, active: npt.NDArray[np.uint16], team: Team)
         won = kernels.winners(scores, active.shape[1], active[rows]).astype(np.int64)
         gains[number] = np.take_along_axis(scores, won, axis=1).sum(dtype=np.float64)
 
-    for first in steps_of(range(0, len(tiles), _TILES)):
-        team.do(score, list(range(first, min(first + _TILES, len(tiles)))))
+    team.do(score, list(range(len(tiles))))
     return float(gains.sum())
 
 

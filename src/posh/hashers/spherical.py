@@ -39,8 +39,8 @@ class SphericalHash(EpochHasher):
 
     Attributes
     ----------
-    weights_ : float32 (n_bits, n_features)
-        Rows of unit length (or zero).
+    weights_ : float32 (n_bits, d')
+        Rows of unit length (or zero), for the d' features that ``reduce`` leaves.
     objective_
         Mean cosine between a training vector and its unit, per epoch.
 

@@ -16,7 +16,7 @@ _SCORES = 1 << 24  # scores held at once
 
 
 def search(base: Codes | PackedCodes, queries: Codes | PackedCodes, k: int) -> Hits:
-    """Return the k best base codes of each query: most common bits first, then the lower row.
+    """Return the k best base codes of each query: most shared bits first, then the lower row.
 
     The score is the number of shared set bits (sparse codes) or of equal bits (dense codes).
 

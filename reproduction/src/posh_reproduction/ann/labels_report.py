@@ -21,7 +21,7 @@ def label_blocks(records: Records) -> Iterator[Block]:
         return
     yield Text.of(
         "MAP@1000 in percent: a result is relevant if it has the query's label. The exact searches rank",
-        "float32 vectors; codes rank by common bits, or by the query's projection (asymmetric). Intervals",
+        "float32 vectors; codes rank by shared bits, or by the query's projection (asymmetric). Intervals",
         "are 95 %, over queries and trials; gains are taken query by query.",
     )
     for data in dict.fromkeys(record["unit"]["data"] for record in every):

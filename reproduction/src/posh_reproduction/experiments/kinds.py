@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from posh_reproduction.experiments import gist_settings, learning, orthogonality, sbiht, scale, trial
+from posh_reproduction.experiments import gains, gist_settings, learning, orthogonality, sbiht, scale, trial
 from posh_reproduction.experiments.records import Record
 from posh_reproduction.experiments.spec import Unit
 
@@ -28,6 +28,7 @@ class Kind:
 
 
 KINDS = {
+    "gains": Kind(gains.identity, gains.measure, gains.seconds, gains.headline),
     "gist-settings": Kind(
         gist_settings.identity, gist_settings.measure, gist_settings.seconds, gist_settings.headline
     ),

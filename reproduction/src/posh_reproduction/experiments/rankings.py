@@ -43,7 +43,7 @@ class Coded:
         return cls(data, hasher, base, queries)
 
     def ranked(self, k: int) -> Ids:
-        """Ids (m, k) of the best documents of each query: most common bits, then the lower id."""
+        """Ids (m, k) of the best documents of each query: most shared bits, then the lower id."""
         return check_ids(self.searcher()(k), len(self.base))
 
     def searcher(self) -> Callable[[int], Ids]:
