@@ -95,8 +95,7 @@ def _deep(trials: Trials) -> Iterator[Claim]:
         if best is None:
             leads.append(None)
         else:
-            half = best.half if best.n_trials > 1 else float("nan")
-            leads.append(Difference(best.mean - max(deep), half))
+            leads.append(Difference(best.mean - max(deep), gain(best).half))
     yield mostly(
         "SphericalHash and POSH are competitive with deep methods (MAP of the whole base)",
         leads,

@@ -9,7 +9,8 @@ four variances, and Student's t with Welch's degrees of freedom gives the joint 
 trial only, or none of the paper's deviations is printed, that part is left out.
 
 Differences between methods of the same trials need less: queries are the same, so the interval is Student's
-over the differences of trials with the same seed.
+over the differences of trials with the same seed. It holds for these queries. Where other queries matter, the
+variance over queries is added.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import scipy.stats
 from posh_reproduction.experiments.records import Record
 from posh_reproduction.report.paper import TRIALS, Printed
 
-__all__ = ["CLOSE", "Difference", "Estimate", "estimate", "gain", "mean_of", "paired", "versus_paper"]
+__all__ = ["CLOSE", "Difference", "Estimate"]
+__all__ += ["differences", "estimate", "gain", "mean_of", "paired", "versus_paper"]
 
 CLOSE = 1.5  # percentage points that count as the same
 
@@ -102,26 +104,32 @@ def gain(ours: Estimate) -> Difference:
 
 def paired(ours: Iterable[Record], others: Iterable[Record], measure: str) -> Difference | None:
     """The first minus the second, over the trials that both have; None if there is none."""
+    return mean_of(differences(ours, others, measure))
+
+
+def differences(ours: Iterable[Record], others: Iterable[Record], measure: str) -> list[float]:
+    """The first minus the second in points, for each trial that both have."""
     sides = [
         {record["unit"]["seed"]: 100 * record["measures"][measure]["mean"] for record in records}
         for records in (ours, others)
     ]
-    seeds = sorted(sides[0].keys() & sides[1].keys())
-    return mean_of([sides[0][seed] - sides[1][seed] for seed in seeds])
+    return [sides[0][seed] - sides[1][seed] for seed in sorted(sides[0].keys() & sides[1].keys())]
 
 
-def mean_of(values: Sequence[float]) -> Difference | None:
+def mean_of(values: Sequence[float], queries: Sequence[Estimate] = ()) -> Difference | None:
     """The mean of differences, one per trial, with its interval; None if there is none.
+
+    The interval is over trials, and over the ``queries`` of estimates too, if there are any.
 
     >>> mean_of([1.0, 3.0]).value
     2.0
     """
     if not values:
         return None
-    half = float("nan")
+    parts = [(own.query_variance, own.n_queries - 1) for own in queries]
     if len(values) > 1:
-        half = _half([(float(np.var(values, ddof=1)) / len(values), len(values) - 1)])
-    return Difference(float(np.mean(values)), half)
+        parts.append((float(np.var(values, ddof=1)) / len(values), len(values) - 1))
+    return Difference(float(np.mean(values)), _half(parts) if parts else float("nan"))
 
 
 def _half(parts: Sequence[tuple[float, int]]) -> float:

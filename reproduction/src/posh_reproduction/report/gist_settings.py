@@ -13,11 +13,11 @@ from posh_reproduction.experiments.spec import Unit
 from posh_reproduction.report import formatting, paper
 from posh_reproduction.report.claims_trials import METHODS as ALL_METHODS
 from posh_reproduction.report.document import NO_RECORDS, Block, Figure, Heading, Table, Text
-from posh_reproduction.report.estimates import CLOSE, estimate, versus_paper
+from posh_reproduction.report.estimates import CLOSE
 from posh_reproduction.report.evidence import Evidence, Trials
-from posh_reproduction.report.sections_trials import gaps, refinement
+from posh_reproduction.report.sections_trials import agreement, gaps, refinement
 
-__all__ = ["closest", "section"]
+__all__ = ["closest", "has_chosen", "section"]
 
 _DATA, _IDENTIFIED = "mnist-gist", "mnist-gist-128"
 
@@ -82,14 +82,12 @@ def _identified(evidence: Evidence) -> Iterator[Block]:
     if not trials.by_cell:
         yield Text.of(f"No records yet: `posh reproduce run {_IDENTIFIED}`.")
         return
-    agreeing: dict[bool, list[bool]] = {True: [], False: []}
-    for (_, method, size), records in trials.by_cell.items():
-        gap = versus_paper(estimate(records, "map_1000"), paper.figure_3(_IDENTIFIED, method, size))
-        agreeing[method in METHODS and is_for_choosing(method, size)].append(gap.agrees)
-    chose, judged = (f"{sum(found)} of {len(found)}" for found in (agreeing[True], agreeing[False]))
+    agreeing, total = agreement(trials, _IDENTIFIED)
+    others, n_others = agreement(trials, _IDENTIFIED, but=has_chosen)
     yield Text.of(
-        f"MAP@1000 agrees with the paper in {chose} cells of the half that chose the features, and in",
-        f"{judged} of the others: within 1.5 points, or within the joint 95 % interval.",
+        f"MAP@1000 agrees with the paper in {agreeing - others} of {total - n_others} cells of the half that",
+        f"chose the features, and in {others} of {n_others} of the others: within 1.5 points, or within the",
+        "joint 95 % interval.",
     )
     pictured = {
         "28 pixels and a margin of 2 (mnist-gist)": (evidence.trials("figure-3"), _DATA),
@@ -109,6 +107,11 @@ def _identified(evidence: Evidence) -> Iterator[Block]:
     yield Table(["", *(f"{size} bits" for size in SIZES)], rows)
     yield Text.of("Table 2, MAP@100 with candidate refinement; table 1 of the paper has no MNIST-GIST:")
     yield refinement(trials, [_IDENTIFIED])
+
+
+def has_chosen(method: str, size: int) -> bool:
+    """Whether a cell of figure 3 was used to choose the setting."""
+    return method in METHODS and is_for_choosing(method, size)
 
 
 def closest(records: list[Record], present: Record, trials: Trials) -> Record:

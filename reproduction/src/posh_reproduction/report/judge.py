@@ -10,7 +10,7 @@ import numpy as np
 from posh_reproduction.report.estimates import Difference
 
 __all__ = ["CONFIRMED", "MARKS", "MISSING", "MIXED", "REFUTED", "UNDECIDED"]
-__all__ += ["Claim", "always", "counted", "missing", "mostly"]
+__all__ += ["Claim", "always", "clearly", "counted", "missing", "mostly"]
 
 CONFIRMED, REFUTED, MIXED = "confirmed", "refuted", "mixed"
 UNDECIDED, MISSING = "undecided", "not measured"
@@ -66,13 +66,21 @@ def mostly(text: str, leads: Sequence[Difference | None], note: str = "") -> Cla
 
 def counted(leads: Sequence[Difference | None]) -> str:
     """How many cells are ahead, behind and open, and by how much on average."""
+    values = [lead.value for lead in leads if lead is not None]
+    spread = f"{np.mean(values):+.2f} points on average ({min(values):+.2f} to {max(values):+.2f})"
+    missing = len(leads) - len(values)
+    return f"{clearly(leads)}; {spread}" + (f"; {missing} cells not measured yet" if missing else "")
+
+
+def clearly(leads: Sequence[Difference | None]) -> str:
+    """In how many cells the interval is above zero, and in how many below.
+
+    >>> clearly([Difference(1.0, 0.5), Difference(0.1, 0.5)])
+    'clearly ahead in 1 of 2 cells, clearly behind in 0'
+    """
     known = [lead for lead in leads if lead is not None]
     ahead, behind = (sum(lead.verdict == side for lead in known) for side in (1, -1))
-    values = [lead.value for lead in known]
-    parts = f"clearly ahead in {ahead} of {len(known)} cells, clearly behind in {behind}"
-    spread = f"{np.mean(values):+.2f} points on average ({min(values):+.2f} to {max(values):+.2f})"
-    missing = len(leads) - len(known)
-    return f"{parts}; {spread}" + (f"; {missing} cells not measured yet" if missing else "")
+    return f"clearly ahead in {ahead} of {len(known)} cells, clearly behind in {behind}"
 
 
 def _joined(*texts: str) -> str:

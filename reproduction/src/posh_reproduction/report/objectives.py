@@ -97,7 +97,7 @@ def _correlation(
     moved = max(100 * np.ptp([e["mean"] for e in r["epochs"]]) for key in keys for r in groups.get(key, []))
     holds = {1: middle > 0.5, 0: abs(middle) <= 0.5, -1: middle <= 0.5}[wanted]
     verdict = CONFIRMED if holds else REFUTED
-    if wanted == 1 and moved < _NOISE:
+    if wanted != -1 and moved < _NOISE:
         verdict = UNDECIDED
     spread = f"median {middle:+.2f}, {min(found):+.2f} to {max(found):+.2f} in {len(found)} runs"
     note = f"rank correlation over epochs of a better objective with MAP@1000: {spread}"
