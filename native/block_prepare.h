@@ -181,8 +181,11 @@ class BlockPreparation {
     }
     for (; j < n; ++j) scores[j] = score_of_list(i, to[j]);
     for (j = 0; j < n; ++j) routing_scores[j] = routing[to[j]];
-    if (s.has_first)
-      query.limit = query.entry = s.first_intercept + s.first_slope * *std::max_element(scores, scores + n);
+    if (s.has_first) {
+      const float* own = vector_of(i);
+      const float length = s.is_distance ? 1.0f : std::sqrt(Isa::product(own, own, s.n_features));
+      query.limit = query.entry = s.first_intercept * length + s.first_slope * *std::max_element(scores, scores + n);
+    }
   }
 
   // As score_of_list.

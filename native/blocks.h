@@ -173,7 +173,8 @@ struct BlockSearch {
   std::size_t n_thresholds;        // see threshold_of. The first is 0.
   float threshold_scale;
   float half_margin;           // deviations by which a score from high halves may be too low
-  float first_intercept, first_slope;  // most likely, the k-th best score exceeds intercept + slope * best list's score
+  // Most likely, the k-th best score exceeds intercept + slope * best list's score; for products, intercept * |query|.
+  float first_intercept, first_slope;
   bool has_first;              // whether there is a first limit
   std::size_t n_keep;          // documents for the last step, at least k
   Stored stored;

@@ -10,36 +10,65 @@
 namespace posh {
 namespace {
 
-// Writes a vector with unit length; returns its length.
+struct Length {
+  double value;
+  int exponent;  // the length is value * 2^exponent
+};
+
 template <class T>
-double write_direction(const T* vector, std::size_t d, float* to) {
+Length length_of(const T* vector, std::size_t d) {
   double squares = 0;
   for (std::size_t i = 0; i < d; ++i) squares += static_cast<double>(vector[i]) * static_cast<double>(vector[i]);
+  if (squares > 1e-200 && squares < 1e200) return {std::sqrt(squares), 0};
+  double largest = 0;  // only doubles have such squares, or the vector is zero
+  for (std::size_t i = 0; i < d; ++i) largest = std::max(largest, std::fabs(static_cast<double>(vector[i])));
+  if (largest == 0) return {0, 0};
   int exponent = 0;
-  if (!(squares > 1e-200 && squares < 1e200)) {  // only doubles have such squares, or the vector is zero
-    double largest = 0;
-    for (std::size_t i = 0; i < d; ++i) largest = std::max(largest, std::fabs(static_cast<double>(vector[i])));
-    if (largest == 0) {
-      std::fill(to, to + d, 0.0f);
-      return 0;
-    }
-    std::frexp(largest, &exponent);
-    squares = 0;
-    for (std::size_t i = 0; i < d; ++i) {
-      const double value = std::ldexp(static_cast<double>(vector[i]), -exponent);
-      squares += value * value;
-    }
+  std::frexp(largest, &exponent);
+  squares = 0;
+  for (std::size_t i = 0; i < d; ++i) {
+    const double value = std::ldexp(static_cast<double>(vector[i]), -exponent);
+    squares += value * value;
   }
-  const double length = std::sqrt(squares);
-  if (exponent)
-    for (std::size_t i = 0; i < d; ++i)
-      to[i] = static_cast<float>(std::ldexp(static_cast<double>(vector[i]), -exponent) / length);
-  else
-    for (std::size_t i = 0; i < d; ++i) to[i] = static_cast<float>(static_cast<double>(vector[i]) / length);
-  return std::ldexp(length, exponent);
+  return {std::sqrt(squares), exponent};
 }
 
-// Writes (vector - mean) * factor; returns whether all numbers fit into float.
+// Writes a vector with unit length.
+template <class T>
+void write_direction(const T* vector, std::size_t d, float* to) {
+  const Length length = length_of(vector, d);
+  if (length.value == 0)
+    std::fill(to, to + d, 0.0f);
+  else if (length.exponent)
+    for (std::size_t i = 0; i < d; ++i)
+      to[i] = static_cast<float>(std::ldexp(static_cast<double>(vector[i]), -length.exponent) / length.value);
+  else
+    for (std::size_t i = 0; i < d; ++i) to[i] = static_cast<float>(static_cast<double>(vector[i]) / length.value);
+}
+
+// Writes a vector divided by the power of two above its length, and returns that power: all digits are kept, so that
+// products that are equal stay equal.
+template <class T>
+double write_scaled(const T* vector, std::size_t d, float* to) {
+  const Length length = length_of(vector, d);
+  if (length.value == 0) {
+    std::fill(to, to + d, 0.0f);
+    return 0;
+  }
+  int exponent = 0;
+  std::frexp(length.value, &exponent);
+  exponent += length.exponent;
+  if (length.exponent)
+    for (std::size_t i = 0; i < d; ++i)
+      to[i] = static_cast<float>(std::ldexp(static_cast<double>(vector[i]), -exponent));
+  else {
+    const double factor = std::ldexp(1.0, -exponent);
+    for (std::size_t i = 0; i < d; ++i) to[i] = static_cast<float>(static_cast<double>(vector[i]) * factor);
+  }
+  return std::ldexp(1.0, exponent);
+}
+
+// Writes (vector - mean) * factor; returns whether the squares of all numbers, and the sum of many, fit into float.
 template <class T>
 bool write_difference(const Metric& metric, const T* vector, double factor, float* to) {
   const std::size_t d = metric.mean.size();
@@ -49,8 +78,8 @@ bool write_difference(const Metric& metric, const T* vector, double factor, floa
     to[i] = static_cast<float>((static_cast<double>(vector[i]) - mean[i]) * factor);
     std::uint32_t bits;
     std::memcpy(&bits, to + i, sizeof bits);
-    constexpr std::uint32_t exponent = 0x7F800000u;  // all of it is set for infinities and NaN
-    n_unfit += (bits & exponent) == exponent;
+    constexpr std::uint32_t exponent = 0x7F800000u, too_large = (127u + 56u) << 23;  // 2^56, infinities and NaN
+    n_unfit += (bits & exponent) >= too_large;
   }
   return n_unfit == 0;
 }
@@ -80,10 +109,13 @@ bool prepare_queries(const Metric& metric, const T* vectors, std::size_t n, floa
     if (metric.kind == Metric::Kind::euclidean) {
       fits &= write_difference(metric, vectors, factor, to);
       factors[row] = metric.unit * metric.unit;
+    } else if (metric.kind == Metric::Kind::cosine) {
+      write_direction(vectors, d, to);
+      factors[row] = 1.0;
     } else {  // a query's length does not change the order of documents
-      const double length = write_direction(vectors, d, to);
-      fits &= std::isfinite(length);
-      factors[row] = metric.kind == Metric::Kind::cosine ? 1.0 : metric.unit * length;
+      const double scale = write_scaled(vectors, d, to);
+      fits &= std::isfinite(scale);
+      factors[row] = metric.unit * scale;
     }
   }
   return fits;

@@ -21,6 +21,12 @@ def plain_directions(X):
     return np.divide(scaled, lengths, out=np.zeros_like(scaled), where=lengths > 0)
 
 
+def plain_powers(X):
+    """The power of two above the length of each row, and 0 for zeros."""
+    lengths = np.linalg.norm(X, axis=1)
+    return np.where(lengths > 0, np.ldexp(1.0, np.frexp(lengths)[1]), 0.0)
+
+
 @given(
     seed=st.integers(0, 2**32 - 1),
     name=st.sampled_from(sorted(METRICS)),
@@ -41,24 +47,28 @@ def test_vectors_equal_those_of_numpy(seed, name, exponent, dtype):
     wide = X.astype(np.float64)
     differences = (wide - metric.mean) / metric.unit
     documents = plain_directions(wide) if name == "cosine" else differences
-    queries = differences if name == "euclidean" else plain_directions(wide)
+    powers = plain_powers(wide)  # queries of products are divided by these: it keeps all digits
+    scaled = np.divide(wide, powers[:, None], out=np.zeros_like(wide), where=powers[:, None] > 0)
+    queries = {"euclidean": differences, "cosine": documents, "dot": scaled}[name]
     np.testing.assert_allclose(metric.stored(X), documents, rtol=3e-7, atol=1e-38)
     prepared = metric.queries(X)
     np.testing.assert_allclose(prepared.vectors, queries, rtol=3e-7, atol=1e-38)
-    lengths = np.linalg.norm(wide, axis=1)
     factors = {
         "cosine": np.ones(len(X)),
         "euclidean": np.full(len(X), metric.unit**2),
-        "dot": metric.unit * lengths,
+        "dot": metric.unit * powers,
     }
-    np.testing.assert_allclose(prepared.factors, factors[name], rtol=1e-12)
+    np.testing.assert_array_equal(prepared.factors, factors[name])
 
 
 def test_doubles_whose_squares_do_not_fit_keep_their_direction():
     X = np.array([[3e200, 4e200], [3e-200, -4e-200], [0.0, 0.0]])
-    prepared = Metric.of("dot", np.ones((1, 2))).queries(X)
-    np.testing.assert_allclose(prepared.vectors, [[0.6, 0.8], [0.6, -0.8], [0, 0]], rtol=1e-6)
-    np.testing.assert_allclose(prepared.factors, [5e200, 5e-200, 0])
+    for name in ("cosine", "dot"):
+        prepared = Metric.of(name, np.ones((1, 2))).queries(X)
+        directions = plain_directions(prepared.vectors.astype(np.float64))
+        np.testing.assert_allclose(directions, [[0.6, 0.8], [0.6, -0.8], [0, 0]], rtol=1e-6)
+    lengths = np.linalg.norm(prepared.vectors, axis=1)
+    np.testing.assert_allclose(lengths * prepared.factors, [5e200, 5e-200, 0])
 
 
 def test_scores_become_those_of_the_metric_and_stay_finite():
@@ -66,7 +76,7 @@ def test_scores_become_those_of_the_metric_and_stay_finite():
     prepared = metric.queries(np.array([[1e30, 0.0], [1.0, 0.0]]))
     scores = metric.scores(prepared, np.array([[1.0, -1.0, -np.inf], [0.5, 0.0, -np.inf]], np.float32))
     np.testing.assert_array_equal(scores[0], np.float32([LARGEST, -LARGEST, -np.inf]))
-    np.testing.assert_allclose(scores[1, :2], [0.5 * metric.unit, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(scores[1, :2], [metric.unit, 0.0], rtol=1e-6)  # of a query of 1/2 times 2
     assert scores[1, 2] == -np.inf
 
 

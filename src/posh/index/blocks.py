@@ -20,7 +20,7 @@ from posh.index.calibration import Calibration, calibrate, evenly
 from posh.index.code_index import AnyCodes, SlotScores, by_slot
 from posh.index.metric import Metric
 from posh.index.sliced import Mask, Slots, fields_of
-from posh.index.space import Space, code_shape, default_lists
+from posh.index.space import CodeShape, Space, code_shape, default_lists
 from posh.index.stored import Stored
 from posh.index.tuning import N_QUERIES, Effort, Tuning, largest_k, tune
 from posh.model_files import Arrays, expect
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockIndex", "is_held_out"]
 
+_NONE = np.empty((0, 1))
 _GROWTH = 1.5  # of the documents, until the calibration is done again
 _OUTGROWN = 4.0  # times the documents that lists were trained for, until they are trained again
 _HELD_OUT = 16  # one document of so many
@@ -56,14 +57,25 @@ class BlockIndex(SearchableBlocks):
     @classmethod
     def train(cls, hasher: Hasher[Any], options: IndexOptions, X: npt.NDArray[Any], n: int) -> Self:
         """Without documents, with lists for ``n`` documents like the vectors X (m, d)."""
+        return cls._trained(code_shape(hasher, options.document_active), options, X, n)
+
+    @classmethod
+    def _trained(
+        cls,
+        shape: CodeShape,
+        options: IndexOptions,
+        X: npt.NDArray[Any],
+        n: int,
+        also: npt.NDArray[Any] = _NONE,
+    ) -> Self:
+        """The same by the shape of codes; vectors ``also`` (l, d) must fit into the metric, too."""
         assert options.metric is not None
         rng = np.random.default_rng(options.random_state)
         n_lists = cls.n_lists_for(options, n)
         known = np.flatnonzero(~is_held_out(np.arange(len(X))))
         sample = X[np.sort(rng.permutation(known)[: cls.training_size(options, n)])]
-        metric = Metric.of(options.metric, sample)
+        metric = Metric.of(options.metric, sample).fitting(also)
         stored = metric.stored(sample)
-        shape = code_shape(hasher, options.document_active)
         may_reduce = options.store != "int8"
         space = Space.train(metric, shape, stored, n_lists, n, rng, may_reduce)
         return cls._empty(space, options, X.shape[1])
@@ -100,15 +112,37 @@ class BlockIndex(SearchableBlocks):
     def with_codes(self, codes: AnyCodes | None, X: npt.NDArray[Any] | None) -> Self:
         """Add documents by their vectors X (n, d)."""
         assert X is not None
-        stored = self.space.metric.stored(X)
-        slots = np.arange(len(self), len(self) + len(X), dtype=np.uint32)
+        own = self._with_scale_of(X) if self._has_scale_of_few(X) else self
+        stored = own.space.metric.stored(X)
+        slots = np.arange(len(own), len(own) + len(X), dtype=np.uint32)
+        return replace(
+            own,
+            codes=own.codes.with_rows(np.empty((len(X), 0), np.uint8)),
+            live=own.live.with_rows(np.ones(len(X), bool)),
+            n_live=own.n_live + len(X),
+            blocks=own._with_blocks(own.blocks, stored, slots),
+            stored=own.stored.with_rows(stored),
+        )
+
+    def _has_scale_of_few(self, X: npt.NDArray[Any]) -> bool:
+        """Whether vectors are stored in another scale than that of X, although X are more than these."""
+        if not 0 < self.n_live < len(X) or not self.stored.has_vectors:
+            return False
+        metric = self.space.metric
+        return not metric.is_like(Metric.of(metric.name, X[evenly(len(X))]))
+
+    def _with_scale_of(self, X: npt.NDArray[Any]) -> Self:
+        """The same documents at the same slots, for an index of documents like X."""
+        vectors = self.space.metric.restored(self.stored.some(np.arange(len(self))))
+        new = self._trained(self.space.shape, self.options, X, self.n_live + len(X), vectors)
+        stored, live = new.space.metric.stored(vectors), np.flatnonzero(self.live.rows)
         return replace(
             self,
-            codes=self.codes.with_rows(np.empty((len(X), 0), np.uint8)),
-            live=self.live.with_rows(np.ones(len(X), bool)),
-            n_live=self.n_live + len(X),
-            blocks=self._with_blocks(self.blocks, stored, slots),
-            stored=self.stored.with_rows(stored),
+            space=new.space,
+            blocks=new._with_blocks(new.blocks, stored[live], live.astype(np.uint32)),
+            stored=new.stored.with_rows(stored),
+            calibration=None,
+            tuning=None,
         )
 
     def measured(self, added: npt.NDArray[Any] | None = None) -> Self:

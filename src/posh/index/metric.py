@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -24,6 +24,9 @@ METRICS = {
 }
 
 
+_FITTING = 50  # exponent of numbers that fit well: those of 2**56 do not
+_OCTAVES = 6  # by which scales of the same precision may differ
+_STEPS = 16  # of the mean, in a unit
 _LARGEST = 1022  # exponent of a unit: its inverse fits into float64 too
 
 
@@ -40,7 +43,9 @@ class Metric:
 
     Squares of very large or small numbers do not fit into float32, so vectors are stored in a ``unit``: a
     power of two near the scale of the data. For distances the mean is subtracted, which does not change them:
-    smaller numbers are more precise.
+    smaller numbers are more precise. The mean is rounded to a sixteenth of the unit, and queries of products
+    are divided by powers of two: so numbers with few digits, such as integers, keep them, and equal scores
+    stay equal.
 
     >>> import numpy as np
     >>> metric = Metric.of("euclidean", np.array([[3.0, 4.0], [3.0, 2.0]]))
@@ -65,12 +70,41 @@ class Metric:
                 mean = (X / len(X)).sum(axis=0)
         scale = float(np.abs(X - mean).max())
         exponent = round(math.log2(scale)) if scale > 0 else 0
-        return cls(name, mean, 2.0 ** min(max(exponent, -_LARGEST), _LARGEST))
+        unit = 2.0 ** min(max(exponent, -_LARGEST), _LARGEST)
+        step = max(unit / _STEPS, 2.0**-_LARGEST)
+        with np.errstate(over="ignore"):
+            rounded = np.round(mean / step) * step
+        return cls(name, np.where(np.isfinite(rounded), rounded, mean), unit)
 
     @property
     def is_distance(self) -> bool:
         """Whether the score is minus a squared distance, otherwise it is a product."""
         return self.name == "euclidean"
+
+    def fitting(self, X: npt.NDArray[Any]) -> Metric:
+        """With a larger unit, if vectors X (n, d) would be too large otherwise.
+
+        >>> Metric("dot", np.zeros(1), 1.0).fitting(np.array([[2.0**100]])).unit == 2.0**50
+        True
+        """
+        if self.name == "cosine":
+            return self
+        largest = float(np.abs(X - self.mean).max(initial=0.0))
+        exponent = math.ceil(math.log2(largest)) - _FITTING if largest > 0 else -_LARGEST
+        return replace(self, unit=max(self.unit, 2.0 ** max(exponent, -_LARGEST)))
+
+    def is_like(self, other: Metric) -> bool:
+        """Whether vectors of the other one's scale keep their precision in this one.
+
+        >>> X = np.array([[0.0], [1.0]])
+        >>> Metric.of("euclidean", X).is_like(Metric.of("euclidean", 2.0 * X))
+        True
+        >>> Metric.of("euclidean", X).is_like(Metric.of("euclidean", X + 1e6))
+        False
+        """
+        shift = np.abs(self.mean - other.mean).max(initial=0.0)
+        octaves = abs(math.log2(self.unit) - math.log2(other.unit))
+        return octaves <= _OCTAVES and bool(shift / 2.0**_OCTAVES <= other.unit)
 
     def stored(self, X: npt.NDArray[Any]) -> Float32:
         """Vectors (n, d) as they are kept."""

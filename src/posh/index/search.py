@@ -85,6 +85,8 @@ def allowed_slots(wanted: IdsLike, documents: Documents) -> Mask:
     if ids.dtype == object:
         return string_ids.mask_of(wanted, ids)
     array = np.asarray(wanted)
+    if array.shape == (0,) and array.dtype.kind == "f":  # an empty list
+        array = array.astype(np.int64)
     if array.ndim != 1 or array.dtype.kind not in "bui":
         raise ValueError(
             "expected filter to be a boolean mask by id or a 1-D array of ids, "
