@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -16,19 +18,53 @@ from numpy.typing import NDArray
 
 from posh.errors import FormatError
 
-__all__ = ["Batch", "Column", "Kind", "Roles", "RowError", "VectorFile", "payload_of", "payloads_of", "plain"]
+__all__ = ["Batch", "Column", "Kind", "Roles", "RowError", "Stray", "StraySearch", "VectorFile"]
+__all__ += ["number_of", "payload_of", "payloads_of", "plain"]
 
 Kind = Literal["vectors", "integers", "numbers", "text", "others", "bytes"]
 PAYLOAD = "payload"  # a column of this name that has objects, or their JSON, is the payload itself
+_NUMBERS_PER_STRAY = 10  # with more strays, a column is one of text, such as house numbers: 12, 14b
+_NUMBERED = re.compile(r"(.*?)(\d{1,18})")
+_DECIMAL = re.compile(r"[-+]?(\d*\.)?\d+([eE][-+]?\d+)?")
+
+
+class Stray(NamedTuple):
+    """A value that is no number, in a column whose other values are numbers, all or nearly all."""
+
+    row: int
+    value: Any
 
 
 class Column(NamedTuple):
-    """A column of a file: its name, what it may be used for, its type as people read it, and its length."""
+    """A column of a file: its name, what it may be used for, its type as people read it, and its length.
+
+    ``stray`` is the first value that keeps a column of numbers from being one, if the reader looks for it.
+    """
 
     name: str
     kind: Kind
     type: str
     n_rows: int
+    stray: Stray | None = None
+
+
+@dataclass
+class StraySearch:
+    """Finds the stray of a column, value by value. Gaps, such as NaN, are strays, too, and may be many."""
+
+    n_numbers: int = 0
+    n_others: int = 0
+    first: Stray | None = None
+
+    def add(self, row: int, value: Any, *, gap: bool) -> None:
+        """Count a value that is no number."""
+        self.n_others += not gap
+        self.first = self.first or Stray(row, value)
+
+    def found(self) -> Stray | None:
+        """Return the first stray; None if too few values are numbers to call the column one of numbers."""
+        few = max(1, self.n_numbers // _NUMBERS_PER_STRAY)
+        return self.first if self.n_numbers and self.n_others <= few else None
 
 
 class Roles(NamedTuple):
@@ -98,6 +134,18 @@ class VectorFile(ABC):
             for column in self.columns
             if column.name not in used and column.n_rows == n_rows and column.kind not in ("vectors", "bytes")
         )
+
+
+def number_of(name: str) -> tuple[str, int | None]:
+    """Return the family of a numbered column and its number; other columns have none.
+
+    >>> number_of("x12"), number_of("12"), number_of("x"), number_of("-0.12")
+    (('x', 12), ('', 12), ('x', None), ('-0.12', None))
+    """
+    found = _NUMBERED.fullmatch(name)
+    if found is None or (found[1] and _DECIMAL.fullmatch(name)):  # a decimal is a value, not a name
+        return name, None
+    return found[1], int(found[2])
 
 
 def payloads_of(columns: Mapping[str, Sequence[Any]], n: int) -> list[dict[str, Any]]:

@@ -10,13 +10,23 @@ from typing import Any
 
 from posh.datasets._guard import reading
 from posh.errors import FormatError
-from posh.vector_files.contract import Batch, Column, Kind, Roles, RowError, VectorFile, payloads_of
+from posh.vector_files.contract import (
+    Batch,
+    Column,
+    Kind,
+    Roles,
+    RowError,
+    StraySearch,
+    VectorFile,
+    payloads_of,
+)
 
 __all__ = ["CsvFile"]
 
 _BETWEEN = re.compile(r"[\s,;|\[\]()]+")
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")  # 007 is a text, and so is what 64 bits cannot hold
 _NUMBER = re.compile(r"[-+]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+_NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
 _FULL = {"integers": _INTEGER, "numbers": _NUMBER}
 
 
@@ -34,24 +44,24 @@ class CsvFile(VectorFile):
         self._names = next(csv.reader([header], delimiter=self._delimiter))
         if len(set(self._names)) < len(self._names):
             raise FormatError(f"{path}: expected columns with different names, got {header.strip():.200}")
-        self._kinds, n_rows = self._learn_kinds()
-        self.columns = [
-            Column(name, kind, kind if kind != "vectors" else "numbers in a cell", n_rows)
-            for name, kind in zip(self._names, self._kinds, strict=True)
-        ]
+        self.columns = self._learnt_columns()
+        self._kinds = {column.name: column.kind for column in self.columns}
 
-    def _learn_kinds(self) -> tuple[list[Kind], int]:
-        kinds: list[Kind | None] = [None] * len(self._names)
+    def _learnt_columns(self) -> list[Column]:
+        learnt = [_Cells() for _ in self._names]
         n_rows = 0
         try:
             for cells in self._rows():
+                for column, cell in zip(learnt, cells, strict=True):
+                    if cell and column.kind != "vectors":
+                        column.add(n_rows, cell)
                 n_rows += 1
-                for i, cell in enumerate(cells):
-                    if cell and kinds[i] not in ("vectors", "text"):
-                        kinds[i] = _wider(kinds[i], cell)
         except RowError:
             pass  # the import reports it, after the rows before it
-        return [kind or "text" for kind in kinds], n_rows
+        return [
+            Column(name, column.kind or "text", column.type(), n_rows, column.strays.found())
+            for name, column in zip(self._names, learnt, strict=True)
+        ]
 
     def batches(self, roles: Roles, n: int) -> Iterator[Batch]:
         """Yield the rows, up to n at once."""
@@ -84,8 +94,7 @@ class CsvFile(VectorFile):
         return Batch(start, vectors, ids, payloads_of(fields, len(rows)))
 
     def _values(self, name: str, cells: tuple[str, ...]) -> list[Any]:
-        kind = self._kinds[self._names.index(name)]
-        convert: Any = {"integers": int, "numbers": float}.get(kind, str)
+        convert: Any = {"integers": int, "numbers": float}.get(self._kinds[name], str)
         return [convert(cell) if cell else None for cell in cells]
 
     def _rows(self) -> Iterator[list[str]]:
@@ -110,6 +119,24 @@ class CsvFile(VectorFile):
                     )
                 yield cells
                 number += 1
+
+
+class _Cells:
+    """What is known of the cells of a column, which come one by one; empty ones do not count."""
+
+    def __init__(self) -> None:
+        self.kind: Kind | None = None
+        self.strays = StraySearch()
+
+    def add(self, row: int, cell: str) -> None:
+        self.kind = _wider(self.kind, cell)
+        if self.kind in _FULL or _NUMBER.fullmatch(cell):
+            self.strays.n_numbers += 1
+        else:
+            self.strays.add(row, cell, gap=_NOT_FINITE.fullmatch(cell) is not None)
+
+    def type(self) -> str:
+        return {"vectors": "numbers in a cell", None: "nothing"}.get(self.kind, str(self.kind))
 
 
 def _wider(kind: Kind | None, cell: str) -> Kind:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from posh.vector_files.contract import Column, Roles, VectorFile
+from posh.vector_files.contract import Column, Roles, RowError, VectorFile, number_of
 
 __all__ = ["Choice", "choose_roles"]
 
 _ID = re.compile(r"_?ids?|uuid|key|.*_id", re.IGNORECASE)
-_NUMBERED = re.compile(r"(.*?)\d+")
 _TRAIN = "train"  # the vectors in files of ann-benchmarks, which have queries beside them
 
 
@@ -33,14 +33,15 @@ def choose_roles(
 ) -> Choice:
     """Return the roles of columns. Patterns such as ``x*`` in ``vector`` and ``payload`` stand for several.
 
-    Without ``vector``, it is the only column of vectors, or the only family of numbered columns of numbers.
+    Without ``vector``, it is the only column of vectors, or the only family of numbered columns of numbers. A
+    family with a value that is no number is an error: no column of it is left out.
     Without ``item_id``, it is the only column that is called like an id; if there is none, or with
     ``number_rows``, rows are numbered. Without ``payload``, all other columns are the payload.
     """
     guesses: list[str] = []
     vectors = _matching(file, vector, "--vector") if vector else _guess_vector(file, guesses)
-    if len(vectors) > 1 and (wrong := [name for name in vectors if _kind(file, name) not in _NUMERIC]):
-        raise ValueError(f"{file.path}: expected columns of numbers for a vector, got {wrong[0]!r}")
+    if len(vectors) > 1:
+        _require_numbers(file, vectors)
     if item_id is not None:
         _require(file, item_id, "--id")
     elif not number_rows:
@@ -60,8 +61,19 @@ def choose_roles(
 _NUMERIC = ("integers", "numbers")
 
 
-def _kind(file: VectorFile, name: str) -> str:
-    return file.column(name).kind
+def _require_numbers(file: VectorFile, names: Iterable[str]) -> None:
+    for column in map(file.column, names):
+        if column.kind in _NUMERIC:
+            continue
+        remedy = "correct the file, or choose the columns with --vector"
+        if column.stray is None:
+            raise ValueError(
+                f"{file.path}: expected columns of numbers for a vector, got {_listed([column])}: {remedy}"
+            )
+        row, value = column.stray
+        raise RowError(
+            file.path, row, f"expected a number in the column {column.name!r}, got {value!r:.60}: {remedy}"
+        )
 
 
 def _listed(columns: Iterable[Column]) -> str:
@@ -90,12 +102,7 @@ def _guess_vector(file: VectorFile, guesses: list[str]) -> list[str]:
     if len(candidates) > 1 and [_TRAIN] in candidates:
         candidates = [[_TRAIN]]
     if not candidates:
-        families: dict[str, list[str]] = {}
-        for column in file.columns:
-            numbered = _NUMBERED.fullmatch(column.name)
-            if numbered and column.kind in _NUMERIC:
-                families.setdefault(numbered[1], []).append(column.name)
-        candidates = [family for family in families.values() if len(family) > 1]
+        candidates = _families(file.columns)
     if len(candidates) != 1:
         raise ValueError(
             f"{file.path}: expected one column that can be the vector, got {len(candidates)}: choose with "
@@ -105,6 +112,21 @@ def _guess_vector(file: VectorFile, guesses: list[str]) -> list[str]:
     text = repr(found[0]) if len(found) == 1 else f"{len(found)} columns {found[0]!r} … {found[-1]!r}"
     guesses.append(f"vector: {text}, the only candidate" if len(file.columns) > 1 else f"vector: {text}")
     return found
+
+
+def _families(columns: Iterable[Column]) -> list[list[str]]:
+    """Return the families of numbered columns of which at least two have numbers.
+
+    A family has its other columns, too: a vector without them would lack a place.
+    """
+    members: dict[str, list[str]] = {}
+    n_numeric: Counter[str] = Counter()
+    for column in columns:
+        family, number = number_of(column.name)
+        if number is not None:
+            members.setdefault(family, []).append(column.name)
+            n_numeric[family] += column.kind in _NUMERIC or column.stray is not None
+    return [names for family, names in members.items() if n_numeric[family] > 1]
 
 
 def _guess_id(file: VectorFile, vectors: list[str], guesses: list[str]) -> str | None:
