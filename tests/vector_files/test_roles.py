@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from posh.vector_files import Roles, choose_roles, open_file
+from posh.vector_files.formats import read_matrix
 
 
 @pytest.fixture
@@ -86,3 +87,38 @@ def test_arrays_of_other_lengths(tmp_path):
     assert file.payload_names(roles) == ("label",)
     with pytest.raises(ValueError, match="expected 5 rows in 'other' as in 'train', got 3"):
         choose_roles(file, item_id="other")
+
+
+ORDER = ["x10", "x9", "y1", "x2", "x1", "b", "a", "x0"]
+
+
+@pytest.mark.parametrize(
+    ("vector", "chosen"),
+    [
+        ([], ("x0", "x1", "x2", "x9", "x10")),
+        (["x*"], ("x0", "x1", "x2", "x9", "x10")),
+        (["x2", "x9", "x1"], ("x2", "x9", "x1")),
+        (["b", "x*", "a"], ("b", "x0", "x1", "x2", "x9", "x10", "a")),
+        (["x9", "x*", "x9"], ("x9", "x0", "x1", "x2", "x10")),
+        (["[ab]"], ("b", "a")),
+        (["[axy]*"], ("x0", "x1", "x2", "x9", "x10", "y1", "a")),
+    ],
+    ids=str,
+)
+def test_the_order_of_columns(vector, chosen, opened):
+    file = opened({name: i for i, name in enumerate(ORDER)})
+    roles = choose_roles(file, vector).roles
+    assert roles.vector == chosen
+    (batch,) = file.batches(roles, 10)
+    assert batch.vectors == [[ORDER.index(name) for name in chosen]]
+
+
+def test_the_order_of_columns_in_a_file_changes_no_vector(tmp_path):
+    names = [f"x{j}" for j in range(12)]
+    for path, order in ((tmp_path / "a.csv", names), (tmp_path / "b.csv", sorted(names))):
+        path.write_text(
+            "\n".join([",".join(order), *[",".join(f"{i}.{name[1:]}" for name in order) for i in (1, 2)]])
+        )
+    np.testing.assert_array_equal(
+        read_matrix(tmp_path / "a.csv", None), read_matrix(tmp_path / "b.csv", None)
+    )

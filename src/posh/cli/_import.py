@@ -38,7 +38,8 @@ def add(parser: Parser) -> None:
         metavar="COLUMN",
         action="append",
         default=[],
-        help="the column of vectors, or columns of numbers: 'x*', or repeated; default: the only candidate",
+        help="the column of vectors, or columns of numbers: 'x*' (by number), or repeated "
+        "(in the order given); default: the only candidate",
     )
     parser.add_argument(
         "--id",

@@ -33,6 +33,9 @@ def choose_roles(
 ) -> Choice:
     """Return the roles of columns. Patterns such as ``x*`` in ``vector`` and ``payload`` stand for several.
 
+    Columns that ``vector`` names are in the order of these names. Numbered columns that a pattern or a guess
+    finds are in the order of their numbers, whatever their order in the file.
+
     Without ``vector``, it is the only column of vectors, or the only family of numbered columns of numbers. A
     family with a value that is no number is an error: no column of it is left out.
     Without ``item_id``, it is the only column that is called like an id; if there is none, or with
@@ -89,12 +92,24 @@ def _require(file: VectorFile, name: str, option: str) -> None:
 
 
 def _matching(file: VectorFile, patterns: Sequence[str], option: str) -> list[str]:
-    """Return the names of columns that patterns match, in the order of the file."""
+    """Return the names of columns in the order of the patterns that match them."""
     names = [column.name for column in file.columns]
+    matching: list[str] = []
     for pattern in patterns:
-        if pattern not in names and not any(fnmatchcase(name, pattern) for name in names):
+        found = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]
+        if not found:
             _require(file, pattern, option)
-    return [name for name in names if any(name == p or fnmatchcase(name, p) for p in patterns)]
+        matching += _by_number(found)
+    return list(dict.fromkeys(matching))
+
+
+def _by_number(names: Sequence[str]) -> list[str]:
+    """Return names with those of each family together, by their numbers: tools write x10 before x2."""
+    families: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        family, number = number_of(name)
+        families.setdefault(family, []).append((-1 if number is None else number, name))
+    return [name for members in families.values() for _, name in sorted(members)]
 
 
 def _guess_vector(file: VectorFile, guesses: list[str]) -> list[str]:
@@ -126,7 +141,7 @@ def _families(columns: Iterable[Column]) -> list[list[str]]:
         if number is not None:
             members.setdefault(family, []).append(column.name)
             n_numeric[family] += column.kind in _NUMERIC or column.stray is not None
-    return [names for family, names in members.items() if n_numeric[family] > 1]
+    return [_by_number(names) for family, names in members.items() if n_numeric[family] > 1]
 
 
 def _guess_id(file: VectorFile, vectors: list[str], guesses: list[str]) -> str | None:

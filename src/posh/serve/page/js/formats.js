@@ -68,14 +68,15 @@ function tableOf(rows) {
   return { rows, columns: columns.filter((name) => !lists.includes(name)), vectors };
 }
 
-/** Columns like x0, x1, x2: a vector in pieces. */
+/** Columns like x0, x1, x2: a vector in pieces, by number, as “posh import” takes them. */
 function series(columns) {
   const groups = new Map();
   for (const name of columns) {
     const [, stem] = /^(.*?)\d+$/.exec(name) ?? [];
     if (stem !== undefined) groups.set(stem, [...(groups.get(stem) ?? []), name]);
   }
-  return [...groups.values()].filter((names) => names.length > 1);
+  const number = (name) => Number(/\d+$/.exec(name)[0]);
+  return [...groups.values()].filter((names) => names.length > 1).map((names) => names.sort((a, b) => number(a) - number(b)));
 }
 
 /** The numbers of a list, or of a text like “[1, 2]” or “1 2”; null if it is none. */
