@@ -148,3 +148,14 @@ def test_a_collection_in_use(here, capsys):
     with posh.Collection("c"):
         assert main(["import", "a.jsonl", "c", "--payload", "n", "--vector", "vector", "--id", "id"]) == 1
     assert "c: " in one_error(capsys)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+@pytest.mark.parametrize("column", ["id", "n"])
+def test_an_integer_of_more_than_64_bits(column, suffix, here, capsys):
+    found = [row | {"id": i} for i, row in enumerate(rows())]
+    found[BAD][column] = 2**70
+    WRITERS[suffix](here / f"a{suffix}", found)
+    assert main(["import", f"a{suffix}", "c", "--payload", "n", "--vector", "vector", "--id", "id"]) == 1
+    assert f"a{suffix}: row {BAD}: expected " in (error := one_error(capsys))
+    assert str(2**70) in error

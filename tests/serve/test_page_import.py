@@ -144,6 +144,10 @@ UNREADABLE = {
     "empty.jsonl": ("", "Expected a file with rows, got an empty one."),
     "list.json": ("[1, 2]", 'Row 1: expected an object like {"id": 1, "vector": [1, 2]}, got 1.'),
     "plain.csv": ("id,title\n1,a\n", "Expected a column with lists of numbers, got the columns id, title."),
+    "values.csv": (
+        "0.5,-1,2\n3,4,5\n",
+        "Expected a first line with the names of the columns, got the values 0.5",
+    ),
     "short.csv": ("id,x0,x1\n1,2,3\n4,5\n", "Row 2: expected 3 values, got 2. Nothing was imported."),
     "cut.csv": ('id,x0,x1\n1,2,"3', "Row 1: expected an end of a quoted value"),
     "words.txt": ("a b", "Expected a file whose name ends in .jsonl, .json, .csv or .npy, got “words.txt”."),

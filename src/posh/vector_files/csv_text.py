@@ -24,7 +24,7 @@ from posh.vector_files.contract import (
 __all__ = ["CsvFile"]
 
 _BETWEEN = re.compile(r"[\s,;|\[\]()]+")
-_INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")  # 007 is a text, and so is what 64 bits cannot hold
+_INTEGER = re.compile(r"-?(0|[1-9]\d{0,999})")  # 007 is a text; Python refuses some thousand digits
 _NUMBER = re.compile(r"[-+]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 _NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
 _FULL = {"integers": _INTEGER, "numbers": _NUMBER}
@@ -42,6 +42,11 @@ class CsvFile(VectorFile):
             raise FormatError(f"{path}: expected a first line with the names of the columns, got none")
         self._delimiter = max(",;\t", key=header.count)
         self._names = next(csv.reader([header], delimiter=self._delimiter))
+        if _are_values(self._names):
+            raise FormatError(
+                f"{path}: expected a first line with the names of the columns, got the values "
+                f"{header.strip():.60}: add a line of names, such as x0{self._delimiter}x1"
+            )
         if len(set(self._names)) < len(self._names):
             raise FormatError(f"{path}: expected columns with different names, got {header.strip():.200}")
         self.columns = self._learnt_columns()
@@ -94,7 +99,7 @@ class CsvFile(VectorFile):
         return Batch(start, vectors, ids, payloads_of(fields, len(rows)))
 
     def _values(self, name: str, cells: tuple[str, ...]) -> list[Any]:
-        convert: Any = {"integers": int, "numbers": float}.get(self._kinds[name], str)
+        convert: Any = {"integers": int, "numbers": _number}.get(self._kinds[name], str)
         return [convert(cell) if cell else None for cell in cells]
 
     def _rows(self) -> Iterator[list[str]]:
@@ -139,12 +144,26 @@ class _Cells:
         return {"vectors": "numbers in a cell", None: "nothing"}.get(self.kind, str(self.kind))
 
 
+def _are_values(names: list[str]) -> bool:
+    """Whether a first line is a row, not names: all numbers, or a cell with several. 0, 1, 2 … are names."""
+    if names == [str(i) for i in range(len(names))]:  # pandas names columns so
+        return False
+    numbers = [_NUMBER.fullmatch(name) or _NOT_FINITE.fullmatch(name) for name in names]
+    return all(numbers) or any(isinstance(_numbers(name), list) for name in names)
+
+
 def _wider(kind: Kind | None, cell: str) -> Kind:
     """Return the kind of a column that has this cell beside cells of another kind."""
     for candidate in ("integers", "numbers"):
         if kind in (None, "integers", candidate) and _FULL[candidate].fullmatch(cell):
             return candidate
     return "vectors" if kind is None and isinstance(_numbers(cell), list) else "text"
+
+
+def _number(cell: str) -> float:
+    """Return the number in a cell: a float, or the integer that a float would round."""
+    number = float(cell)
+    return int(cell) if _INTEGER.fullmatch(cell) and int(cell) != number else number
 
 
 def _numbers(cell: str) -> list[float] | str:

@@ -121,6 +121,9 @@ function requireObject(row, i) {
 export function csvRows(text) {
   const [head, ...lines] = csvLines(text);
   if (!head) return [];
+  if (head.every((name) => typeof typed(name) === "number") && head.some((name, at) => name !== String(at))) {
+    throw new Problem(0, `Expected a first line with the names of the columns, got the values ${head.join(",").slice(0, 60)}: add a line of names.`);
+  }
   return lines.map((line, i) => {
     if (line.length !== head.length) {
       throw new Problem(0, `Row ${i + 1}: expected ${head.length} values, got ${line.length}. Nothing was imported.`);
