@@ -9,6 +9,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -197,26 +198,52 @@ def test_a_key_for_a_single_matrix(tmp_path: Path) -> None:
         read_vectors(tmp_path / "x.npy", "a")
 
 
-def test_parquet_of_numeric_columns(tmp_path: Path) -> None:
-    table = pa.table({"x": X[:, 0], "name": list("abcdef"), "y": X[:, 1], "z": np.arange(6)})
-    pq.write_table(table, tmp_path / "x.parquet")
-    expected = np.column_stack([X[:, 0], X[:, 1], np.arange(6)])
-    np.testing.assert_array_equal(read_vectors(tmp_path / "x.parquet"), expected)
+WIDE: dict[str, Callable[[pd.DataFrame, Path], object]] = {
+    "x.parquet": lambda table, path: table.to_parquet(path),
+    "x.feather": lambda table, path: table.to_feather(path),
+    "x.csv": lambda table, path: table.to_csv(path, index=False),
+    "x.jsonl": lambda table, path: table.to_json(path, orient="records", lines=True, double_precision=15),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_wide_tables_of_every_format_have_the_same_features(tmp_path: Path, name: str) -> None:
+    columns = {f"x{i}": X[:, i].astype(np.float64) for i in range(4)}
+    table = pd.DataFrame({"id": np.arange(6), **columns, "year": 1999, "name": list("abcdef")})
+    WIDE[name](table, tmp_path / name)
+    np.testing.assert_array_equal(read_vectors(tmp_path / name), X)
+    np.testing.assert_array_equal(read_vectors(tmp_path / name, "x[12]"), X[:, 1:3])
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_columns_without_numbers_are_no_guess(tmp_path: Path, name: str) -> None:
+    WIDE[name](pd.DataFrame({"x": X[:, 0], "y": X[:, 1]}), tmp_path / name)
+    with pytest.raises(FormatError, match="can be the vector, got 0: choose with key among 'x'"):
+        read_vectors(tmp_path / name)
+    assert read_vectors(tmp_path / name, "*").shape == (6, 2)
 
 
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        pytest.param(pa.array([[1.0, 2.0], [3.0]]), r"one length, got lengths 1\.\.2", id="ragged"),
-        pytest.param(pa.array([[1.0, 2.0], None]), "got 1 empty rows", id="a row is null"),
-        pytest.param(pa.array([[1.0, None], [1.0, 2.0]]), "got 1 missing values", id="a value is null"),
-        pytest.param(pa.array([1.0, None]), "got 1 missing values", id="a number is null"),
-        pytest.param(pa.array(["a", "b"]), "the file has none", id="text"),
+        pytest.param(pa.array([[1.0, 2.0], [3.0]]), "row 1: .* vector of 2 numbers, got 1", id="ragged"),
+        pytest.param(pa.array([[1.0, 2.0], None]), "row 1: .* list of numbers, got None", id="a row is null"),
+        pytest.param(
+            pa.array([[1.0, None], [1.0, 2.0]]), "row 0: .* finite .* got nan", id="a value is null"
+        ),
+        pytest.param(pa.array([1.0, 2.0]), r"got 0: .* among 'vector' \(double\)", id="single numbers"),
+        pytest.param(pa.array(["a", "b"]), r"got 0: .* among 'vector' \(string\)", id="text"),
     ],
 )
 def test_parquet_without_a_matrix(tmp_path: Path, column: Any, message: str) -> None:
     pq.write_table(pa.table({"vector": column}), tmp_path / "x.parquet")
     with pytest.raises(FormatError, match=message):
+        read_vectors(tmp_path / "x.parquet")
+
+
+def test_parquet_of_numbers_with_a_gap(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x0": [1, 2], "x1": [3, None]}), tmp_path / "x.parquet")
+    with pytest.raises(FormatError, match="row 1: expected finite numbers, got nan in place 1"):
         read_vectors(tmp_path / "x.parquet")
 
 

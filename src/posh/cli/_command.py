@@ -89,7 +89,7 @@ def add_source(parser: Parser, metavar: str = "DATA", name: str = "a data set") 
         metavar=metavar,
         help=f"{name} (see 'posh data list') or a file: .npy, .npz, .fvecs, .hdf5 …",
     )
-    parser.add_argument("--key", help="which array of a file that holds several")
+    parser.add_argument("--key", help="which array or column of a file that holds several")
 
 
 def read_source(args: argparse.Namespace, *, queries: bool = False) -> npt.NDArray[np.float32]:

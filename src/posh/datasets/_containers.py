@@ -1,4 +1,4 @@
-"""Matrices inside HDF5, MATLAB and Parquet files."""
+"""Matrices inside HDF5 and MATLAB files, and which types of Arrow are numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from posh.datasets._cache import Arrays
 from posh.datasets._guard import reading, refuse_bloat, require, sole_key
 from posh.datasets._mat5 import mat5_variables
-from posh.errors import FormatError
 
 __all__ = [
     "is_list",
@@ -22,7 +21,6 @@ __all__ = [
     "read_hdf5",
     "read_mat",
     "read_mat_vectors",
-    "read_parquet",
 ]
 
 
@@ -60,21 +58,6 @@ def read_mat_vectors(path: Path, key: str | None) -> NDArray[Any]:
     return read_mat(path, [name])[name]
 
 
-def read_parquet(path: Path, key: str | None) -> NDArray[Any]:
-    """Read the column of lists ``key``, or the only one, or else all numeric columns."""
-    arrow = require("pyarrow", "reading Parquet")
-    parquet = require("pyarrow.parquet", "reading Parquet")
-    with reading(path, "Parquet"):
-        # Rows only: pyarrow's objects for the parts of a row group crash on damaged files.
-        refuse_bloat(path, parquet.read_metadata(path).num_rows, path.stat().st_size)
-        table = parquet.read_table(path, columns=None if key is None else [key])
-    lists = [field.name for field in table.schema if is_list(arrow, field.type)]
-    numeric = [field.name for field in table.schema if is_number(arrow, field.type)]
-    if key is None and not lists and numeric:
-        return np.column_stack([_numbers(path, table[name]) for name in numeric])
-    return _list_column(path, table[sole_key(path, lists, key)])
-
-
 def is_list(arrow: Any, kind: Any) -> bool:
     """Whether a type of Arrow is a list of numbers."""
     kinds = (arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list)
@@ -84,23 +67,6 @@ def is_list(arrow: Any, kind: Any) -> bool:
 def is_number(arrow: Any, kind: Any) -> bool:
     """Whether a type of Arrow is a number."""
     return bool(arrow.types.is_floating(kind) or arrow.types.is_integer(kind))
-
-
-def _list_column(path: Path, column: Any) -> NDArray[Any]:
-    """Turn a column of equally long lists into a matrix."""
-    if column.null_count:
-        raise FormatError(f"{path}: expected a list in every row, got {column.null_count} empty rows")
-    compute = require("pyarrow.compute", "reading Parquet")
-    lengths = compute.unique(compute.list_value_length(column)).to_pylist()
-    if len(lengths) > 1:
-        raise FormatError(f"{path}: expected lists of one length, got lengths {min(lengths)}..{max(lengths)}")
-    return _numbers(path, compute.list_flatten(column)).reshape(len(column), max(lengths, default=0))
-
-
-def _numbers(path: Path, column: Any) -> NDArray[Any]:
-    if column.null_count:
-        raise FormatError(f"{path}: expected numbers without gaps, got {column.null_count} missing values")
-    return np.asarray(column)
 
 
 def _hdf5_array(path: Path, item: Any) -> NDArray[Any]:

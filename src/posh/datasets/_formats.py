@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from posh.datasets._containers import read_hdf5, read_mat_vectors, read_parquet
+from posh.datasets._containers import read_hdf5, read_mat_vectors
 from posh.datasets._dataset import Dataset, Floats
 from posh.datasets._guard import reading, refuse_bloat, sole_key
 from posh.errors import FormatError
@@ -38,8 +38,7 @@ def read_vectors(path: str | Path, key: str | None = None) -> Floats:
     ``.fvecs .bvecs .ivecs``      records of an int32 width and that many values          none
     ``.h5 .hdf5``                 2-D data sets, as ann-benchmarks has them               data set
     ``.mat``                      matrices, MATLAB 5 or 7.3                               variable
-    ``.parquet``                  a column of equally long lists, or numeric columns      column
-    ``.arrow .feather``           the same                                                column
+    ``.parquet .arrow .feather``  a column of equally long lists, or numbered columns     column
     ``.jsonl .ndjson``            objects, one per line, with a list of numbers           field
     ``.csv .tsv``                 numbers in one column, or numbered columns              column
     ============================  ======================================================  ============
@@ -49,17 +48,19 @@ def read_vectors(path: str | Path, key: str | None = None) -> Floats:
     path
         The file.
     key
-        Which matrix, where a file may hold several; by default the only one, and ``train`` for HDF5. For
-        Parquet by default the only column of lists, else all numeric columns side by side.
+        Which matrix, where a file may hold several; by default the only one, and ``train`` for HDF5. In
+        files of rows (from Parquet on in the table), a pattern such as ``x*`` stands for several columns of
+        numbers. By default it is the only column of vectors, else the only family of numbered columns of
+        numbers, as ``posh import`` chooses them: an ``id`` beside them is no feature.
 
     Returns
     -------
-    float32 (n, d). Values that are not finite are passed on as they are.
+    float32 (n, d). Values that are not finite are passed on as they are, but are an error in files of rows.
 
     Raises
     ------
     FormatError : the file is truncated, contradicts itself, or holds no such matrix.
-    MissingExtraError : HDF5 and MATLAB 7.3 need h5py, Parquet needs pyarrow.
+    MissingExtraError : HDF5 and MATLAB 7.3 need h5py, Parquet and Arrow need pyarrow.
 
     Examples
     --------
@@ -177,7 +178,7 @@ _READERS: dict[str, Callable[[Path, str | None], NDArray[Any]]] = {
     ".h5": read_hdf5,
     ".hdf5": read_hdf5,
     ".mat": read_mat_vectors,
-    ".parquet": read_parquet,
+    ".parquet": _read_rows,
     ".arrow": _read_rows,
     ".feather": _read_rows,
     ".jsonl": _read_rows,

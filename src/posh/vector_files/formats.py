@@ -60,9 +60,13 @@ def open_file(path: str | Path) -> VectorFile:
 
 
 def read_matrix(path: Path, key: str | None) -> NDArray[np.float32]:
-    """Read all vectors of a file (n, d): those of the column ``key``, or of the only candidate."""
+    """Read all vectors of a file (n, d): those of the columns ``key``, or of the only candidate."""
     file = open_file(path)
-    roles = choose_roles(file, [] if key is None else [key], payload=[], number_rows=True).roles
+    try:
+        roles = choose_roles(file, [] if key is None else [key], payload=[], number_rows=True).roles
+    except ValueError as error:
+        # Here the key chooses columns, which is --vector for an import.
+        raise FormatError(str(error).replace("--vector", "key")) from error
     parts: list[NDArray[np.float32]] = []
     for batch in file.batches(roles, _ROWS):
         part, problem = checked_vectors(batch.vectors, parts[0].shape[1] if parts else None)
