@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import posh
@@ -110,6 +113,14 @@ def test_a_second_run_writes_nothing(rows, capsys):
     values = run_json(capsys, "import", "rows.jsonl", "c")
     assert (values["n_written"], values["n_present"]) == (0, N)
     assert content("c") == ROWS
+
+
+def test_uuids_are_ids(tmp_path, capsys):
+    ids = [uuid.UUID(int=i) for i in range(3)]
+    table = {"id": pa.array([item_id.bytes for item_id in ids], pa.uuid()), "v": [[1.0, 2.0]] * 3}
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    run_json(capsys, "import", str(tmp_path / "a.parquet"), str(tmp_path / "c"))
+    assert content(tmp_path / "c") == [(str(item_id), [1.0, 2.0], {}) for item_id in ids]
 
 
 def test_replace(rows, capsys):

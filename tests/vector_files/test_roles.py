@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import uuid
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from posh.vector_files import Roles, choose_roles, open_file
@@ -77,6 +81,45 @@ def test_guesses_are_told(opened):
         "id: 'id'",
         "payload: 'title'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ({"v": [1, 2], "id": 1.0}, "'id', which is called like an id, got number"),
+        ({"v": [1, 2], "id": {"$oid": "a"}, "doc_id": 3}, "'id', which is called like an id, got object"),
+        ({"v": [1, 2], "_id": None}, "'_id', which is called like an id, got nothing"),
+    ],
+)
+def test_ids_that_cannot_be_ids_are_not_replaced(row, found, opened):
+    message = f"integers or text in {re.escape(found)}: convert them, choose .* --id, .* --number-rows"
+    with pytest.raises(ValueError, match=message):
+        choose_roles(opened(row))
+    assert choose_roles(opened(row), number_rows=True).roles.id is None
+
+
+def test_a_column_that_cannot_be_the_id_beside_one_that_can(opened):
+    assert choose_roles(opened({"v": [1, 2], "doc_id": 1, "parent_id": 1.5})).roles.id == "doc_id"
+
+
+def test_fewer_ids_than_vectors(tmp_path):
+    np.savez(tmp_path / "a.npz", id=range(3), vector=np.ones((5, 2)))
+    with pytest.raises(ValueError, match=r"5 ids in 'id', as many as vectors, got 3: .* --number-rows"):
+        choose_roles(open_file(tmp_path / "a.npz"))
+
+
+def test_ids_of_sixteen_bytes(tmp_path):
+    """UUIDs are ids; other bytes, which may be anything, are no ids."""
+    ids = [uuid.UUID(int=i) for i in range(3)]
+    raw = [item_id.bytes for item_id in ids]
+    table = {"v": [[1.0, 2.0]] * 3}
+    pq.write_table(pa.table({"id": pa.array(raw, pa.uuid()), **table}), tmp_path / "a.parquet")
+    file = open_file(tmp_path / "a.parquet")
+    (batch,) = file.batches(choose_roles(file).roles, 10)
+    assert batch.ids == ids
+    pq.write_table(pa.table({"id": pa.array(raw, pa.binary(16)), **table}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"text in 'id', .* got fixed_size_binary\[16\]: convert"):
+        choose_roles(open_file(tmp_path / "a.parquet"))
 
 
 def test_arrays_of_other_lengths(tmp_path):

@@ -71,6 +71,8 @@ def _kind(kind: Any) -> Kind:
         return "integers"
     if is_number(arrow, kind):
         return "numbers"
+    if getattr(kind, "extension_name", None) == "arrow.uuid":
+        return "text"  # what a UUID becomes, as an id and in a payload
     if arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or arrow.types.is_dictionary(kind):
         return "text"
     binary = (arrow.types.is_binary, arrow.types.is_large_binary, arrow.types.is_fixed_size_binary)

@@ -39,7 +39,8 @@ def choose_roles(
     Without ``vector``, it is the only column of vectors, or the only family of numbered columns of numbers. A
     family with a value that is no number is an error: no column of it is left out.
     Without ``item_id``, it is the only column that is called like an id; if there is none, or with
-    ``number_rows``, rows are numbered. Without ``payload``, all other columns are the payload.
+    ``number_rows``, rows are numbered. A column that is called like an id and cannot be one is an error.
+    Without ``payload``, all other columns are the payload.
     """
     guesses: list[str] = []
     vectors = _matching(file, vector, "--vector") if vector else _guess_vector(file, guesses)
@@ -62,6 +63,7 @@ def choose_roles(
 
 
 _NUMERIC = ("integers", "numbers")
+_IDS = ("integers", "text")
 
 
 def _require_numbers(file: VectorFile, names: Iterable[str]) -> None:
@@ -146,23 +148,28 @@ def _families(columns: Iterable[Column]) -> list[list[str]]:
 
 def _guess_id(file: VectorFile, vectors: list[str], guesses: list[str]) -> str | None:
     n_rows = file.column(vectors[0]).n_rows
-    candidates = [
-        column.name
-        for column in file.columns
-        if column.name not in vectors
-        and column.kind in ("integers", "text")
-        and column.n_rows == n_rows
-        and _ID.fullmatch(column.name)
-    ]
-    exact = [name for name in candidates if name.lower() == "id"]
-    if len(exact) != 1 and len(candidates) > 1:
+    called = [column for column in file.columns if column.name not in vectors and _ID.fullmatch(column.name)]
+    called = [column for column in called if column.name.lower() == "id"] or called
+    usable = [column for column in called if column.kind in _IDS and column.n_rows == n_rows]
+    if len(usable) > 1:
         raise ValueError(
-            f"{file.path}: expected one column that can be the id, got {', '.join(map(repr, candidates))}: "
+            f"{file.path}: expected one column that can be the id, got "
+            f"{', '.join(repr(column.name) for column in usable)}: "
             "choose with --id, or number the rows with --number-rows"
         )
-    found = next(iter(exact or candidates), None)
-    guesses.append("id: the number of the row" if found is None else f"id: {found!r}")
-    return found
+    if called and not usable:
+        name, kind, found, n_found = called[0]
+        wrong = (
+            f"expected integers or text in {name!r}, which is called like an id, got {found}: convert them"
+            if kind not in _IDS
+            else f"expected {n_rows:,} ids in {name!r}, as many as vectors, got {n_found:,}: complete them"
+        )
+        raise ValueError(
+            f"{file.path}: {wrong}, choose another column with --id, or number the rows with --number-rows"
+        )
+    found_id = usable[0].name if usable else None
+    guesses.append("id: the number of the row" if found_id is None else f"id: {found_id!r}")
+    return found_id
 
 
 def _require_one_length(file: VectorFile, roles: Roles) -> None:
