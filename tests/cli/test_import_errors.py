@@ -51,6 +51,14 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.parametrize("depth", [40, 900])
+def test_a_payload_that_is_nested_too_deep(depth, here, capsys):
+    lines = ['{"id": 1, "vector": [1, 2]}', f'{{"id": 2, "vector": [1, 2], "a": {"[" * depth}{"]" * depth}}}']
+    (here / "rows.jsonl").write_text("\n".join(lines))
+    assert main(["import", "rows.jsonl", "c", "--vector", "vector", "--id", "id", "--payload", "a"]) == 1
+    assert "rows.jsonl: row 1: expected the payload nested at most 32 deep, got more" in one_error(capsys)
+
+
 @pytest.mark.parametrize("suffix", WRITERS)
 @pytest.mark.parametrize(
     ("change", "message"),

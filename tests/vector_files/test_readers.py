@@ -184,4 +184,6 @@ def test_a_column_named_payload_is_the_payload():
     assert payload_of({"payload": {"payload": {"a": 1}}}) == {"payload": {"a": 1}}
     assert payload_of({"payload": '{"a": 1}'}) == {"a": 1}
     assert payload_of({"payload": "{broken"}) == {"payload": "{broken"}
+    deep = '{"a":' * 100_000
+    assert payload_of({"payload": deep}) == {"payload": deep}
     assert payload_of({"payload": 7}) == {"payload": 7}

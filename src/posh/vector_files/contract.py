@@ -22,6 +22,7 @@ __all__ = ["Batch", "Column", "Kind", "Roles", "RowError", "Stray", "StraySearch
 __all__ += ["number_of", "payload_of", "payloads_of", "plain"]
 
 Kind = Literal["vectors", "integers", "numbers", "text", "others", "bytes"]
+_DEEPEST = 100  # levels of a payload that are looked at; a collection refuses what is nested far less deep
 PAYLOAD = "payload"  # a column of this name that has objects, or their JSON, is the payload itself
 _NUMBERS_PER_STRAY = 10  # with more strays, a column is one of text, such as house numbers: 12, 14b
 _NUMBERED = re.compile(r"(.*?)(\d{1,18})")
@@ -170,15 +171,18 @@ def payload_of(row: dict[str, Any]) -> dict[str, Any]:
     if isinstance(inner, str) and inner.startswith("{"):
         try:
             inner = json.loads(inner)
-        except ValueError:
+        except (ValueError, RecursionError):
             return row
     if not isinstance(inner, dict):
         return row
     return inner | {name: value for name, value in row.items() if name != PAYLOAD}
 
 
-def plain(value: Any) -> Any:
-    """Return a value as JSON can hold it: dates as text, NaN (how pandas writes gaps) as None."""
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return a value as JSON can hold it: dates as text, NaN (how pandas writes gaps) as None.
+
+    ``depth`` is the number of lists and dictionaries around it. What is nested too deep is left as it is.
+    """
     match value:
         case float():
             return None if math.isnan(value) else value
@@ -188,9 +192,9 @@ def plain(value: Any) -> Any:
             return float(value)
         case UUID():
             return str(value)
-        case list() | tuple():
-            return [plain(part) for part in value]
-        case dict():
-            return {str(key): plain(part) for key, part in value.items()}
+        case list() | tuple() if depth < _DEEPEST:
+            return [plain(part, depth + 1) for part in value]
+        case dict() if depth < _DEEPEST:
+            return {str(key): plain(part, depth + 1) for key, part in value.items()}
         case _:
             return value
