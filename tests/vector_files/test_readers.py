@@ -180,6 +180,34 @@ def test_dates_and_decimals_become_text_and_numbers(tmp_path):
     assert batch.payloads == [{"day": "2024-02-29", "price": 1.25}]  # bytes are left out
 
 
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("D", "2024-02-29"),
+        ("s", "2024-02-29T12:30:00"),
+        ("us", "2024-02-29T12:30:00"),
+        ("ns", "2024-02-29T12:30:00"),
+    ],
+)
+def test_dates_in_npz_become_text(unit, expected, tmp_path):
+    days = np.array(["2024-02-29T12:30", "NaT"], f"M8[{unit}]")
+    np.savez(tmp_path / "a.npz", v=np.ones((2, 2)), day=days)
+    file = open_file(tmp_path / "a.npz")
+    (batch,) = file.batches(choose_roles(file).roles, 1000)
+    assert batch.payloads == [{"day": expected}, {}]
+
+
+def test_dates_in_npz_that_python_has_no_dates_for(tmp_path):
+    days = {
+        "ns": np.array(["2024-02-29T12:30:00.000000001"], "M8[ns]"),
+        "far": np.array(["12024-02-29T12:30:00"], "M8[s]"),
+    }
+    np.savez(tmp_path / "a.npz", v=np.ones((1, 2)), **days)
+    file = open_file(tmp_path / "a.npz")
+    (batch,) = file.batches(choose_roles(file).roles, 1000)
+    assert batch.payloads == [{"ns": "2024-02-29T12:30:00.000000001", "far": "12024-02-29T12:30:00"}]
+
+
 def test_a_column_named_payload_is_the_payload():
     assert payload_of({"payload": {"payload": {"a": 1}}}) == {"payload": {"a": 1}}
     assert payload_of({"payload": '{"a": 1}'}) == {"a": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from posh.vector_files.contract import Batch, Column, Kind, Roles, VectorFile, p
 __all__ = ["open_hdf5", "open_npy", "open_npz", "open_vecs"]
 
 _KINDS: dict[str, Kind] = {"i": "integers", "u": "integers", "f": "numbers", "U": "text", "S": "text"}
+_NO_FRACTION = re.compile(r"\.0+$")  # how NumPy writes a full second
 _ONLY = "vectors"  # the name of the column of a file that has a single array
 
 
@@ -108,6 +110,9 @@ def _column(name: str, source: Source) -> Column:
 
 
 def _values(part: NDArray[Any]) -> list[Any]:
+    if part.dtype.kind == "M":  # tolist() would give integers for nanoseconds, and for years beyond 9999
+        texts = np.datetime_as_string(part).tolist()
+        return [None if text == "NaT" else _NO_FRACTION.sub("", text) for text in texts]
     return [_text(value) if isinstance(value, bytes) else value for value in part.tolist()]
 
 
