@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from email.message import Message
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,9 @@ import posh
 from posh import batch
 from posh.errors import MissingShardsError, ServiceError
 from posh.serve.client import Client
+from posh.serve.shards import ShardSource
 from tests.batch.doing import DIGITS, Here, write_npy
+from tests.serve.service import running
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +68,20 @@ def test_wrong_questions_are_errors_and_the_next_search_is_answered(collection):
     with pytest.raises(ValueError, match="scoring='asymmetric' is for an index without a metric"):
         collection.search(DIGITS.queries[:1], scoring="asymmetric")
     assert collection.search(DIGITS.queries[:1], k=1).ids.shape == (1, 1)
+
+
+def test_a_plain_search_over_http_has_ids_and_scores(folder):
+    with running(ShardSource(folder, 2)) as address:
+        query = {"vectors": DIGITS.queries[:1].tolist(), "k": 2}
+        status, answer, _ = _asked(address, query)
+        assert (status, [list(hit) for hit in answer["results"][0]["hits"]]) == (200, [["id", "score"]] * 2)
+        assert _asked(address, {**query, "include": []})[1]["results"] == answer["results"]
+        status, problem, _ = _asked(address, {**query, "include": ["payload", "vector"]})
+        assert (status, problem["detail"]) == (
+            422,
+            "expected a search without include, got ['payload', 'vector']: this collection has ids and "
+            "scores only; leave include out, or import the vectors into a collection with 'posh import'",
+        )
 
 
 def test_a_killed_process_is_named_and_comes_back(collection):
@@ -130,17 +147,26 @@ def _children(pid: int) -> list[int]:
     return [int(child) for child in found.stdout.split()]
 
 
-def _first_problem(address: str) -> dict:
-    body = json.dumps({"vectors": DIGITS.queries[:1].tolist(), "k": 1}).encode()
+def _asked(address: str, query: dict) -> tuple[int, dict, Message]:
+    """The status, the content and the headers of the answer to a search."""
     request = urllib.request.Request(
-        f"{address}/v1/collections/shards/search", body, {"content-type": "application/json"}
+        f"{address}/v1/collections/shards/search",
+        json.dumps(query).encode(),
+        {"content-type": "application/json"},
     )
+    try:
+        answer = urllib.request.urlopen(request)
+    except urllib.error.HTTPError as error:
+        answer = error
+    with answer:
+        return answer.status, json.load(answer), answer.headers
+
+
+def _first_problem(address: str) -> dict:
     for _ in range(2000):
-        try:
-            urllib.request.urlopen(request).close()
-        except urllib.error.HTTPError as error:
-            with error:
-                return json.load(error)
+        status, answer, _ = _asked(address, {"vectors": DIGITS.queries[:1].tolist(), "k": 1})
+        if status != 200:
+            return answer
     raise AssertionError("no shard was ever missing")
 
 

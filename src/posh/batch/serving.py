@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from posh import _validate
 from posh._threads import cores, limit_cores
@@ -164,6 +164,8 @@ class ShardedCollection(BaseCollection):
     A search is exact or an error: while a process is not there, it is a
     :class:`~posh.errors.MissingShardsError` that names its shards. The process is started again by itself.
     """
+
+    has_items: ClassVar[bool] = False
 
     def __init__(self, folder: str | Path, *, n_processes: int | None = None) -> None:
         folder = Path(folder).absolute()

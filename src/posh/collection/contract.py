@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from posh.collection.filters import Filter
 from posh.collection.types import Id, Include, Item, Payload
@@ -19,6 +19,9 @@ __all__ = ["CollectionContract"]
 
 class CollectionContract(ABC):
     """The methods that an engine implements; :class:`~posh.BaseCollection` has checked their arguments."""
+
+    has_items: ClassVar[bool] = True
+    """Whether there are payloads and vectors to read; otherwise hits are ids and scores."""
 
     @property
     @abstractmethod

@@ -41,6 +41,7 @@ class SearchOperations(Operations):
     async def search(self, request: Request, opened: OpenCollection) -> Response:
         """The nearest items of each query. Searches of many clients at once are run together."""
         body = await self._reader.parse(request, models.Search)
+        include = _included(opened, body)
         start = time.perf_counter()
         vectors = await self._queries(opened, body, large=request.scope["posh.bytes"] > _LARGE)
         k = min(body.k, self._limits.k)
@@ -67,8 +68,8 @@ class SearchOperations(Operations):
         options = SharedOptions(params.with_k(k + itself), body.filter, key)
         found = await opened.coalescer.search(vectors, options, lambda: not is_gone(request.receive))
         rows = partial(_hits, found, k, body.ids)
-        if body.include:
-            results = await opened.reads.run(self._completed, request, opened, body, rows, vectors)
+        if include:
+            results = await opened.reads.run(self._completed, request, opened, include, rows, vectors)
         elif found.ids.size <= _MANY:
             results = _results(rows())
         else:
@@ -98,17 +99,17 @@ class SearchOperations(Operations):
         self,
         request: Request,
         opened: OpenCollection,
-        body: models.Search,
+        include: models.Include,
         rows: Callable[[], Iterator[Row]],
         vectors: Float32,
     ) -> list[bytes]:
         """The results with what was asked for; in a thread."""
         distinct = list({number: None for row in rows() for number, _ in row})
-        writer = self._writer(request, opened, body.include, _ITEM_BYTES * len(distinct))
+        writer = self._writer(request, opened, include, _ITEM_BYTES * len(distinct))
         there = writer.by_id(distinct)
         hasher, results = opened.collection.hasher, []
         codes: list[bytes] | None = None
-        if "code" in body.include and hasher is not None:
+        if "code" in include and hasher is not None:
             codes = set_bits(hasher, vectors, self._n_active(opened, "query_active"))
         for i, row in enumerate(rows()):
             kept = [hit for hit in row if hit[0] in there]  # or deleted meanwhile
@@ -117,6 +118,18 @@ class SearchOperations(Operations):
             code = {} if codes is None else {"code": orjson.Fragment(codes[i])}
             results.append(orjson.dumps({"hits": hits, **code}))
         return results
+
+
+def _included(opened: OpenCollection, body: models.Search) -> models.Include:
+    """What comes with the hits; by default nothing of a collection that has only ids and scores."""
+    if opened.collection.has_items:
+        return body.include
+    if body.include and "include" in body.model_fields_set:
+        raise ValueError(
+            f"expected a search without include, got {body.include}: this collection has ids and scores "
+            "only; leave include out, or import the vectors into a collection with 'posh import'"
+        )
+    return []
 
 
 def _hits(found: Hits, k: int, own: list[Id] | None) -> Iterator[Row]:
