@@ -66,8 +66,11 @@ class ServiceError(PoshError, OSError):
 
 
 class MissingShardsError(ServiceError):
-    """Some shards of a collection cannot be searched now; ``shards`` are their names."""
+    """Some shards of a collection cannot be searched now; ``shards`` are their names.
 
-    def __init__(self, message: str, shards: list[str]) -> None:
+    They are probably back in ``seconds``.
+    """
+
+    def __init__(self, message: str, shards: list[str], seconds: int) -> None:
         super().__init__(message)
-        self.shards = shards
+        self.shards, self.seconds = shards, seconds

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import math
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from email.message import Message
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import posh
 from posh import batch
+from posh.batch import shard_process
+from posh.batch.joined import search_all
 from posh.errors import MissingShardsError, ServiceError
+from posh.index.params import search_params
 from posh.serve.client import Client
 from posh.serve.shards import ShardSource
 from tests.batch.doing import DIGITS, Here, write_npy
-from tests.serve.service import running
+from tests.serve.service import MemorySource, running
+
+answer = shard_process._answer  # before a test replaces it
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +110,88 @@ def test_a_killed_process_is_named_and_comes_back(collection):
 def test_a_killed_parent_of_the_processes_changes_nothing(collection):
     """The processes are forked from a server; when it is killed, they are started from a new one."""
     pid = next(iter(collection.processes))
+    searches = threading.Thread(target=_search_until_missing, args=(collection,), daemon=True)
+    searches.start()
     os.kill(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+    searches.join(30)
+    assert not searches.is_alive(), "a search waits for an answer that never comes"
     deadline = time.monotonic() + 30
     while pid in collection.processes:
         assert time.monotonic() < deadline, "nobody noticed"
         time.sleep(0.01)
     collection.wait()
     assert collection.search(DIGITS.queries[:1], k=3).ids.shape == (1, 3)
+
+
+def test_a_process_ends_in_silence_when_nobody_waits_for_its_answer(folder, monkeypatch):
+    monkeypatch.setattr(shard_process, "limit_cores", lambda n: None)
+    asking, answering = multiprocessing.Pipe()
+    beats, beating = multiprocessing.Pipe(duplex=False)
+    asking.send((DIGITS.queries, search_params(3)))
+    asking.close()
+    with beats, beating, answering, mock.patch("signal.signal"):
+        shard_process._answer(answering, beating, [folder / "part-00000" / "index"], 1)
+        assert beats.poll(10), "it was never ready"
+
+
+def test_a_stopped_process_is_named_and_killed(collection, monkeypatch):
+    """Also if a question is more than a pipe holds, so that it cannot be sent."""
+    monkeypatch.setattr(shard_process, "_SILENCE", 3.0)
+    time.sleep(1.1)  # the keepers begin to wait with each sign of life
+    pid, names = next(iter(collection.processes.items()))
+    os.kill(pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    with pytest.raises(MissingShardsError) as caught:
+        collection.search(np.tile(DIGITS.queries, (40, 1)), k=3)
+    assert (caught.value.shards, 1.0 < time.monotonic() - begun < 30.0) == (names, True)
+    collection.wait()
+    assert pid not in collection.processes
+    assert collection.search(DIGITS.queries[:1], k=3).ids.shape == (1, 3)
+
+
+def test_searches_that_take_long_are_no_reason_to_kill(folder, monkeypatch):
+    """A process gives signs of life while it searches."""
+    monkeypatch.setattr(shard_process, "_SILENCE", 3.0)
+    monkeypatch.setattr(shard_process, "_answer", _answer_slowly)
+    collection = batch.ShardedCollection(folder, n_processes=1).wait()
+    try:
+        started = list(collection.processes)
+        assert collection.search(DIGITS.queries[:1], k=3).ids.shape == (1, 3)
+        assert list(collection.processes) == started
+    finally:
+        collection.close()
+
+
+def test_clients_are_told_how_long_a_process_will_be_missing(folder):
+    """After each one that dies young, the pause before the next one doubles."""
+    collection = batch.ShardedCollection(folder, n_processes=1).wait()
+    process = collection._processes[0]
+    process._pause = 3.0
+    with running(MemorySource(shards=collection)) as address:
+        os.kill(process.pid, signal.SIGKILL)
+        status, problem, headers = _asked(address, {"vectors": DIGITS.queries[:1].tolist()})
+    seconds = int(headers["retry-after"])
+    assert (status, problem["type"]) == (503, "urn:posh:missing-shards")
+    assert problem["detail"].endswith(f"their process is being started again, try again in {seconds} s")
+    assert seconds == math.ceil(process._pause + process._opening) > 6
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(folder, monkeypatch):
+    failures = [OSError(errno.EAGAIN, "Resource temporarily unavailable")]
+    context = shard_process.process_context
+
+    def failing():
+        if failures:
+            raise failures.pop()
+        return context()
+
+    monkeypatch.setattr(shard_process, "process_context", failing)
+    collection = batch.ShardedCollection(folder, n_processes=1)
+    try:
+        assert collection.wait().search(DIGITS.queries[:1], k=3).ids.shape == (1, 3)
+    finally:
+        collection.close()
+    assert failures == []
 
 
 def test_the_service(folder, one, tmp_path):
@@ -140,6 +227,23 @@ def test_the_service(folder, one, tmp_path):
     while any(Path(f"/proc/{pid}").exists() for pid in started):
         assert time.monotonic() < deadline, "processes outlive the service"
         time.sleep(0.05)
+
+
+def _search_until_missing(collection: batch.ShardedCollection) -> None:
+    with contextlib.suppress(MissingShardsError):
+        while True:
+            collection.search(np.tile(DIGITS.queries, (20, 1)), k=3)
+
+
+def _answer_slowly(*arguments: Any) -> None:
+    """What a process does whose searches take longer than it may be silent."""
+
+    def search(*question: Any) -> posh.Hits:
+        time.sleep(4.5)
+        return search_all(*question)
+
+    with mock.patch.object(shard_process, "search_all", search):
+        answer(*arguments)
 
 
 def _children(pid: int) -> list[int]:

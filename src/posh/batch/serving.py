@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import signal
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
 
 from posh import _validate
-from posh._threads import cores, limit_cores
-from posh.batch.joined import search_all
+from posh._threads import cores
 from posh.batch.merging import merged
 from posh.batch.parts import read_job, read_manifest
+from posh.batch.shard_process import ShardProcess
 from posh.batch.steps import INDEX, TEMPLATE, finished_parts
-from posh.batch.workers import process_context
 from posh.collection.base import BaseCollection
 from posh.collection.filters import Filter
 from posh.collection.types import Id, Include, Item, Payload
@@ -31,121 +28,6 @@ from posh.index.report import IndexReport
 from posh.preprocess import Float32
 
 __all__ = ["ShardedCollection"]
-
-_PATIENCE = 60.0  # seconds after which a process that does not answer is killed
-_LONGEST = 30.0  # seconds between two attempts to start a process that always dies
-_log = logging.getLogger("posh.batch")
-
-
-class ShardProcess:
-    """A process that has some shards open, mapped from their files; it is started again when it dies."""
-
-    def __init__(self, parts: Sequence[Path], n_threads: int) -> None:
-        self.names = [part.name for part in parts]
-        self._paths, self._n_threads = [part / "index" for part in parts], n_threads
-        self._process: Any = None
-        self._pipe: Any = None
-        self.is_ready = threading.Event()
-        self._guard, self._closed = threading.Lock(), threading.Event()
-        self._keeper = threading.Thread(target=self._keep, daemon=True)
-        self._keeper.start()
-
-    @property
-    def pid(self) -> int | None:
-        """The number of the process, if one is ready."""
-        return self._process.pid if self.is_ready.is_set() else None
-
-    def ask(self, question: object) -> Any:
-        """Send a question; return the pipe for the answer, or None if nobody is there."""
-        pipe = self._pipe
-        if not self.is_ready.is_set():
-            return None
-        try:
-            pipe.send(question)
-        except OSError:
-            self._lost(pipe)
-            return None
-        return pipe
-
-    def answer(self, pipe: Any) -> Any:
-        """Return the answer, or None if the process that was asked died or took too long."""
-        try:
-            if pipe.poll(_PATIENCE):
-                return pipe.recv()
-        except (EOFError, OSError):
-            self._lost(pipe)
-            return None
-        _log.error("%s: no answer within %.0f s, the process is killed", ", ".join(self.names), _PATIENCE)
-        self._process.kill()
-        self._lost(pipe)
-        return None
-
-    def _lost(self, pipe: Any) -> None:
-        """Wait for the next process, unless it is there already."""
-        with self._guard:
-            if pipe is self._pipe:
-                self.is_ready.clear()
-
-    def close(self) -> None:
-        """End the process."""
-        self._closed.set()
-        if self._process is not None:
-            self._process.kill()
-        self._keeper.join()
-
-    def _keep(self) -> None:
-        """Start the process, wait until it dies, and begin again."""
-        wait = 0.0
-        while not self._closed.wait(wait):
-            started = time.monotonic()
-            self._start()
-            if self._closed.is_set():
-                self._process.kill()
-            self._process.join()
-            self.is_ready.clear()
-            self._pipe.close()
-            lived = time.monotonic() - started
-            wait = 0.0 if lived > _LONGEST else min(_LONGEST, max(0.1, 2 * wait))
-            if not self._closed.is_set():
-                _log.warning("the process of %s died and is started again", ", ".join(self.names))
-
-    def _start(self) -> None:
-        context = process_context()
-        own, other = context.Pipe()
-        self._process = context.Process(
-            target=_answer, args=(other, self._paths, self._n_threads), daemon=True
-        )
-        self._process.start()
-        other.close()
-        with self._guard:
-            self._pipe = own
-        if connection.wait([own, self._process.sentinel])[0] is own and _received(own) == "ready":
-            self.is_ready.set()
-
-
-def _received(pipe: Any) -> Any:
-    try:
-        return pipe.recv()
-    except (EOFError, OSError):
-        return None
-
-
-def _answer(pipe: Any, paths: Sequence[Path], n_threads: int) -> None:
-    """Open indexes and answer questions until nobody can ask any more; runs in a process of its own."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service closes the pipe when it is done
-    limit_cores(n_threads)
-    snapshots = [Index.load(path, mmap=True).snapshot() for path in paths]
-    pipe.send("ready")
-    while True:
-        try:
-            vectors, params = pipe.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            answer: Any = search_all(snapshots, vectors, params)
-        except Exception as error:
-            answer = error
-        pipe.send(answer)
 
 
 def _best(results: Iterator[Hits], k: int) -> Hits:
@@ -245,10 +127,12 @@ class ShardedCollection(BaseCollection):
 
     def _missing(self, processes: Sequence[ShardProcess]) -> MissingShardsError:
         names = sorted(name for process in processes for name in process.names)
+        seconds = max(1, math.ceil(max(process.missing_seconds for process in processes)))
         return MissingShardsError(
             f"expected all {self._n_shards} shards, but {', '.join(names)} cannot be searched at the moment: "
-            "their process is being started again, try again in a second",
+            f"their process is being started again, try again in {seconds} s",
             names,
+            seconds,
         )
 
     def _count(self, where: Filter | None) -> int:

@@ -98,7 +98,7 @@ def problem_of(error: BaseException) -> ProblemError:
         case TimeoutError() if error.errno is None:  # not the disk's
             return ProblemError(504, "too-long", str(error))
         case MissingShardsError():
-            return ProblemError(503, "missing-shards", str(error), {"retry-after": "1"})
+            return ProblemError(503, "missing-shards", str(error), {"retry-after": str(error.seconds)})
         case ServiceError():  # of Milvus
             _log.error("the engine failed: %s", error)
             return ProblemError(*_ENGINE)
