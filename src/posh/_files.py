@@ -55,18 +55,20 @@ _lock_files: set[LockFile] = set()  # those that this process has open
 class LockFile:
     """An open file to lock; it is created if it is missing, and is not removed.
 
+    With ``shared``, the file must exist, need not be writable, and its lock is one that several may have.
     The operating system keeps a ``flock`` for as long as any process has the open file, and a forked child
     inherits the open file. So a child closes it at once: the lock stays with the process that took it.
     """
 
-    def __init__(self, path: Path, mode: int = 0o666) -> None:
+    def __init__(self, path: Path, mode: int = 0o666, *, shared: bool = False) -> None:
+        self._shared = shared
         with _guard:
-            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT, mode)
+            self.descriptor = os.open(path, os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT, mode)
             _lock_files.add(self)
 
     def lock(self, *, wait: bool) -> None:
         """Take the lock; if another open file has it, wait or raise a BlockingIOError."""
-        _system.lock(self.descriptor, wait=wait)
+        _system.lock(self.descriptor, wait=wait, shared=self._shared)
 
     def close(self) -> None:
         """Release the lock and close the file; a second call, and a call in a forked child, do nothing."""

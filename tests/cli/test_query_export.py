@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +15,7 @@ import posh
 from posh.cli import main
 from tests.cli.running import fails_in_one_line, one_error, run_json
 
+GOLDEN = Path(__file__).parent.parent / "golden"
 N = 60
 VECTORS = np.random.default_rng(0).normal(size=(N, 6)).astype(np.float32)
 PAYLOADS = [{"title": f"Title {i}", "year": 1990 + i, "tags": ["a", {"b": None}]} for i in range(N)]
@@ -82,6 +87,43 @@ def test_wrong_exports(here, capsys):
     )
     assert not (here / "nope").exists()
     fails_in_one_line(capsys, 1, ["export", ".", "a.npz"], "it has collections, such as c")
+
+
+KILLED = """
+import os, posh
+collection = posh.Collection("c").upsert(["last"], [[0.5] * 6], [{"year": 7}])
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_collection_that_another_process_has_open(here, capsys):
+    np.save("q.npy", VECTORS[:4])
+    with posh.Collection("c") as writer:
+        writer.upsert(["last"], [[0.5] * 6], [{"year": 7}])
+        assert run_json(capsys, "export", "c", "a.jsonl")["n_items"] == N + 1
+        (query,) = run_json(capsys, "query", "c", "--like", "last", "-k", "1")["queries"]
+        assert query["query"] == "last"
+        assert run_json(capsys, "eval", "c", "q.npy")["n_queries"] == 4
+        assert run_json(capsys, "copy", "c", "again")["n_items"] == N + 1
+
+
+def test_a_collection_whose_writer_was_killed_is_read_completely(here, capsys):
+    assert subprocess.run([sys.executable, "-c", KILLED]).returncode == -9
+    before = {path.name: path.read_bytes() for path in (here / "c").glob("collection.sqlite3")}
+    run_json(capsys, "export", "c", "a.jsonl")
+    last = json.loads((here / "a.jsonl").read_text().splitlines()[-1])
+    assert last == {"id": "last", "vector": [0.5] * 6, "payload": {"year": 7}}
+    (query,) = run_json(capsys, "query", "c", "--like", "last", "--filter", '{"year": 7}')["queries"]
+    assert query == {"query": "last", "hits": []}
+    assert before == {path.name: path.read_bytes() for path in (here / "c").glob("collection.sqlite3")}
+
+
+def test_a_collection_of_an_older_version_is_upgraded(here, capsys):
+    shutil.copytree(GOLDEN / "posh-collection-v1", "old")
+    expected = json.loads((GOLDEN / "posh-collection-v1.json").read_text())["items"]
+    run_json(capsys, "export", "old", "a.jsonl")
+    rows = [json.loads(line) for line in (here / "a.jsonl").read_text().splitlines()]
+    assert [[row["id"], row["vector"], row["payload"]] for row in rows] == expected
 
 
 # Query ---------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ They change what their process may do, and so are not part of the one that tests
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -95,6 +96,23 @@ def filled(folder: Path) -> None:
     fill(posh.Collection(folder, SPARSE), ballast.unlink)
 
 
+def brim(folder: Path) -> None:
+    """A file system has no room left, not even for the small files that SQLite makes to read."""
+    with posh.Collection(folder, SPARSE) as collection:
+        collection.upsert(range(30), DATA[:30], [{"n": i} for i in range(30)])
+        expected = content(collection)
+    assert not list(folder.glob("*-shm"))
+    with contextlib.suppress(OSError), (folder.parent / "ballast").open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(4096))
+    with posh.Collection(folder, read_only=True) as one, posh.Collection(folder, read_only=True) as two:
+        assert content(one) == content(two.refresh()) == expected
+        assert "expected a collection that is not open elsewhere" in refusal(lambda: posh.Collection(folder))
+    (folder.parent / "ballast").unlink()
+    with posh.Collection(folder) as collection:
+        assert collection.delete([7]) == 1
+
+
 def read_only(folder: Path) -> None:
     """A folder becomes read-only, at first while it is open."""
     if os.getuid() == 0:  # to whom nothing is forbidden
@@ -111,6 +129,8 @@ def read_only(folder: Path) -> None:
     for path in folder.iterdir():
         path.chmod(0o444)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with posh.Collection(folder, read_only=True) as collection:
+        assert content(collection) == expected
     refused = refusal(lambda: posh.Collection(folder))
     assert "expected a folder that can be written to, got Permission denied: make it writable" in refused
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -125,6 +145,11 @@ def read_only(folder: Path) -> None:
     with posh.Collection(folder) as collection:
         assert content(collection) == expected
         assert collection.delete(["late"]) == 1
+    assert not list(folder.glob("*-shm"))  # SQLite would need it, and now cannot make it
+    folder.chmod(0o555)
+    with posh.Collection(folder, read_only=True) as collection:
+        assert len(content(collection)[2]) == 30
+    folder.chmod(0o755)
 
 
 def search_only(folder: Path, expected: tuple) -> None:
@@ -141,5 +166,6 @@ def search_only(folder: Path, expected: tuple) -> None:
 
 
 if __name__ == "__main__":
-    {"limited": limited, "filled": filled, "read-only": read_only}[sys.argv[1]](Path(sys.argv[2]))
+    programs = {"limited": limited, "filled": filled, "brim": brim, "read-only": read_only}
+    programs[sys.argv[1]](Path(sys.argv[2]))
     print("fine")

@@ -26,11 +26,12 @@ def test_files_that_may_not_grow(tmp_path):
     require_fine("limited", tmp_path / "shop")
 
 
-def test_a_full_disk(tmp_path):
+@pytest.mark.parametrize("program", ["filled", "brim"])
+def test_a_full_disk(tmp_path, program):
     prefix = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNTED, str(tmp_path)]
     if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], capture_output=True).returncode:
         pytest.skip("a small file system cannot be mounted here, not even in a namespace of its own")
-    require_fine("filled", tmp_path / "shop", *prefix)
+    require_fine(program, tmp_path / "shop", *prefix)
     assert not any(tmp_path.iterdir())  # it was another file system
 
 

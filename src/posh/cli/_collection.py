@@ -91,7 +91,7 @@ def add_filter(parser: Parser) -> None:
 
 
 def open_collection(path: Path | str, args: argparse.Namespace) -> BaseCollection:
-    """Open a collection; unlike :class:`posh.Collection`, never make one."""
+    """Open a collection to read it, even while another process writes to it."""
     if isinstance(path, str):
         from posh.milvus import MilvusCollection
 
@@ -104,11 +104,14 @@ def open_collection(path: Path | str, args: argparse.Namespace) -> BaseCollectio
             else f"make one with 'posh import FILE {path}'"
         )
         raise FileNotFoundError(f"{path}: expected a collection, got another folder or nothing; {hint}")
-    return posh.Collection(path)
+    try:
+        return posh.Collection(path, read_only=True)
+    except posh.FormatError:
+        return posh.Collection(path)  # upgrades a collection of an older version, or says what is damaged
 
 
 def open_searchable(path: Path | str, args: argparse.Namespace) -> BaseCollection:
-    """Open a collection that has an index."""
+    """Open a collection that has an index, to read it."""
     collection = open_collection(path, args)
     if lacks_index(collection):
         collection.close()

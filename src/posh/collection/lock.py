@@ -15,7 +15,7 @@ from posh._files import LockFile
 from posh._system import is_alive
 from posh.errors import StorageError
 
-__all__ = ["NAME", "FolderLock"]
+__all__ = ["NAME", "FolderLock", "lock_out_writers"]
 
 NAME = "lock"
 
@@ -45,6 +45,23 @@ class FolderLock:
 
     def __del__(self) -> None:
         self.release()
+
+
+def lock_out_writers(folder: Path) -> LockFile | None:
+    """Take a lock that other readers may share, and return it; a writer is a BlockingIOError.
+
+    None: there is no lock file, as in a copy that nobody has opened for writing.
+    """
+    try:
+        file = LockFile(folder / NAME, shared=True)
+    except FileNotFoundError:
+        return None
+    try:
+        file.lock(wait=False)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def _open(folder: Path) -> LockFile:

@@ -2,6 +2,9 @@
 
 One transaction stays open and reads the state that the collection had when it was opened. SQLite keeps this
 state in its log, whatever others write. So nothing is locked, and nothing is written.
+
+SQLite needs two small files beside the database for this. Where it cannot make them, in a read-only folder or
+on a full disk, the database is read without them. Then its lock keeps writers away.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from posh.collection import opening, rows, schema, tables
+from posh._files import LockFile
+from posh.collection import build_index, opening, rows, schema, tables
 from posh.collection.database import Connection, connect
+from posh.collection.lock import lock_out_writers
 from posh.collection.opening import DATABASE, OpenOptions
 from posh.collection.snapshot import CollectionSnapshot
 from posh.collection.sqlite_errors import translate_sqlite_errors
@@ -37,13 +42,39 @@ class PinnedDatabase:
             raise StorageError(
                 "expected an SQLite whose connections threads can share, got another: open it for writing"
             )
+        self._writers_lock: LockFile | None = None
         with translate_sqlite_errors(path):
-            self._connection = connect(path, "ro")
             try:
-                self._check()
-            except BaseException:
-                self._connection.close()
-                raise
+                self._open("ro")
+            except sqlite3.OperationalError as error:
+                self._open_without_log(error)
+
+    def _open(self, mode: str) -> None:
+        self._connection = connect(self.path, mode)
+        try:
+            self._check()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _open_without_log(self, error: sqlite3.OperationalError) -> None:
+        """Open a database that has all of its content in its own file; raise ``error`` if it has not."""
+        try:
+            self._writers_lock = lock_out_writers(self.path.parent)
+        except OSError:
+            raise error from None
+        try:
+            log = self.path.with_name(f"{self.path.name}-wal")
+            if log.exists() and log.stat().st_size:
+                raise error
+            self._open("ro&immutable=1")
+        except BaseException:
+            self._release()
+            raise
+
+    def _release(self) -> None:
+        if self._writers_lock is not None:
+            self._writers_lock.close()
 
     def _check(self) -> None:
         self._connection.execute("BEGIN")
@@ -69,14 +100,18 @@ class PinnedDatabase:
             with self._lock:
                 self._n_readers -= 1
                 if self._closed and not self._n_readers:
-                    self._connection.close()
+                    self._shut()
 
     def close(self) -> None:
         """Close the connection, when those who read are done."""
         with self._lock:
             if not self._closed and not self._n_readers:
-                self._connection.close()
+                self._shut()
             self._closed = True
+
+    def _shut(self) -> None:
+        self._connection.close()
+        self._release()
 
 
 class ReadOnlyStore(Store):
@@ -91,6 +126,11 @@ class ReadOnlyStore(Store):
             self.snapshot, _ = opening.read_snapshot(path, self.database)
             metadata = rows.load_payload(opening.read_metadata(self.database))
             options.require_agreement(path, self.snapshot, metadata)
+            if build_index.lacks_index(self.snapshot):
+                raise FormatError(
+                    f"{path}: expected an index of the metric, found none, as older versions left it: "
+                    "open it once for writing"
+                )
         except BaseException:
             self.database.close()
             raise
