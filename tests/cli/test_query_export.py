@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,50 @@ def test_export_of_some_items(here, capsys):
 def test_export_of_nothing(suffix, here, capsys):
     values = run_json(capsys, "export", "c", f"a.{suffix}", "--filter", '{"year": 7}')
     assert values["n_items"] == 0
+
+
+def test_one_long_payload_takes_no_room_in_other_rows_of_an_npz_file(here, capsys):
+    text = "x" * 1_000_000
+    with posh.Collection("c") as collection:
+        collection.upsert([7], VECTORS[7:8], [{"text": text}])
+    tracemalloc.start()
+    try:
+        run_json(capsys, "export", "c", "a.npz")
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(text)  # of 60 rows
+    finally:
+        tracemalloc.stop()
+    run_json(capsys, "import", "a.npz", "again")
+    assert content("again") == content("c")
+
+
+def test_npz_files_of_before_have_payloads_as_an_array_of_texts(here, capsys):
+    payloads = np.array([json.dumps(payload).encode() for payload in PAYLOADS])
+    np.savez_compressed("a.npz", id=np.arange(N), vector=VECTORS, payload=payloads)
+    run_json(capsys, "import", "a.npz", "again")
+    assert content("again") == content("c")
+
+
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ([1, 3, 2], "the ends of payloads do not ascend"),
+        ([-1, 2, 4], "the ends of payloads do not ascend"),
+        ([2, 4, 99], "the payloads end before 99"),
+        ([1.0, 2.0, 4.0], "expected a complete .npz file"),
+        ([2, 4], "expected 3 rows in 'payload' as in 'vector', got 2"),
+    ],
+)
+def test_an_npz_file_that_lies_about_the_ends_of_payloads(ends, message, here, capsys):
+    payload = np.frombuffer(b"{}{}{}", np.uint8)
+    np.savez("a.npz", id=range(3), vector=VECTORS[:3], payload=payload, payload_ends=ends)
+    chosen = ["--vector", "vector", "--id", "id", "--payload", "payload"]
+    fails_in_one_line(capsys, 1, ["import", "a.npz", "again", *chosen], message)
+
+
+def test_importing_an_export_of_nothing(here, capsys):
+    for suffix in ("parquet", "npz"):
+        run_json(capsys, "export", "c", f"a.{suffix}", "--filter", '{"year": 7}')
+        assert run_json(capsys, "import", f"a.{suffix}", "again")["n_rows"] == 0
 
 
 def test_both_kinds_of_ids(here, capsys):

@@ -7,8 +7,9 @@ import re
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -17,7 +18,16 @@ from numpy.typing import NDArray
 from posh.datasets._formats import map_vecs, npy_header
 from posh.datasets._guard import reading, refuse_bloat, require
 from posh.errors import FormatError
-from posh.vector_files.contract import Batch, Column, Kind, Roles, VectorFile, payloads_of
+from posh.vector_files.contract import (
+    PAYLOAD,
+    PAYLOAD_ENDS,
+    Batch,
+    Column,
+    Kind,
+    Roles,
+    VectorFile,
+    payloads_of,
+)
 
 __all__ = ["open_hdf5", "open_npy", "open_npz", "open_vecs"]
 
@@ -61,17 +71,50 @@ class Zipped(Source):
 
     def parts(self, n: int) -> Iterator[NDArray[Any]]:
         """Yield the rows, n at once. An array that is stored by column is read at once."""
-        with reading(self._path, ".npz"), zipfile.ZipFile(self._path) as archive:
+        with self.opened() as file:
             if self._by_column:
-                with archive.open(self._info) as file:
-                    yield from Sliced(npy_format.read_array(file, allow_pickle=False)).parts(n)
+                yield from Sliced(npy_format.read_array(file, allow_pickle=False)).parts(n)
                 return
-            with archive.open(self._info) as file:
-                npy_header(file)
-                for start in range(0, self.shape[0], n):
-                    shape = (min(n, self.shape[0] - start), *self.shape[1:])
-                    data = file.read(int(np.prod(shape)) * self.dtype.itemsize)
-                    yield np.frombuffer(data, self.dtype).reshape(shape)
+            npy_header(file)
+            for start in range(0, self.shape[0], n):
+                shape = (min(n, self.shape[0] - start), *self.shape[1:])
+                data = file.read(int(np.prod(shape)) * self.dtype.itemsize)
+                yield np.frombuffer(data, self.dtype).reshape(shape)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[IO[bytes]]:
+        """Open the array, from its header on."""
+        with (
+            reading(self._path, ".npz"),
+            zipfile.ZipFile(self._path) as archive,
+            archive.open(self._info) as file,
+        ):
+            yield file
+
+
+class Joined(Source):
+    """Texts of any length in an ``.npz`` file: an array with the bytes of all, and one with their ends."""
+
+    dtype = np.dtype(object)
+
+    def __init__(self, content: Zipped, ends: Zipped) -> None:
+        self._content, self._ends, self.shape = content, ends, ends.shape
+
+    def parts(self, n: int) -> Iterator[NDArray[Any]]:
+        """Yield the texts as bytes, n at once."""
+        with self._content.opened() as file:
+            npy_header(file)
+            last = 0
+            for ends in self._ends.parts(n):
+                limits = [last, *ends.tolist()]
+                if sorted(limits) != limits:
+                    raise ValueError("the ends of payloads do not ascend")
+                data, first = file.read(limits[-1] - last), last
+                last = limits[-1]
+                if len(data) < last - first:
+                    raise ValueError(f"the payloads end before {last}")
+                texts = [data[start - first : end - first] for start, end in pairwise(limits)]
+                yield np.array(texts, object)
 
 
 class ArrayFile(VectorFile):
@@ -132,8 +175,12 @@ def open_npz(path: Path) -> VectorFile:
     """Open an ``.npz`` file: arrays by name."""
     with reading(path, ".npz"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
-    sources = {Path(info.filename).stem: Zipped(path, info) for info in members}
-    return _with_vectors(ArrayFile(path, {name: source for name, source in sources.items() if source.shape}))
+    arrays = {Path(info.filename).stem: Zipped(path, info) for info in members}
+    sources: dict[str, Source] = {name: array for name, array in arrays.items() if array.shape}
+    if {PAYLOAD, PAYLOAD_ENDS} <= sources.keys() and arrays[PAYLOAD].dtype == np.uint8:
+        sources[PAYLOAD] = Joined(arrays[PAYLOAD], arrays[PAYLOAD_ENDS])
+        del sources[PAYLOAD_ENDS]
+    return _with_vectors(ArrayFile(path, sources))
 
 
 def open_vecs(path: Path) -> VectorFile:

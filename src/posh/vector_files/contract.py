@@ -24,6 +24,7 @@ __all__ += ["number_of", "payload_of", "payloads_of", "plain"]
 Kind = Literal["vectors", "integers", "numbers", "text", "others", "bytes"]
 _DEEPEST = 100  # levels of a payload that are looked at; a collection refuses what is nested far less deep
 PAYLOAD = "payload"  # a column of this name that has objects, or their JSON, is the payload itself
+PAYLOAD_ENDS = "payload_ends"  # in npz files, where the payload is one array with the bytes of all rows
 _NUMBERS_PER_STRAY = 10  # with more strays, a column is one of text, such as house numbers: 12, 14b
 _NUMBERED = re.compile(r"(.*?)(\d{1,18})")
 _DECIMAL = re.compile(r"[-+]?(\d*\.)?\d+([eE][-+]?\d+)?")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from posh import _files
 from posh.datasets._guard import require
+from posh.vector_files.contract import PAYLOAD, PAYLOAD_ENDS
 
 __all__ = ["WRITERS", "write_items"]
 
@@ -38,7 +39,8 @@ def write_items(path: Path, items: Iterable[Item], n: int, width: int) -> None:
     """Write n items with vectors of ``width`` numbers; the suffix of the path says how.
 
     The file is complete when it appears under its name. In Parquet and npz, payloads are JSON, and ids are
-    all integers or all text.
+    all integers or all text. In npz, ``payload`` has the bytes of all payloads, and that of row i ends before
+    ``payload_ends[i]``.
     """
     writer = WRITERS.get(path.suffix.lower())
     if writer is None:
@@ -85,8 +87,14 @@ def _write_npz(path: Path, items: Iterable[Item], n: int, width: int) -> None:
                 ids += _ids(part, type(ids[0] if ids else part[0].id))
                 texts += [_text(item).encode() for item in part]
                 file.write(np.concatenate([item.vector for item in part]).astype("<f4").tobytes())
-        # Fixed widths, as NumPy has them without pickling; what it fills them up with packs well.
-        for name, column in (("id", np.array(ids)), ("payload", np.array(texts, np.bytes_))):
+        # Not an array of texts: NumPy gives each of them the room of the longest one.
+        ends = np.cumsum([len(text) for text in texts], dtype="<i8")
+        with archive.open(f"{PAYLOAD}.npy", "w", force_zip64=True) as file:
+            header = {"descr": "|u1", "fortran_order": False, "shape": (int(ends[-1]) if texts else 0,)}
+            npy_format.write_array_header_1_0(file, header)
+            file.writelines(texts)
+        id_array = np.array(ids, None if ids else np.int64)
+        for name, column in (("id", id_array), (PAYLOAD_ENDS, ends)):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 npy_format.write_array(file, column, allow_pickle=False)
 
