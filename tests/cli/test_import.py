@@ -119,6 +119,8 @@ def test_uuids_are_ids(tmp_path, capsys):
     ids = [uuid.UUID(int=i) for i in range(3)]
     table = {"id": pa.array([item_id.bytes for item_id in ids], pa.uuid()), "v": [[1.0, 2.0]] * 3}
     pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    (file,) = run_json(capsys, "import", str(tmp_path / "a.parquet"), "c", "--dry-run")["files"]
+    assert file["first"] == {"id": str(ids[0]), "vector": [1.0, 2.0], "payload": {}}
     run_json(capsys, "import", str(tmp_path / "a.parquet"), str(tmp_path / "c"))
     assert content(tmp_path / "c") == [(str(item_id), [1.0, 2.0], {}) for item_id in ids]
 

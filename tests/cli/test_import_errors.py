@@ -51,6 +51,26 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        ({"v": [1, float("nan")]}, "expected finite numbers, got nan in place 1 of the vector"),
+        ({"v": None}, "expected a list of numbers, got None"),
+        ({"id": None}, "expected an id, got nothing"),
+        ({"n": float("inf")}, "finite, got inf"),
+    ],
+)
+def test_a_dry_run_reports_a_wrong_first_row(first, message, options, here, capsys):
+    row = {"id": 7, "v": [1, 2], "n": 3}
+    write_jsonl(here / "rows.jsonl", [row | first, row | {"id": 8}])
+    chosen = ["--vector", "v", "--id", "id", "--payload", "n"]
+    assert main(["import", "rows.jsonl", "c", *chosen, "--dry-run", *options]) == 1
+    error = one_error(capsys)
+    assert "rows.jsonl: row 0: " in error
+    assert message in error
+
+
 @pytest.mark.parametrize("depth", [40, 900])
 def test_a_payload_that_is_nested_too_deep(depth, here, capsys):
     lines = ['{"id": 1, "vector": [1, 2]}', f'{{"id": 2, "vector": [1, 2], "a": {"[" * depth}{"]" * depth}}}']

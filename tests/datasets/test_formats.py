@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from posh.datasets import _guard, read_dataset, read_vectors
 from posh.errors import FormatError, MissingExtraError
+from posh.vector_files import open_file
 
 X = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
 LAZY = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -171,9 +172,17 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
     objects = np.array([[{}]], dtype=object)
     np.save(tmp_path / "x.npy", objects, allow_pickle=True)
     np.savez(tmp_path / "x.npz", x=objects)
-    for name in ("x.npy", "x.npz"):
-        with pytest.raises(FormatError):
+    for name, message in (("x.npy", "Python objects in dtype"), ("x.npz", "in 'x', got Python objects")):
+        with pytest.raises(FormatError, match=message):
             read_vectors(tmp_path / name)
+
+
+@pytest.mark.parametrize("read", [read_vectors, open_file])
+def test_a_file_of_another_kind_that_is_called_npy(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    (tmp_path / "x.npy").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    with pytest.raises(FormatError, match=r"expected a complete \.npy file; .* got b'.x89PNG") as caught:
+        read(tmp_path / "x.npy")
+    assert "pickle" not in str(caught.value)
 
 
 def test_key_chooses_the_matrix(tmp_path: Path) -> None:

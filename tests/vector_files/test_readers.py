@@ -208,6 +208,14 @@ def test_dates_in_npz_that_python_has_no_dates_for(tmp_path):
     assert batch.payloads == [{"ns": "2024-02-29T12:30:00.000000001", "far": "12024-02-29T12:30:00"}]
 
 
+@pytest.mark.parametrize("name", ["id", "title"])
+def test_objects_in_npz_are_not_unpickled(name, tmp_path):
+    np.savez(tmp_path / "a.npz", v=np.ones((2, 2)), **{name: np.array([1, "a"], object)})
+    file = open_file(tmp_path / "a.npz")
+    with pytest.raises(posh.FormatError, match=rf"text in '{name}', got Python objects, .* \.astype\(str\)"):
+        list(file.batches(choose_roles(file).roles, 10))
+
+
 def test_a_column_named_payload_is_the_payload():
     assert payload_of({"payload": {"payload": {"a": 1}}}) == {"payload": {"a": 1}}
     assert payload_of({"payload": '{"a": 1}'}) == {"a": 1}

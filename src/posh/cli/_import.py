@@ -12,7 +12,7 @@ from posh._progress import progress
 from posh.cli._collection import add_milvus, address, find_collection, milvus_of
 from posh.cli._command import Parser, Report, UsageError, declare, note
 from posh.collection.base import BaseCollection
-from posh.collection.importing import BATCH, Importer, lacks_index
+from posh.collection.importing import BATCH, Importer, checked_rows, lacks_index
 from posh.collection.opening import DATABASE
 from posh.index.metric import METRICS
 from posh.vector_files import SUFFIXES, Choice, RowError, VectorFile, choose_roles, open_file
@@ -170,7 +170,6 @@ def _dry_run(opened: list[tuple[VectorFile, Choice]]) -> Report:
 
 def _described(file: VectorFile, choice: Choice) -> dict[str, Any]:
     roles = choice.roles
-    first = next(file.batches(roles, 1), None)
     return {
         "file": str(file.path),
         "n_rows": file.n_rows(roles),
@@ -178,14 +177,19 @@ def _described(file: VectorFile, choice: Choice) -> dict[str, Any]:
         "vector": list(roles.vector),
         "id": roles.id,
         "payload": list(file.payload_names(roles)),
-        "first": None
-        if first is None
-        else {
-            "id": 0 if first.ids is None else first.ids[0],
-            "vector": [float(value) for value in first.vectors[0]],
-            "payload": first.payloads[0],
-        },
+        "first": _first(file, choice),
     }
+
+
+def _first(file: VectorFile, choice: Choice) -> dict[str, Any] | None:
+    """Return the first row as an import would write it; one that it would refuse is the same error."""
+    batch = next(file.batches(choice.roles, 1), None)
+    if batch is None:
+        return None
+    ids, vectors, payloads, problem = checked_rows(batch, None, 0, set())
+    if problem is not None:
+        raise RowError(file.path, 0, f"{problem}; nothing was written")
+    return {"id": ids[0], "vector": vectors[0].tolist(), "payload": payloads[0]}
 
 
 def _lines(values: dict[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ from posh.collection.base import BaseCollection, Id, Item, Payload
 from posh.preprocess import Float32
 from posh.vector_files import Batch, Roles, RowError, VectorFile, checked_vectors
 
-__all__ = ["BATCH", "Importer", "lacks_index"]
+__all__ = ["BATCH", "Importer", "checked_rows", "lacks_index"]
 
 BATCH = 8192  # rows of one write
 
@@ -61,10 +61,7 @@ class Importer:
         offset = self.n_rows  # rows without ids are numbered through all files
         for batch in file.batches(roles, BATCH):
             width = None if self.collection is None else self.collection.n_features
-            vectors, problem = checked_vectors(batch.vectors, width)
-            ids, problem = self._checked_ids(batch, offset, len(vectors), problem)
-            payloads, problem = _checked_payloads(batch.payloads[: len(ids)], problem)
-            n_good, problem = self._write(ids[: len(payloads)], vectors[: len(payloads)], payloads, problem)
+            n_good, problem = self._write(*checked_rows(batch, width, offset, self._seen))
             yield n_good
             if problem is not None:
                 raise RowError(file.path, batch.first_row + n_good, problem)
@@ -73,25 +70,6 @@ class Importer:
         """Make the index of a collection that has none."""
         if self.collection is not None and lacks_index(self.collection):
             self.collection.reindex(metric=metric)
-
-    def _checked_ids(
-        self, batch: Batch, offset: int, n: int, problem: str | None
-    ) -> tuple[list[Id], str | None]:
-        """Return the ids of n rows before the first wrong one, and what is wrong with that one."""
-        first = offset + batch.first_row
-        ids: list[Id] = []
-        for value in range(first, first + n) if batch.ids is None else batch.ids[:n]:
-            if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
-                return ids, "expected an id, got nothing"
-            try:
-                (item_id,) = arguments.ids([value])
-            except ValueError as error:
-                return ids, str(error)
-            if item_id in self._seen:
-                return ids, f"expected different ids, got {item_id!r} a second time"
-            self._seen.add(item_id)
-            ids.append(item_id)
-        return ids, problem
 
     def _write(
         self, ids: list[Id], vectors: Float32, payloads: list[Payload], problem: str | None
@@ -128,6 +106,40 @@ class Importer:
 def lacks_index(collection: BaseCollection) -> bool:
     """Whether a collection cannot be searched: it is new, or its import was interrupted."""
     return collection.hasher is None and collection.index_options.get("metric") is None
+
+
+def checked_rows(
+    batch: Batch, width: int | None, offset: int, seen: set[Id]
+) -> tuple[list[Id], Float32, list[Payload], str | None]:
+    """Return ids, vectors and payloads before the first wrong row, and what is wrong with that row.
+
+    ``width`` is the length that vectors must have, if it is known. Rows without ids are numbered from
+    ``offset`` on. ``seen`` has the ids of the rows before; those of these rows are added.
+    """
+    vectors, problem = checked_vectors(batch.vectors, width)
+    ids, problem = _checked_ids(batch, offset, len(vectors), problem, seen)
+    payloads, problem = _checked_payloads(batch.payloads[: len(ids)], problem)
+    return ids[: len(payloads)], vectors[: len(payloads)], payloads, problem
+
+
+def _checked_ids(
+    batch: Batch, offset: int, n: int, problem: str | None, seen: set[Id]
+) -> tuple[list[Id], str | None]:
+    """Return the ids of n rows before the first wrong one, and what is wrong with that one."""
+    first = offset + batch.first_row
+    ids: list[Id] = []
+    for value in range(first, first + n) if batch.ids is None else batch.ids[:n]:
+        if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+            return ids, "expected an id, got nothing"
+        try:
+            (item_id,) = arguments.ids([value])
+        except ValueError as error:
+            return ids, str(error)
+        if item_id in seen:
+            return ids, f"expected different ids, got {item_id!r} a second time"
+        seen.add(item_id)
+        ids.append(item_id)
+    return ids, problem
 
 
 def _checked_payloads(payloads: list[Payload], problem: str | None) -> tuple[list[Payload], str | None]:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from posh.datasets._containers import read_hdf5, read_mat_vectors
 from posh.datasets._dataset import Dataset, Floats
-from posh.datasets._guard import reading, refuse_bloat, sole_key
+from posh.datasets._guard import reading, refuse_bloat, refuse_objects, sole_key
 from posh.errors import FormatError
 
-__all__ = ["map_vecs", "npy_header", "read_dataset", "read_vectors"]
+__all__ = ["map_npy", "map_vecs", "npy_header", "read_dataset", "read_vectors"]
 
 # Beyond, float32 skips integers.
 _EXACT_INTEGERS = 2**24
@@ -107,20 +107,28 @@ def _as_vectors(array: NDArray[Any], path: Path) -> Floats:
 
 def _read_npy(path: Path, key: str | None) -> NDArray[Any]:
     _no_key(path, key)
-    with reading(path, ".npy"):
-        # Mapping makes NumPy compare the declared shape with the size of the file.
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    return np.asarray(map_npy(path))
 
 
 def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
     with reading(path, ".npz"), zipfile.ZipFile(path) as archive:
         members = {Path(info.filename).stem: info for info in archive.infolist()}
-        info = members[sole_key(path, members, key)]
+        name = sole_key(path, members, key)
+        info = members[name]
         with archive.open(info) as file:
             shape, _, dtype = npy_header(file)
+        refuse_objects(path, name, dtype)
         refuse_bloat(path, dtype.itemsize * int(np.prod(shape, dtype=object)), info.compress_size)
         with archive.open(info) as file:
             return np.asarray(npy_format.read_array(file, allow_pickle=False))
+
+
+def map_npy(path: Path) -> NDArray[Any]:
+    """Map the array of an ``.npy`` file."""
+    # Mapping makes NumPy compare the declared shape with the size of the file. np.load would take a file of
+    # another kind for a pickle, and advise to trust it.
+    with reading(path, ".npy"):
+        return npy_format.open_memmap(path, mode="r")
 
 
 def npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

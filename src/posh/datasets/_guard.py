@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from posh.errors import FormatError, MissingExtraError, PoshError
 
-__all__ = ["reading", "refuse_bloat", "require", "sole_key"]
+__all__ = ["reading", "refuse_bloat", "refuse_objects", "require", "sole_key"]
 
 # No stream of deflate expands by more; room is left for small files.
 _DEFLATE_LIMIT, _ALLOWANCE = 1032, 1 << 20
@@ -20,6 +22,15 @@ def refuse_bloat(path: Path, declared: int, stored: int) -> None:
     """Refuse an array that declares more bytes than its stored bytes could ever unpack to."""
     if declared > stored * _DEFLATE_LIMIT + _ALLOWANCE:
         raise FormatError(f"{path}: expected the {declared:,} bytes it declares, got only {stored:,} stored")
+
+
+def refuse_objects(path: Path, name: str, dtype: np.dtype[Any]) -> None:
+    """Refuse an array of an ``.npz`` file that only unpickling could read: a pickle may run any program."""
+    if dtype.hasobject:
+        raise FormatError(
+            f"{path}: expected numbers or text in {name!r}, got Python objects, which are never unpickled: "
+            "save it with .astype(str), or with .astype(int)"
+        )
 
 
 def sole_key(path: Path, keys: Collection[str], key: str | None) -> str:

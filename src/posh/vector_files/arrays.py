@@ -15,8 +15,8 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from posh.datasets._formats import map_vecs, npy_header
-from posh.datasets._guard import reading, refuse_bloat, require
+from posh.datasets._formats import map_npy, map_vecs, npy_header
+from posh.datasets._guard import reading, refuse_bloat, refuse_objects, require
 from posh.errors import FormatError
 from posh.vector_files.contract import (
     PAYLOAD,
@@ -84,6 +84,7 @@ class Zipped(Source):
     @contextlib.contextmanager
     def opened(self) -> Iterator[IO[bytes]]:
         """Open the array, from its header on."""
+        refuse_objects(self._path, Path(self._info.filename).stem, self.dtype)
         with (
             reading(self._path, ".npz"),
             zipfile.ZipFile(self._path) as archive,
@@ -165,9 +166,7 @@ def _text(value: bytes) -> str:
 
 def open_npy(path: Path) -> VectorFile:
     """Open an ``.npy`` file: one 2-D array."""
-    with reading(path, ".npy"):
-        # Mapping makes NumPy compare the declared shape with the size of the file.
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    array = map_npy(path)
     return _with_vectors(ArrayFile(path, {_ONLY: Sliced(array)} if array.ndim else {}))
 
 
