@@ -10,7 +10,7 @@ import pytest
 import posh
 from posh.cli import main
 from posh.collection import importing
-from tests.cli.running import one_error
+from tests.cli.running import fails_in_one_line, one_error
 
 N = 500
 BAD = 321
@@ -77,6 +77,28 @@ def test_a_payload_that_is_nested_too_deep(depth, here, capsys):
     (here / "rows.jsonl").write_text("\n".join(lines))
     assert main(["import", "rows.jsonl", "c", "--vector", "vector", "--id", "id", "--payload", "a"]) == 1
     assert "rows.jsonl: row 1: expected the payload nested at most 32 deep, got more" in one_error(capsys)
+
+
+def test_an_import_that_stopped_keeps_its_metric(here, capsys):
+    command = ["import", "rows.jsonl", "c", "--vector", "vector", "--id", "id", "--payload", "n"]
+    found = rows()
+    found[BAD]["vector"] = None
+    write_jsonl(here / "rows.jsonl", found)
+    posh.Collection("c", metadata={"title": "C"}).close()
+    assert main([*command, "--metric", "euclidean"]) == 1
+    write_jsonl(here / "rows.jsonl", rows())
+    capsys.readouterr()
+    fails_in_one_line(
+        capsys,
+        2,
+        [*command, "--metric", "cosine"],
+        "c: expected --metric euclidean, as this collection has, got cosine: leave it out",
+    )
+    assert main(command) == 0
+    with posh.open("c", read_only=True) as collection:
+        assert (len(collection), collection.index_options["metric"]) == (N, "euclidean")
+        assert collection.metadata == {"title": "C"}
+    assert main([*command, "--metric", "euclidean"]) == 0
 
 
 @pytest.mark.parametrize("suffix", WRITERS)

@@ -263,7 +263,9 @@ def test_items_of_an_older_version_get_their_index(tmp_path):
     connection.execute("UPDATE meta SET value = ?, sum = ? WHERE key = 'options'", (options, checksum))
     connection.commit()
     connection.close()
-    with pytest.raises(posh.FormatError, match="found none, as older versions left it: open it once for writ"):
+    with pytest.raises(
+        posh.FormatError, match="found none, as older versions left it: open it once for writ"
+    ):
         posh.open(tmp_path / "a", read_only=True)
     with posh.Collection(tmp_path / "a") as collection:
         assert share(collection, 100) == 1.0

@@ -12,7 +12,7 @@ from posh._progress import progress
 from posh.cli._collection import add_milvus, address, find_collection, milvus_of
 from posh.cli._command import Parser, Report, UsageError, declare, note
 from posh.collection.base import BaseCollection
-from posh.collection.importing import BATCH, Importer, checked_rows, lacks_index
+from posh.collection.importing import BATCH, Importer, checked_rows, lacks_index, metric_of
 from posh.collection.opening import DATABASE
 from posh.index.metric import METRICS
 from posh.vector_files import SUFFIXES, Choice, RowError, VectorFile, choose_roles, open_file
@@ -73,7 +73,7 @@ def _import(args: argparse.Namespace) -> Report:
             note(f"{file.path}: {guess}")
     if args.dry_run:
         return _dry_run(opened)
-    importer = Importer(lambda: _collection(args), args.replace)
+    importer = Importer(lambda: _collection(args), args.metric or _METRIC, args.replace)
     start = time.perf_counter()
     try:
         if isinstance(args.collection, Path) and (args.collection / DATABASE).exists():
@@ -82,7 +82,7 @@ def _import(args: argparse.Namespace) -> Report:
             n_batches = -(-file.n_rows(choice.roles) // BATCH)
             for _ in progress(importer.steps(file, choice.roles), file.path.name, "batch", n_batches):
                 pass
-        importer.finish(args.metric or _METRIC)
+        importer.finish()
     except RowError as error:
         raise type(error)(error.path, error.row, f"{error.problem}; {_so_far(args, importer)}") from None
     except KeyboardInterrupt:
@@ -114,8 +114,8 @@ def _opened(args: argparse.Namespace, path: Path) -> tuple[VectorFile, Choice]:
 
 def _collection(args: argparse.Namespace) -> BaseCollection:
     collection = _opened_or_made(args)
-    found = collection.index_options.get("metric")
-    if args.metric not in (None, found) and not lacks_index(collection):
+    found = metric_of(collection)
+    if args.metric not in (None, found) and (found is not None or not lacks_index(collection)):
         collection.close()
         raise UsageError(
             f"{args.collection}: expected --metric {found or '(none)'}, as this collection has, "

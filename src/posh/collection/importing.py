@@ -5,7 +5,8 @@ that was interrupted is repeated from the beginning: nothing is lost, and nothin
 one write, which is on the disk completely or not at all.
 
 A new collection gets its index after the last row. Made with the first rows, the index would be trained again
-whenever their number doubles, and an import would take several times as long.
+whenever their number doubles, and an import would take several times as long. Until then, the metadata of the
+collection keep the metric that the index will have.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from posh.collection.base import BaseCollection, Id, Item, Payload
 from posh.preprocess import Float32
 from posh.vector_files import Batch, Roles, RowError, VectorFile, checked_vectors
 
-__all__ = ["BATCH", "Importer", "checked_rows", "lacks_index"]
+__all__ = ["BATCH", "IMPORT", "Importer", "checked_rows", "lacks_index", "metric_of"]
 
 BATCH = 8192  # rows of one write
+IMPORT = "posh:import"  # the field of the metadata of a collection whose import is not complete
 
 
 @dataclass
@@ -33,10 +35,12 @@ class Importer:
     """Writes files to a collection.
 
     ``open_collection`` is called when the first row is to be written: a file without a good row makes no
-    collection. ``replace`` allows other items with the same ids; otherwise such a row is an error.
+    collection. ``metric`` is that of a collection without an index, unless an import that stopped has chosen
+    one. ``replace`` allows other items with the same ids; otherwise such a row is an error.
     """
 
     open_collection: Callable[[], BaseCollection]
+    metric: str
     replace: bool = False
     collection: BaseCollection | None = None
     n_rows: int = 0  # rows that are in the collection now
@@ -50,6 +54,8 @@ class Importer:
         if self.collection is None:
             self.collection = self.open_collection()
             self._was_empty = len(self.collection) == 0
+            if lacks_index(self.collection) and metric_of(self.collection) is None:
+                self.collection.set_metadata(self.collection.metadata | {IMPORT: {"metric": self.metric}})
         return self.collection
 
     def steps(self, file: VectorFile, roles: Roles) -> Iterator[int]:
@@ -66,10 +72,15 @@ class Importer:
             if problem is not None:
                 raise RowError(file.path, batch.first_row + n_good, problem)
 
-    def finish(self, metric: str) -> None:
-        """Make the index of a collection that has none."""
-        if self.collection is not None and lacks_index(self.collection):
-            self.collection.reindex(metric=metric)
+    def finish(self) -> None:
+        """Make the index of a collection that has none, and let the import count as complete."""
+        if self.collection is None:
+            return
+        if lacks_index(self.collection):
+            self.collection.reindex(metric=metric_of(self.collection))
+        metadata = self.collection.metadata
+        if metadata.pop(IMPORT, None) is not None:
+            self.collection.set_metadata(metadata)
 
     def _write(
         self, ids: list[Id], vectors: Float32, payloads: list[Payload], problem: str | None
@@ -106,6 +117,14 @@ class Importer:
 def lacks_index(collection: BaseCollection) -> bool:
     """Whether a collection cannot be searched: it is new, or its import was interrupted."""
     return collection.hasher is None and collection.index_options.get("metric") is None
+
+
+def metric_of(collection: BaseCollection) -> str | None:
+    """Return the metric that a collection has, or that it will have when its import is complete."""
+    if not lacks_index(collection):
+        return collection.index_options.get("metric")
+    begun = collection.metadata.get(IMPORT)
+    return None if begun is None else str(begun["metric"])
 
 
 def checked_rows(
