@@ -222,3 +222,21 @@ def test_an_address_at_which_nobody_listens(monkeypatch):
         batch.RayWorkers(address="127.0.0.1:9").__enter__()
     with pytest.raises(ValueError, match="expected the address of a cluster as HOST:PORT"):
         batch.RayWorkers(address="nonsense").__enter__()
+
+
+def test_an_id_of_two_shards_is_refused_before_anything_is_made(tmp_path):
+    columns, index = batch.Columns(id="number"), posh.Index(metric="cosine")
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet", tmp_path / "c.parquet"]
+    for path, first in zip(paths, (1, 20, 5), strict=True):
+        write_parquet(path, DIGITS.base[:5], np.arange(first, first + 5))
+    with pytest.raises(FormatError, match=r"got 5 in .*a\.parquet and in .*c\.parquet: give documents other"):
+        batch.build(paths, tmp_path / "out", index, Here(), columns=columns)
+    assert not (tmp_path / "out").exists()
+    write_parquet(paths[2], DIGITS.base[:5], ["6", "7", "8", "9", "10"])
+    with pytest.raises(FormatError, match=r"c\.parquet: expected ids as a 1-D integer array"):
+        batch.build(paths, tmp_path / "out", index, Here(), columns=columns)
+    write_parquet(paths[2], DIGITS.base[:5], [6, 7, 8, 9, 6])
+    with pytest.raises(FormatError, match=r"c\.parquet: expected distinct ids, got 6 more than once"):
+        batch.build(paths, tmp_path / "out", index, Here(), columns=columns)
+    write_parquet(paths[2], DIGITS.base[:5], np.arange(10, 5, -1))
+    assert batch.build(paths, tmp_path / "out", index, Here(), columns=columns).n_rows == 15

@@ -12,19 +12,23 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
+from posh import _validate
 from posh._progress import progress
 from posh.batch.parts import is_finished, job_folder, making
-from posh.batch.shards import Columns, Shard, read_rows
+from posh.batch.shards import Columns, Shard, opened, read_rows
 from posh.batch.workers import Workers
+from posh.datasets._guard import reading, require
 from posh.errors import FormatError
 from posh.hashers.base import Hasher
 from posh.model_files import model_digest
 from posh.preprocess import Float32
 
-__all__ = ["Outcome", "Task", "digest_of", "forget", "make_parts", "sampled"]
+__all__ = ["Outcome", "Task", "digest_of", "forget", "make_parts", "require_distinct_ids", "sampled"]
 
 _EVERY = 5.0  # seconds between two lines of the log
+_ROWS = 65_536  # ids that are checked at once
 _log = logging.getLogger("posh.batch")
 
 
@@ -172,3 +176,38 @@ def _together(tasks: Iterable[_SampleTask]) -> Float32:
 def forget(folder: Path) -> None:
     """Remove the folder of a sample that was used."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def require_distinct_ids(shards: Sequence[Shard], columns: Columns) -> None:
+    """Raise a FormatError if two shards have the same id; reads the columns of ids only."""
+    if columns.id is None or len(shards) == 1:
+        return
+    ids, n = np.empty(sum(shard.n_rows for shard in shards), np.int64), 0
+    for shard in progress(shards, "comparing ids", "shard"):
+        own = _read_ids(shard, columns.id)
+        ids[n : n + len(own)] = own
+        n += len(own)
+    ids = ids[:n]
+    ids.sort()  # in its place: this is all the memory that it takes
+    again = ids[1:][ids[1:] == ids[:-1]]
+    if len(again):
+        holders = [shard.path for shard in shards if again[0] in _read_ids(shard, columns.id)]
+        raise FormatError(
+            f"expected each id in one shard only, got {again[0]} in {holders[0]} and in {holders[1]}: "
+            "give documents other ids"
+        )
+
+
+def _read_ids(shard: Shard, column: str) -> npt.NDArray[np.int64]:
+    """Return the ids of a shard, each once: whoever reads its vectors refuses those that are there twice."""
+    path = Path(shard.path)
+    parts = [np.empty(0, np.int64)]
+    with opened(shard.path) as file:
+        with reading(path, "Parquet"):
+            table = require("pyarrow.parquet", "reading Parquet").ParquetFile(file).read(columns=[column])
+        for batch in table.to_batches(_ROWS):
+            try:
+                parts.append(_validate.ids(batch.column(0).to_pylist()))
+            except ValueError as error:
+                raise FormatError(f"{path}: {error}") from error
+    return np.unique(np.concatenate(parts))

@@ -20,7 +20,7 @@ from posh.errors import FormatError, MissingExtraError
 from posh.preprocess import Float32
 from posh.vector_files import RowError, checked_vectors, choose_roles, open_file
 
-__all__ = ["GUESSED", "Columns", "Content", "Shard", "find_shards", "read_rows", "read_shard"]
+__all__ = ["GUESSED", "Columns", "Content", "Shard", "find_shards", "opened", "read_rows", "read_shard"]
 
 _SUFFIXES = (".parquet", ".npy")
 _ROWS = 65_536  # that are checked at once
@@ -114,8 +114,7 @@ def _files_of(path: str) -> list[str]:
 
 
 def _local_files(path: str) -> list[str]:
-    place = Path(path)
-    place = place.absolute()  # workers may run in other folders
+    place = Path(path).absolute()  # workers may run in other folders
     if place.is_dir():
         return sorted(str(file) for file in place.iterdir() if file.suffix.lower() in _SUFFIXES)
     if place.is_file():
@@ -160,22 +159,29 @@ def _named(path: str) -> Iterator[None]:
         raise OSError(f"{path}: expected a file that can be read; {type(error).__name__}: {error}") from error
 
 
-# The head of a file --------------------------------------------------------------------------------
-
-
 def _looked_at(path: str, first_id: int, columns: Columns) -> Shard:
-    if _ADDRESS.match(path):
-        with _named(path):
-            system, inner = _filesystem(path)
-            info = system.info(inner)
-            with system.open(inner, "rb") as file:
-                n_rows, width = _head(path, file, columns)
-            return Shard(path, n_rows, first_id, int(info["size"]), str(system.checksum(inner)), width)
-    place = Path(path)
-    with place.open("rb") as file:
+    with opened(path) as file:
         n_rows, width = _head(path, file, columns)
-    about = place.stat()
-    return Shard(path, n_rows, first_id, about.st_size, str(about.st_mtime_ns), width)
+    if not _ADDRESS.match(path):
+        about = Path(path).stat()
+        return Shard(path, n_rows, first_id, about.st_size, str(about.st_mtime_ns), width)
+    with _named(path):
+        system, inner = _filesystem(path)
+        n_bytes = int(system.info(inner)["size"])
+        return Shard(path, n_rows, first_id, n_bytes, str(system.checksum(inner)), width)
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[IO[bytes]]:
+    """Give the file of a shard; of one from elsewhere, only what is read is fetched."""
+    if not _ADDRESS.match(path):
+        with Path(path).open("rb") as file:
+            yield file
+        return
+    with _named(path):
+        system, inner = _filesystem(path)
+        with system.open(inner, "rb") as file:
+            yield file
 
 
 def _head(path: str, file: IO[bytes], columns: Columns) -> tuple[int, int | None]:

@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from posh import _validate
 from posh._files import atomic_write
-from posh.batch.jobs import Outcome, digest_of, forget, make_parts, sampled
+from posh.batch.jobs import Outcome, digest_of, forget, make_parts, require_distinct_ids, sampled
 from posh.batch.parts import is_finished, job_folder, making, read_job, read_manifest
 from posh.batch.shards import GUESSED, Columns, Shard, find_shards, read_shard
 from posh.batch.workers import Workers
@@ -175,6 +175,7 @@ def build(
     Lists, projections and decoders are trained once, on vectors of all shards, for indexes as large as the
     largest shard, and saved as ``template`` in the folder ``output``. So scores of all shards can be
     compared. Each part has a saved index, which :meth:`posh.Index.load` opens; :func:`search` searches all.
+    An id that two shards have is a :class:`posh.FormatError`.
     """
     if len(index):
         raise ValueError(f"expected an index without documents, got {len(index):,}: make a new one")
@@ -182,6 +183,7 @@ def build(
     found = find_shards(shards, columns)
     if hasattr(index.hasher, "weights_"):
         _require_width(found, index.hasher.n_features_in_, type(index.hasher).__name__)
+    require_distinct_ids(found, columns)
     parameters = {
         "options": asdict(index.options),
         "hasher": digest_of(index.hasher),
