@@ -13,7 +13,31 @@ from pathlib import Path
 from posh import _system
 from posh._system import sync_folder
 
-__all__ = ["LockFile", "atomic_write", "locked", "make_folder", "sync_folder"]
+__all__ = ["LockFile", "atomic_write", "locked", "make_folder", "sync_folder", "writing"]
+
+_FULL = "free some space on the disk, or choose another one, and try again"
+_REFUSED = "make the folder and its files writable, or choose another folder"
+_REMEDIES = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EROFS: _REFUSED,
+    errno.EACCES: _REFUSED,
+    errno.EPERM: _REFUSED,
+}
+
+
+@contextlib.contextmanager
+def writing(path: Path, temporary: Path) -> Iterator[None]:
+    """Let errors of the disk name ``path``, which is written as ``temporary`` first, and say what to do."""
+    try:
+        yield
+    except OSError as error:
+        is_cut = error.errno is None and "requested and" in str(error)  # how NumPy says that no more fits
+        number = errno.ENOSPC if is_cut else error.errno
+        is_own = error.filename is None or Path(str(error.filename)).is_relative_to(temporary)
+        if number not in _REMEDIES or not is_own:
+            raise
+        raise OSError(number, f"{os.strerror(number)}: {_REMEDIES[number]}", str(path)) from error
 
 
 @contextlib.contextmanager
@@ -23,18 +47,20 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     If only the sync of the folder fails, after the rename, ``path`` has the new content, but a power failure
     may bring back the old one.
     """
-    path = Path(path).resolve()  # if it is a link, we replace its target and not the link
+    named, path = Path(path), Path(path).resolve()  # if it is a link, we replace its target and not the link
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "no such folder, create it first", str(path.parent))
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            _system.sync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
+        with writing(named, temporary):
+            yield temporary
+            with temporary.open("rb+") as file:
+                _system.sync(file.fileno())
+            temporary.replace(path)
+            sync_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # on a read-only disk, even if there is none
+            temporary.unlink()
 
 
 def make_folder(folder: Path) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from posh._arrays import MappedFile, check_file, read_array, write_file
-from posh._files import atomic_write, locked, make_folder, sync_folder
+from posh._files import atomic_write, locked, make_folder, sync_folder, writing
 from posh.errors import FormatError
 from posh.model_files import Arrays
 
@@ -60,8 +60,9 @@ def write_folder(
     exception: if only the last sync failed, it may have the new content.
     """
     require_free(path, kind)  # checked before the lock file is created
-    make_folder(path)
-    with locked(path / LOCK):
+    with writing(path, path):
+        make_folder(path)
+    with writing(path, path), locked(path / LOCK):
         replaced = require_free(path, kind)
         data = path / f"posh-data-{uuid.uuid4().hex}"
         try:

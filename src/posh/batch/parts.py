@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from posh import _system
-from posh._files import LockFile, atomic_write, make_folder, sync_folder
+from posh._files import LockFile, atomic_write, make_folder, sync_folder, writing
 from posh.errors import FormatError, StorageError
 
 __all__ = ["JOB", "MANIFEST", "is_finished", "job_folder", "making", "read_job", "read_manifest"]
@@ -117,13 +117,14 @@ def making(part: Path, made_from: Mapping[str, Any], **about: Any) -> Iterator[P
     If two workers make the same part, that of the first one stays: both are the same.
     """
     folder = part.with_name(f".unfinished-{uuid.uuid4().hex}")
-    folder.mkdir()
     try:
-        yield folder
-        for file in folder.iterdir():
-            if file.is_file():
-                _sync(file)
-        _write_json(folder / MANIFEST, {"made_from": dict(made_from), **about})
+        with writing(part, folder):
+            folder.mkdir()
+            yield folder
+            for file in folder.iterdir():
+                if file.is_file():
+                    _sync(file)
+            _write_json(folder / MANIFEST, {"made_from": dict(made_from), **about})
         if part.exists() and not is_finished(part, made_from):  # of a shard that has changed since
             part.rename(part.with_name(f".unfinished-{uuid.uuid4().hex}"))
         try:
