@@ -33,6 +33,12 @@ def test_lists(bad, problem):
         assert found.startswith(problem)
 
 
+@pytest.mark.parametrize("bad", ["", "abc"])
+def test_a_text_in_a_long_vector_is_located(bad):
+    vector = ["1.5"] * 50 + [bad] + ["2"] * 50
+    assert f"float: '{bad}' in place 50 of the vector)" in checked_vectors([vector], 101)[1]
+
+
 def test_arrays():
     array = np.ones((5, 3))
     assert checked_vectors(array, 3)[1] is None

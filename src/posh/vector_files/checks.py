@@ -55,7 +55,7 @@ def _row_by_row(vectors: list[Any], width: int | None) -> tuple[Float32, str | N
         try:
             row = np.array(vector, np.float64)
         except (ValueError, TypeError, OverflowError) as error:
-            problem = f"expected a list of numbers, got {vector!r:.60} ({error})"
+            problem = f"expected a list of numbers, got {vector!r:.60} ({error}{_place(vector)})"
             break
         if row.ndim != 1 or not row.size:
             problem = f"expected a list of numbers, got {vector!r:.60}"
@@ -66,6 +66,18 @@ def _row_by_row(vectors: list[Any], width: int | None) -> tuple[Float32, str | N
         rows.append(checked[0])
         width = len(row)
     return np.stack(rows) if rows else np.empty((0, width or 0), np.float32), problem
+
+
+def _place(vector: Any) -> str:
+    """Say where the first text is that is no number: a long vector is not shown as far as that."""
+    for place, part in enumerate(vector if isinstance(vector, list | tuple) else ()):
+        try:
+            float(part)
+        except ValueError:
+            return f" in place {place} of the vector"
+        except (TypeError, OverflowError):
+            continue
+    return ""
 
 
 def _wrong_width(width: int | None, found: int) -> str:
