@@ -67,17 +67,15 @@ class PowerHash(EpochHasher):
     :class:`POSH`, which learns such a W if it is chosen. Between them, p says how far directions with little
     variance are raised to the level of others.
 
-    Two things are done because they helped, not because of this derivation: M is a sum over all epochs so
-    far, as in POSH, and rows may be brought to unit length afterwards. The result does not depend on the
-    scale of the data.
+    Two things helped, but do not follow from this: M is a sum over all epochs so far, as in POSH, and rows
+    may be brought to unit length afterwards. The result does not depend on the scale of the data.
 
     What is ``"auto"`` is chosen as follows. A fifth of the training vectors, at most 1,000, is held out. Each
     of five rules learns from at most 4,000 others: (p, winners) = (0, α/4), (1/4, α/4), (1/2, α/4) and
-    (3/4, α/2) with rows of unit length, and (1, α) with orthonormal columns. The neighbours of a held-out
-    vector are those held-out vectors with the largest cosine, as many as a hundredth of all. The rule whose
-    codes keep neighbours best, by average precision, learns again from all vectors. The last one must be 6 %
-    better than the others, because labels reward it less than neighbours do: these 6 % and the five rules
-    were chosen by labels of three sets, see the report on the reproduction.
+    (3/4, α/2) with rows of unit length, and (1, α) with orthonormal columns. The rule whose codes keep the
+    neighbours of held-out vectors best, by average precision, learns again from all vectors; neighbours are
+    the hundredth of held-out vectors with the largest cosine. The last rule must be 6 % better, because
+    labels reward it less: the rules and the 6 % were chosen by labels of three sets (see the report).
 
     Parameters
     ----------
@@ -172,9 +170,8 @@ class PowerHash(EpochHasher):
         """Return the cost of learning by one rule."""
         if rule.is_posh:
             return self._posh(rule)._learning_cost(n, d)
-        n_bytes = (
-            ORTHOGONAL * self.n_bits * d + 40 * d * d + 40 * n * rule.n_winners + 4 * WIDTH * self.n_bits
-        )
+        n_bytes = ORTHOGONAL * self.n_bits * d + 40 * d * d + 40 * n * rule.n_winners
+        n_bytes += 4 * WIDTH * self.n_bits
         return FitCost(n_bytes, self.n_epochs * _epoch_operations(n, d, self.n_bits, rule))
 
     def _posh(self, rule: _Rule) -> POSH:
@@ -257,10 +254,7 @@ def _learn(Z: Float32, n_bits: int, rule: _Rule, seed: int, n_epochs: int) -> It
 
 
 def _start_from(Z: Float32, n_bits: int, rule: _Rule, rng: np.random.Generator) -> Float32:
-    """Return weights (n_bits, d) from directions of random rows of Z (n, d).
-
-    Noise tells rows apart that are drawn twice or are zero.
-    """
+    """Return weights (n_bits, d) from rows of Z (n, d); noise tells rows apart that are equal or zero."""
     rows = rng.permutation(len(Z))[:n_bits]
     if len(Z) < n_bits:
         rows = rng.integers(len(Z), size=n_bits)
@@ -284,10 +278,7 @@ def _powered(M: Float32, rule: _Rule, team: Team) -> Float32:
 
 
 def _winners(Z: Float32, W: Float32, active: npt.NDArray[np.uint16], team: Team) -> float:
-    """Write the winners of W z for each row z of Z (n, d) into ``active`` (n, n_winners).
-
-    Return the sum of their products.
-    """
+    """Write the winners of W z for rows z of Z (n, d) into ``active`` (n, n_winners); return their sum."""
     tiles = slices(len(Z))
     gains = np.zeros(len(tiles))
 

@@ -158,7 +158,7 @@ def _guess_id(file: VectorFile, vectors: list[str], guesses: list[str]) -> str |
             "choose with --id, or number the rows with --number-rows"
         )
     if called and not usable:
-        name, kind, found, n_found = called[0]
+        name, kind, found, n_found, _ = called[0]
         wrong = (
             f"expected integers or text in {name!r}, which is called like an id, got {found}: convert them"
             if kind not in _IDS
