@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names as in _HOMES, for type checkers and editors
-    from posh import datasets, kernels, metrics
+    from posh import batch, datasets, kernels, metrics
     from posh._open import create, open  # noqa: A004
     from posh.codes import Codes, PackedCodes
     from posh.collection.base import BaseCollection, Item
@@ -74,6 +74,7 @@ __all__ = [
     "SparseHasher",
     "SphericalHash",
     "StorageError",
+    "batch",
     "create",
     "datasets",
     "kernels",
@@ -85,6 +86,7 @@ __all__ = [
 _HOMES = {
     "create": "posh._open",
     "open": "posh._open",
+    "batch": "posh.batch",
     "Codes": "posh.codes",
     "PackedCodes": "posh.codes",
     "BaseCollection": "posh.collection.base",

@@ -79,6 +79,15 @@ def test_a_payload_that_is_nested_too_deep(depth, here, capsys):
     assert "rows.jsonl: row 1: expected the payload nested at most 32 deep, got more" in one_error(capsys)
 
 
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_a_warning_is_one_line_without_code(here, capsys):
+    vectors = VECTORS * np.float32([1e-6, 1e-6, 1, 1e-6])
+    np.save("rows.npy", vectors)
+    assert main(["import", "rows.npy", "c", "--metric", "euclidean"]) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("rows.npy: ")]
+    assert line.startswith("posh: warning: column 2 of the training vectors holds nearly all of the energy")
+
+
 def test_an_import_that_stopped_keeps_its_metric(here, capsys):
     command = ["import", "rows.jsonl", "c", "--vector", "vector", "--id", "id", "--payload", "n"]
     found = rows()

@@ -255,6 +255,11 @@ def test_true_distances_in_many_blocks(metric: str, monkeypatch: pytest.MonkeyPa
     assert neighbours.true_distances(base[:3], queries, 4, metric).shape == (6, 3)
 
 
+def test_more_results_than_documents(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = hits_of(capsys, tmp_path / "h.npz", "few", "queries.npy", "-k", "1000000000000")
+    assert np.sort(found["ids"]).tolist() == [list(range(100))] * 7
+
+
 def test_ids_that_are_strings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """In files, which hold no objects, ids are then text, and "" is nobody."""
     folder, output, wanted = (str(tmp_path / name) for name in ("index", "h.npz", "wanted.npy"))

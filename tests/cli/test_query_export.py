@@ -67,6 +67,8 @@ def test_export_of_some_items(here, capsys):
 def test_export_of_nothing(suffix, here, capsys):
     values = run_json(capsys, "export", "c", f"a.{suffix}", "--filter", '{"year": 7}')
     assert values["n_items"] == 0
+    assert main(["export", "c", f"a.{suffix}", "--filter", '{"year": 7}']) == 0
+    assert "posh import" not in capsys.readouterr().out  # which would refuse it
 
 
 def test_one_long_payload_takes_no_room_in_other_rows_of_an_npz_file(here, capsys):
@@ -232,6 +234,17 @@ def test_the_table(here, capsys):
     assert capsys.readouterr().out == "nothing found\n"
 
 
+def test_more_results_than_items(here, capsys):
+    for source in (["--like", "7"], ["--vectors", "q.npy"]):
+        np.save("q.npy", VECTORS[7:8])
+        (query,) = run_json(capsys, "query", "c", *source, "-k", "1000000000000")["queries"]
+        assert len(query["hits"]) == N - (source[0] == "--like")
+    with posh.Collection("empty", metric="cosine"):
+        pass
+    (query,) = run_json(capsys, "query", "empty", "--vectors", "q.npy", "-k", "1000000000000")["queries"]
+    assert query["hits"] == []
+
+
 def test_a_text_id_is_preferred_to_a_number(here, capsys):
     with posh.Collection("c") as collection:
         collection.upsert(["7"], VECTORS[20:21])
@@ -243,6 +256,7 @@ def test_wrong_queries(here, capsys):
     like = ["query", "c", "--like", "7"]
     fails_in_one_line(capsys, 2, ["query", "c"], "one of the arguments --like --vectors is required")
     fails_in_one_line(capsys, 2, ["query", "c", "--like", "nope"], "to be the id of an item, got 'nope'")
+    fails_in_one_line(capsys, 2, ["query", "c", "--like=--7"], "to be the id of an item, got '--7'")
     fails_in_one_line(capsys, 2, [*like, "--key", "a"], "--key is for --vectors")
     fails_in_one_line(capsys, 2, [*like, "--filter", "{"], "expected --filter to be JSON, got '{'")
     fails_in_one_line(capsys, 2, [*like, "--filter", "[1]"], "expected --filter to be a JSON object")

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 
@@ -73,7 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, _stop)  # so that unfinished files are removed
-        return _run(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return _run(arguments)
     except BrokenPipeError:
         # The interpreter flushes stdout once more when it ends, and must not find the closed pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -86,6 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         note(f"posh: error: {_one_line(error)}")
         return _USAGE if isinstance(error, UsageError) else _FAILED
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning in one line; Python's own way shows a line of our code, too."""
+    note(f"posh: warning: {' '.join(str(message).split())}")
 
 
 def _stop(number: int, frame: object) -> None:

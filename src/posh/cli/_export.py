@@ -36,5 +36,5 @@ def _export(args: argparse.Namespace) -> Report:
     seconds, size = time.perf_counter() - start, args.file.stat().st_size
     again = f"posh import {args.file} COLLECTION" + (f" --metric {metric}" if metric else "")
     values = {"file": str(args.file), "n_items": n, "metric": metric, "bytes": size, "seconds": seconds}
-    text = f"{args.file}: {n:,} items, {shown_size(size)}, in {seconds:.1f} s; '{again}' reads it"
-    return Report(values, text)
+    text = f"{args.file}: {n:,} items, {shown_size(size)}, in {seconds:.1f} s"
+    return Report(values, f"{text}; '{again}' reads it" if n else text)  # an import refuses an empty file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,8 +48,9 @@ def _query(args: argparse.Namespace) -> Report:
         else:
             item = _liked(args, collection)
             vectors, liked = item.vector[None], item.id
-        # One more, because the item itself may be among them.
-        matches = collection.search(vectors, args.k + (liked is not None), filter=where, exact=args.exact)
+        # One more, because the item itself may be among them. There are not more than all items.
+        k = min(args.k + (liked is not None), max(1, len(collection)))
+        matches = collection.search(vectors, k, filter=where, exact=args.exact)
         found = [_hits(collection, ids, scores, liked, args.k) for ids, scores in zip(*matches, strict=True)]
     queries = [
         {"query": liked if args.vectors is None else row, "hits": hits} for row, hits in enumerate(found)
@@ -60,7 +62,7 @@ def _query(args: argparse.Namespace) -> Report:
 def _liked(args: argparse.Namespace, collection: posh.BaseCollection) -> posh.Item:
     """Return the item with an id that was typed: text, or else the number."""
     text = args.like
-    tried: list[int | str] = [text, *([int(text)] if text.lstrip("-").isdecimal() else [])]
+    tried: list[int | str] = [text, *([int(text)] if re.fullmatch(r"-?\d+", text) else [])]
     for item in collection.get(tried):
         if item is not None:
             return item

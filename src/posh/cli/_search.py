@@ -37,7 +37,9 @@ def add(parser: Parser) -> None:
     declare(parser, example, _search)
     add_index(parser)
     add_source(parser, "QUERIES", "the queries of a data set")
-    parser.add_argument("-k", type=counted, default=10, help="results per query; default: 10")
+    parser.add_argument(
+        "-k", type=counted, default=10, help="results per query, at most all documents; default: 10"
+    )
     parser.add_argument(
         "--filter", type=Path, metavar="IDS", help=".npy: ids to search among, or a boolean mask by id"
     )
@@ -55,7 +57,7 @@ def _search(args: argparse.Namespace) -> Report:
         options["filter"] = _read_filter(args.filter)
     queries = read_source(args, queries=args.data in datasets.names())
     start = time.perf_counter()
-    hits = index.search(queries, args.k, **options)
+    hits = index.search(queries, min(args.k, max(1, len(index))), **options)
     seconds = time.perf_counter() - start
     if args.output is not None:
         write_arrays(args.output, {"ids": _ids(hits), "scores": hits.scores, "kind": np.array(hits.kind)})
