@@ -158,3 +158,13 @@ def test_a_folder_that_holds_no_collections(tmp_path, capsys):
         "got other files such as rows.npy: make one with 'posh import FILE FOLDER/NAME'"
         in capsys.readouterr().err
     )
+
+
+def test_shards_in_a_folder_whose_name_is_no_name_of_a_collection(tmp_path, capsys):
+    (tmp_path / "My.Shards").mkdir()
+    (tmp_path / "My.Shards" / "job.json").touch()
+    assert main(["serve", str(tmp_path / "My.Shards"), "--port", "0"]) == 1
+    assert (
+        "expected a name of 1 to 64 of the characters a-z, 0-9, _ and -, no _ or - in front, got 'My.Shards', "
+        "the folder of the shards: rename it" in capsys.readouterr().err
+    )
