@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 import posh
 from posh.cli import main
 from posh.serve.client import Client
-from posh.serve.server import bind, is_loopback
+from posh.serve.server import Server, bind, is_loopback
 from tests.collection.implementations import DATA, SPARSE
 from tests.serve.service import served
 
@@ -160,11 +161,33 @@ def test_a_folder_that_holds_no_collections(tmp_path, capsys):
     )
 
 
-def test_shards_in_a_folder_whose_name_is_no_name_of_a_collection(tmp_path, capsys):
+def test_shards_in_a_folder_whose_name_is_no_name_of_a_collection(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Server, "run", lambda self: None)  # a service that starts ends at once
     (tmp_path / "My.Shards").mkdir()
     (tmp_path / "My.Shards" / "job.json").touch()
     assert main(["serve", str(tmp_path / "My.Shards"), "--port", "0"]) == 1
     assert (
-        "expected a name of 1 to 64 of the characters a-z, 0-9, _ and -, no _ or - in front, got 'My.Shards', "
-        "the folder of the shards: rename it" in capsys.readouterr().err
+        "expected a name of 1 to 64 of the characters a-z, 0-9, _ and -, no _ or - in front, "
+        "got 'My.Shards', the folder of the shards: rename it" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (
+            ["{file}"],
+            2,
+            "{file}: expected a folder of collections, got a file: import it with "
+            "'posh import {file} FOLDER/NAME', then 'posh serve FOLDER'",
+        ),
+        (["{folder}", "--backups", "{file}"], 1, "{file}: expected a folder, got a file: name another"),
+    ],
+    ids=["collections", "backups"],
+)
+def test_a_file_in_place_of_a_folder(tmp_path, capsys, monkeypatch, arguments, code, message):
+    names = {"file": str(tmp_path / "rows.jsonl"), "folder": str(tmp_path / "new")}
+    Path(names["file"]).touch()
+    monkeypatch.setattr(Server, "run", lambda self: None)  # a service that starts ends at once
+    assert main(["serve", *(text.format(**names) for text in arguments), "--port", "0"]) == code
+    assert message.format(**names) in capsys.readouterr().err

@@ -153,7 +153,12 @@ def _source(args: argparse.Namespace, limits: Any) -> Any:
 
 
 def _require_folder_of_collections(path: Path) -> None:
-    """Refuse a collection in place of the folder that holds it, and whatever has other files."""
+    """Refuse a file, a collection in place of the folder that holds it, and whatever has other files."""
+    if path.is_file():
+        raise UsageError(
+            f"{path}: expected a folder of collections, got a file: import it with "
+            f"'posh import {path} FOLDER/NAME', then 'posh serve FOLDER'"
+        )
     if (path / DATABASE).exists():
         raise UsageError(
             f"{path}: expected a folder of collections, got a collection: "

@@ -30,6 +30,8 @@ def prepare(path: Path) -> None:
     """Make a folder for collections if it is not there; its parent must be."""
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such file or directory: create it first", str(path.parent))
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "expected a folder, got a file: name another", str(path))
     _files.make_folder(path)
 
 
