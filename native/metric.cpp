@@ -11,7 +11,7 @@ namespace posh {
 namespace {
 
 struct Length {
-  double value;
+  double value;  // not finite if a number of the vector is not
   int exponent;  // the length is value * 2^exponent
 };
 
@@ -20,9 +20,10 @@ Length length_of(const T* vector, std::size_t d) {
   double squares = 0;
   for (std::size_t i = 0; i < d; ++i) squares += static_cast<double>(vector[i]) * static_cast<double>(vector[i]);
   if (squares > 1e-200 && squares < 1e200) return {std::sqrt(squares), 0};
+  if (std::isnan(squares)) return {squares, 0};
   double largest = 0;  // only doubles have such squares, or the vector is zero
   for (std::size_t i = 0; i < d; ++i) largest = std::max(largest, std::fabs(static_cast<double>(vector[i])));
-  if (largest == 0) return {0, 0};
+  if (largest == 0 || std::isinf(largest)) return {largest, 0};
   int exponent = 0;
   std::frexp(largest, &exponent);
   squares = 0;
@@ -33,9 +34,9 @@ Length length_of(const T* vector, std::size_t d) {
   return {std::sqrt(squares), exponent};
 }
 
-// Writes a vector with unit length.
+// Writes a vector with unit length; returns whether all numbers are finite.
 template <class T>
-void write_direction(const T* vector, std::size_t d, float* to) {
+bool write_direction(const T* vector, std::size_t d, float* to) {
   const Length length = length_of(vector, d);
   if (length.value == 0)
     std::fill(to, to + d, 0.0f);
@@ -44,16 +45,17 @@ void write_direction(const T* vector, std::size_t d, float* to) {
       to[i] = static_cast<float>(std::ldexp(static_cast<double>(vector[i]), -length.exponent) / length.value);
   else
     for (std::size_t i = 0; i < d; ++i) to[i] = static_cast<float>(static_cast<double>(vector[i]) / length.value);
+  return std::isfinite(length.value);
 }
 
 // Writes a vector divided by the power of two above its length, and returns that power: all digits are kept, so that
-// products that are equal stay equal.
+// products that are equal stay equal. The power is not finite if a number of the vector is not.
 template <class T>
 double write_scaled(const T* vector, std::size_t d, float* to) {
   const Length length = length_of(vector, d);
-  if (length.value == 0) {
+  if (length.value == 0 || !std::isfinite(length.value)) {
     std::fill(to, to + d, 0.0f);
-    return 0;
+    return length.value;
   }
   int exponent = 0;
   std::frexp(length.value, &exponent);
@@ -110,7 +112,7 @@ bool prepare_queries(const Metric& metric, const T* vectors, std::size_t n, floa
       fits &= write_difference(metric, vectors, factor, to);
       factors[row] = metric.unit * metric.unit;
     } else if (metric.kind == Metric::Kind::cosine) {
-      write_direction(vectors, d, to);
+      fits &= write_direction(vectors, d, to);
       factors[row] = 1.0;
     } else {  // a query's length does not change the order of documents
       const double scale = write_scaled(vectors, d, to);

@@ -88,7 +88,7 @@ def test_guesses_are_told(opened):
     [
         ({"v": [1, 2], "id": 1.0}, "'id', which is called like an id, got number"),
         ({"v": [1, 2], "id": {"$oid": "a"}, "doc_id": 3}, "'id', which is called like an id, got object"),
-        ({"v": [1, 2], "_id": None}, "'_id', which is called like an id, got nothing"),
+        ({"v": [1, 2], "_id": None}, "'_id', which is called like an id, got nothing in the first 1 rows"),
     ],
 )
 def test_ids_that_cannot_be_ids_are_not_replaced(row, found, opened):

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from posh.errors import FormatError
 from posh.vector_files import RowError, choose_roles, open_file
 from posh.vector_files.formats import read_matrix
 
@@ -47,7 +48,7 @@ def test_one_cell_of_csv(value, row, vector, written):
 
 
 def test_a_matrix_is_not_read_without_that_column(written):
-    with pytest.raises(RowError, match="row 31: expected a number in the column 'x2', got 'nan'"):
+    with pytest.raises(FormatError, match="row 31: expected a number in the column 'x2', got 'nan'"):
         read_matrix(written(".csv", {(BAD, "x2"): "nan"}), None)
 
 
