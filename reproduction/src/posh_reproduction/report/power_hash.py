@@ -169,7 +169,11 @@ def _rules(evidence: Evidence, sizes: list[int]) -> Iterator[Block]:
         for cell, records in evidence.trials("power-hash").by_cell.items()
     }
     yield Heading(3, "What was chosen")
-    yield Text.of("The power of the rule, and the number of trials that chose it.")
+    n_known = sum(n.total() for n in chosen.values())
+    yield Text.of(
+        "The power of the rule, and the number of trials that chose it:",
+        f"{n_known} of {len(evidence.records('power-hash'))} trials recorded their choice.",
+    )
     rows = []
     for data in DATA:
         counts = [chosen.get((data, _OURS, size), Counter()) for size in sizes]
