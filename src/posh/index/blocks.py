@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockIndex", "is_held_out"]
 
-_NONE = np.empty((0, 1))
+_NONE = np.empty((0, 1))  # no vectors, of whatever width
 _GROWTH = 1.5  # of the documents, until the calibration is done again
 _OUTGROWN = 4.0  # times the documents that lists were trained for, until they are trained again
 _HELD_OUT = 16  # one document of so many
