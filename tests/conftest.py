@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import httpx
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -16,6 +17,8 @@ CASES = int(os.environ.get("POSH_CASES", "50"))
 
 settings.register_profile("posh", deadline=None, derandomize=True)  # the same cases on every machine
 settings.load_profile("posh")
+
+httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60  # an answer may need more than 5 seconds on a busy machine
 
 
 def clusters(n: int, d: int, n_clusters: int = 10, seed: int = 0) -> np.ndarray:

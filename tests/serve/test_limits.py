@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
-import threading
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import httpx
@@ -193,22 +193,16 @@ def test_hits_that_are_the_same_item_count_each_time(http, ask):
 
 
 def test_requests_to_a_collection_are_bounded():
-    slow, answers = Slow(), []
+    slow = Slow()
     with running(MemorySource(slow=slow), limits=dataclasses.replace(SMALL, requests=3)) as address:
-
-        def count() -> None:
-            answers.append(httpx.post(f"{address}/v1/collections/slow/count", json={}, timeout=30))
-
-        threads = [threading.Thread(target=count) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for _ in range(2):  # two run at once, the third waits for its turn
-            assert slow.entered.acquire(timeout=30)
-        while httpx.get(f"{address}/v1/collections/slow").status_code == 200:
-            pass
-        count()
-        slow.go.set()
-        for thread in threads:
-            thread.join()
-    assert [answer.status_code for answer in answers] == [503, 200, 200, 200]
-    assert "expected at most 3 requests to a collection at once, got more" in answers[0].json()["detail"]
+        url = f"{address}/v1/collections/slow/count"
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(httpx.post, url, json={}, timeout=60) for _ in range(4)]
+            for _ in range(2):  # two run at once, a third waits for its turn; whichever comes last is refused
+                assert slow.entered.acquire(timeout=30)
+            refused, _ = wait(asked, timeout=30, return_when=FIRST_COMPLETED)
+            slow.go.set()
+    answers = [one.result() for one in asked]
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 503]
+    [first] = [one.result() for one in refused]
+    assert "expected at most 3 requests to a collection at once, got more" in first.json()["detail"]
