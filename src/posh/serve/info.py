@@ -38,7 +38,10 @@ class Indexing(_Known):
 
 @dataclass(frozen=True)
 class Info(_Known):
-    """A collection; ``index`` says how codes are searched."""
+    """A collection; ``index`` says how codes are searched.
+
+    Without ``has_items`` hits are ids and scores, and nothing else can be read.
+    """
 
     name: str
     count: int
@@ -49,6 +52,7 @@ class Info(_Known):
     memory_bytes: int | None
     disk_bytes: int | None
     indexing: Indexing
+    has_items: bool
 
     @classmethod
     def from_json(cls, answer: dict[str, Any]) -> Self:

@@ -88,6 +88,7 @@ class CollectionOperations(Operations):
             "memory_bytes": collection.memory_usage(),
             "disk_bytes": self._registry.source.disk_bytes(opened.name),
             "indexing": {"state": opened.indexing.state, "message": opened.indexing.message},
+            "has_items": collection.has_items,
         }
 
 

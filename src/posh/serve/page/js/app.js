@@ -122,14 +122,19 @@ function open(collection) {
   byId("collection").value = collection.name;
   document.title = `${collection.metadata.title ?? collection.name} · POSH`;
   controls.offer(collection, state.all);
-  const first = byId("tab-draw").hidden ? (collection.metadata.name ? "tab-name" : "tab-browse") : "tab-draw";
-  controls.choose(byId(first));
+  controls.choose(byId(firstWay(collection)));
+}
+
+function firstWay({ has_items: has, metadata }) {
+  if (!has) return "tab-paste";
+  if (!byId("tab-draw").hidden) return "tab-draw";
+  return metadata.name ? "tab-name" : "tab-browse";
 }
 
 async function firstItems() {
   [state.items, state.after] = [[], undefined];
   byId("items").replaceChildren();
-  await browse();
+  if (state.place.collection.has_items) await browse();
 }
 
 async function browse() {
@@ -151,6 +156,7 @@ function brief({ payload = {} }, { summary, metadata }) {
 }
 
 function acts(place, found) {
+  if (!place.collection.has_items) return {};
   const home = place === state.place ? undefined : place.collection.name;
   return {
     choose: (item) => navigate({ like: item.id, home }),

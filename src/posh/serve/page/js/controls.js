@@ -8,7 +8,7 @@ const byId = (id) => document.getElementById(id);
 
 /** Fill the controls for a collection. */
 export function offer(collection, all) {
-  const { metadata, hasher, index, n_features: width } = collection;
+  const { metadata, hasher, index, n_features: width, has_items: has } = collection;
   byId("about").textContent = metadata.about ?? "";
   facts(collection);
   const others = all.filter((one) => one.name !== collection.name && one.n_features === width && isSearchable(one));
@@ -21,7 +21,9 @@ export function offer(collection, all) {
     : "This collection does not refine candidates, so there is nothing to oversample.";
   byId("name-label").textContent = metadata.name ? `Type a ${metadata.name}` : "Id of an item";
   byId("vector-label").textContent = `${width ?? "Some"} numbers, separated by commas or spaces`;
-  byId("tab-draw").hidden = !metadata.image || metadata.drawable === false;
+  byId("tab-draw").hidden = !has || !metadata.image || metadata.drawable === false;
+  for (const id of ["tab-name", "tab-browse"]) byId(id).hidden = !has;
+  byId("filter").disabled = !has;
 }
 
 export const isSearchable = ({ hasher, index }) => Boolean(hasher || index.metric);
@@ -53,8 +55,8 @@ export function taken() {
 }
 
 /** The options of a search, as the service takes them for this collection. */
-export function forSearch({ k = 10, scoring, oversample, filter }, { hasher, index }) {
-  const body = { k, filter, include: ["payload", "vector", "code"] };
+export function forSearch({ k = 10, scoring, oversample, filter }, { hasher, index, has_items: has }) {
+  const body = { k, filter, include: has ? ["payload", "vector", "code"] : [] };
   if (scoring && hasher?.n_active && !index.metric) body.scoring = scoring;
   if (oversample && index.refine) body.oversample = oversample;
   return body;

@@ -40,6 +40,7 @@ export function makeMap(canvas, choose) {
       if (!place || map.place === place) return;
       [map.place, map.data, map.scale, map.x, map.y] = [place, null, 1, 0, 0];
       byId("map-section").hidden = true;
+      if (!place.collection.has_items) return;
       const data = await api.map(place.collection.name).catch(() => null); // the page is complete without a map
       if (!data || map.place !== place || data.ids.length < 3) return;
       map.data = prepared(data);

@@ -6,10 +6,13 @@ import { vectorOf } from "./pad.js";
 import { nameOf } from "./payloads.js";
 import { element, image } from "./pictures.js";
 
+const NO_FIELDS = { fields: [], examples: [] };
+
 /** What is known of a collection: itself, its metadata and, when `known` is fulfilled, the summary of its fields. */
 export function placeOf(collection, changed = () => {}) {
   const place = { collection, metadata: collection.metadata, summary: null };
-  place.known = api.fields(collection.name).then((summary) => {
+  const asked = collection.has_items ? api.fields(collection.name) : Promise.resolve(NO_FIELDS);
+  place.known = asked.then((summary) => {
     place.summary = summary;
     changed(place);
   });

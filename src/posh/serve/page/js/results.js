@@ -9,7 +9,7 @@ const LONG = 40; // characters of a cell from which on it needs room
 
 /**
  * A column of hits. `place` is what is known of the collection: itself, its metadata and the summary of its fields.
- * `act` has the functions `choose(hit)` and `detail(hit)`.
+ * `act` has the functions `choose(hit)` and `detail(hit)`, or neither if hits are ids and scores only.
  */
 export function column(place, found, query, view, act) {
   const { collection, metadata } = place;
@@ -56,9 +56,6 @@ function cards(place, found, act) {
 
 /** One item as a card; a click on it asks for its neighbours. */
 export function card(item, place, act, ...below) {
-  const name = nameOf(item, place);
-  const title = element("button", { class: "name", type: "button", "aria-label": `${name}: find its neighbours` }, name);
-  title.addEventListener("click", () => act.choose(item));
   const picture = image(item.vector, place.metadata, `Item ${item.id}`);
   const [photo, ...rest] = parts(item, place);
   return element(
@@ -66,7 +63,7 @@ export function card(item, place, act, ...below) {
     { class: item.both ? "card both" : "card", "data-id": JSON.stringify(item.id) },
     picture,
     photo,
-    title,
+    title(item, place, act),
     ...rest,
     ...below,
   );
@@ -79,11 +76,9 @@ function table(place, found, act) {
   const bits = found.hits.some((hit) => sharedBits(hit, shared));
   const heads = ["", "Item", "Score", ...(bits ? ["Shared bits"] : []), ...fields.map(({ name }) => name), ""];
   const rows = found.hits.map((hit, i) => {
-    const title = element("button", { class: "name", type: "button" }, nameOf(hit, place));
-    title.addEventListener("click", () => act.choose(hit));
     const cells = [
       element("td", { class: "number" }, `${i + 1}`),
-      element("td", {}, title),
+      element("td", {}, title(hit, place, act)),
       element("td", { class: "number score" }, scored(hit, found.kind), hit.both ? element("span", { class: "badge" }, " in both") : null),
       bits ? element("td", { class: "number" }, sharedBits(hit, shared)?.replace(" bits shared", "")) : null,
       ...fields.map(({ name, type }) => {
@@ -99,7 +94,17 @@ function table(place, found, act) {
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Neighbours as a table" }, made);
 }
 
+/** The name of an item; a click on it asks for its neighbours. */
+function title(item, place, act) {
+  const name = nameOf(item, place);
+  if (!act.choose) return element("span", { class: "name" }, name);
+  const button = element("button", { class: "name", type: "button", "aria-label": `${name}: find its neighbours` }, name);
+  button.addEventListener("click", () => act.choose(item));
+  return button;
+}
+
 function details(hit, place, act) {
+  if (!act.detail) return null;
   const button = element(
     "button",
     { class: "more", type: "button", "aria-label": `Details of ${nameOf(hit, place)}` },

@@ -14,6 +14,10 @@ export function welcome(place, items, act) {
   const title = metadata.title ?? collection.name;
   const count = collection.count.toLocaleString("en");
   const start = element("p", {}, element("strong", {}, title), `: ${count} ${collection.count === 1 ? "item" : "items"}. ${metadata.about ?? ""}`);
+  if (!collection.has_items) {
+    const vector = `a vector of ${collection.n_features} numbers`;
+    return [start, element("p", {}, `It has ids and scores, and nothing else to show. Paste ${vector} to see the ids of its nearest neighbours.`)];
+  }
   if (!items.length) return [start, element("p", {}, "There is nothing in it yet. “Import…” above brings a file.")];
   if (!isSearchable(collection)) {
     return [start, element("p", {}, "It cannot be searched yet: it has neither a hasher nor a metric. Fit one, or make its index by a metric.")];
