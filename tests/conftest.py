@@ -18,7 +18,8 @@ CASES = int(os.environ.get("POSH_CASES", "50"))
 settings.register_profile("posh", deadline=None, derandomize=True)  # the same cases on every machine
 settings.load_profile("posh")
 
-httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60  # an answer may need more than 5 seconds on a busy machine
+for _step in ("connect", "read", "write", "pool"):  # each may take more than 5 seconds on a busy machine
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, _step, 60)
 
 
 def clusters(n: int, d: int, n_clusters: int = 10, seed: int = 0) -> np.ndarray:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from unittest import mock
+
 import httpx
 import pytest
 
+from posh.serve import connections
 from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
@@ -17,7 +21,6 @@ SMALL = Limits(
     body_values=500,
     answer_bytes=2_000,
     bytes_in_work=30_000,
-    body_seconds=0.3,
     items=20,
     page=50,
     queries=10,
@@ -76,8 +79,10 @@ def ask(http):
 
 @pytest.fixture(scope="module")
 def locked():
-    """A service that needs a token, at its own limits."""
-    with running(MemorySource(things=filled()), token=TOKEN) as address:
+    """A service that needs a token, at its own limits; a client may be slow to read an early answer."""
+    with ExitStack() as stack:
+        with mock.patch.object(connections, "LINGER_SECONDS", 60.0):
+            address = stack.enter_context(running(MemorySource(things=filled()), token=TOKEN))
         yield address
 
 

@@ -69,7 +69,7 @@ def test_the_token_comes_from_the_environment(tmp_path):
 
 def test_limits_are_set_on_the_command_line(tmp_path):
     posh.Collection(tmp_path / "shop", SPARSE).upsert([1], DATA[:1]).close()
-    with served(tmp_path, "--limit", "k=5", "--limit", "body_seconds=0.5", "--token", "t") as (_, address):
+    with served(tmp_path, "--limit", "k=5", "--limit", "body_seconds=60.5", "--token", "t") as (_, address):
         with Client(address, token="t") as client:
             assert client.collection("shop").search(DATA[:1], 5).ids[0, 0] == 1
             with pytest.raises(ValueError, match="expected at most 5 for k, got 6"):
