@@ -138,8 +138,10 @@ from pathlib import Path
 from posh.errors import PoshError
 from posh.serve.folder import Folder
 
-folder, number, start = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+folder, number = Path(sys.argv[1]), int(sys.argv[2])
 source, won = Folder(folder), []
+print("ready", flush=True)
+start = float(input())
 for i in range(20):
     while time.time() < start + 0.05 * i:
         pass
@@ -156,13 +158,20 @@ print(won)
 
 def test_who_loses_a_race_to_create_removes_nothing(tmp_path):
     """Two processes create the same names at the same time: what one of them has written stays."""
-    start = str(time.time() + 3.0)
     racers = [
         subprocess.Popen(
-            [sys.executable, "-c", RACER, str(tmp_path), str(number), start], stdout=subprocess.PIPE
+            [sys.executable, "-c", RACER, str(tmp_path), str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for number in (1, 2)
     ]
+    assert [racer.stdout.readline() for racer in racers] == ["ready\n"] * 2
+    start = time.time() + 0.2
+    for racer in racers:
+        racer.stdin.write(f"{start}\n")
+        racer.stdin.flush()
     won = [json.loads(racer.communicate(timeout=60)[0]) for racer in racers]
     assert all(racer.returncode == 0 for racer in racers)
     assert sorted(won[0] + won[1]) == list(range(20))
