@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import math
 import multiprocessing
 import os
@@ -13,9 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
-from email.message import Message
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,11 +23,12 @@ import posh
 from posh import batch
 from posh.batch import shard_process
 from posh.batch.joined import search_all
-from posh.errors import MissingShardsError, ServiceError
+from posh.errors import MissingShardsError
 from posh.index.params import search_params
 from posh.serve.client import Client
 from posh.serve.shards import ShardSource
 from tests.batch.doing import DIGITS, Here, write_npy
+from tests.batch.watching import asked, children, first_problem, stopped, wait_for
 from tests.serve.service import MemorySource, running
 
 answer = shard_process._answer  # before a test replaces it
@@ -60,6 +57,20 @@ def collection(folder):
         opened.close()
 
 
+@pytest.fixture
+def held(monkeypatch):
+    """No process is started again until this is set: it is missing, however slow the test is."""
+    go, context = threading.Event(), shard_process.process_context
+
+    def waiting():
+        go.wait(120)
+        return context()
+
+    monkeypatch.setattr(shard_process, "process_context", waiting)
+    yield go
+    go.set()
+
+
 def test_results_are_those_of_one_index(collection, one):
     hits = collection.search(DIGITS.queries, k=10, exact=True)
     expected = one.search(DIGITS.queries, k=10, exact=True)
@@ -85,10 +96,10 @@ def test_wrong_questions_are_errors_and_the_next_search_is_answered(collection):
 def test_a_plain_search_over_http_has_ids_and_scores(folder):
     with running(ShardSource(folder, 2)) as address:
         query = {"vectors": DIGITS.queries[:1].tolist(), "k": 2}
-        status, answer, _ = _asked(address, query)
+        status, answer, _ = asked(address, query)
         assert (status, [list(hit) for hit in answer["results"][0]["hits"]]) == (200, [["id", "score"]] * 2)
-        assert _asked(address, {**query, "include": []})[1]["results"] == answer["results"]
-        status, problem, _ = _asked(address, {**query, "include": ["payload", "vector"]})
+        assert asked(address, {**query, "include": []})[1]["results"] == answer["results"]
+        status, problem, _ = asked(address, {**query, "include": ["payload", "vector"]})
         assert (status, problem["detail"]) == (
             422,
             "expected a search without include, got ['payload', 'vector']: this collection has ids and "
@@ -96,18 +107,19 @@ def test_a_plain_search_over_http_has_ids_and_scores(folder):
         )
 
 
-def test_a_killed_process_is_named_and_comes_back(collection):
+def test_a_killed_process_is_named_and_comes_back(collection, held):
     pid, names = next(iter(collection.processes.items()))
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(MissingShardsError, match="expected all 4 shards, but part-0000") as caught:
         [collection.search(DIGITS.queries[:1], k=3) for _ in range(1000)]
     assert caught.value.shards == names
+    held.set()
     collection.wait()
     assert collection.search(DIGITS.queries[:1], k=3).ids.shape == (1, 3)
     assert pid not in collection.processes
 
 
-def test_a_killed_parent_of_the_processes_changes_nothing(collection):
+def test_a_killed_parent_of_the_processes_changes_nothing(collection, held):
     """The processes are forked from a server; when it is killed, they are started from a new one."""
     pid = next(iter(collection.processes))
     searches = threading.Thread(target=_search_until_missing, args=(collection,), daemon=True)
@@ -119,6 +131,7 @@ def test_a_killed_parent_of_the_processes_changes_nothing(collection):
     while pid in collection.processes:
         assert time.monotonic() < deadline, "nobody noticed"
         time.sleep(0.01)
+    held.set()
     collection.wait()
     assert collection.search(DIGITS.queries[:1], k=3).ids.shape == (1, 3)
 
@@ -134,16 +147,17 @@ def test_a_process_ends_in_silence_when_nobody_waits_for_its_answer(folder, monk
         assert beats.poll(10), "it was never ready"
 
 
-def test_a_stopped_process_is_named_and_killed(collection, monkeypatch):
+def test_a_stopped_process_is_named_and_killed(collection, held, monkeypatch):
     """Also if a question is more than a pipe holds, so that it cannot be sent."""
-    monkeypatch.setattr(shard_process, "_SILENCE", 3.0)
+    monkeypatch.setattr(shard_process, "_SILENCE", 6.0)
     time.sleep(1.1)  # the keepers begin to wait with each sign of life
     pid, names = next(iter(collection.processes.items()))
-    os.kill(pid, signal.SIGSTOP)
     begun = time.monotonic()
+    os.kill(pid, signal.SIGSTOP)
     with pytest.raises(MissingShardsError) as caught:
         collection.search(np.tile(DIGITS.queries, (40, 1)), k=3)
     assert (caught.value.shards, 1.0 < time.monotonic() - begun < 30.0) == (names, True)
+    held.set()
     collection.wait()
     assert pid not in collection.processes
     assert collection.search(DIGITS.queries[:1], k=3).ids.shape == (1, 3)
@@ -151,7 +165,7 @@ def test_a_stopped_process_is_named_and_killed(collection, monkeypatch):
 
 def test_searches_that_take_long_are_no_reason_to_kill(folder, monkeypatch):
     """A process gives signs of life while it searches."""
-    monkeypatch.setattr(shard_process, "_SILENCE", 3.0)
+    monkeypatch.setattr(shard_process, "_SILENCE", 6.0)
     monkeypatch.setattr(shard_process, "_answer", _answer_slowly)
     collection = batch.ShardedCollection(folder, n_processes=1).wait()
     try:
@@ -162,18 +176,26 @@ def test_searches_that_take_long_are_no_reason_to_kill(folder, monkeypatch):
         collection.close()
 
 
-def test_clients_are_told_how_long_a_process_will_be_missing(folder):
+def test_clients_are_told_how_long_a_process_will_be_missing(folder, held):
     """After each one that dies young, the pause before the next one doubles."""
+    held.set()
     collection = batch.ShardedCollection(folder, n_processes=1).wait()
+    held.clear()
     process = collection._processes[0]
     process._pause = 3.0
     with running(MemorySource(shards=collection)) as address:
+        begun = time.monotonic()
         os.kill(process.pid, signal.SIGKILL)
-        status, problem, headers = _asked(address, {"vectors": DIGITS.queries[:1].tolist()})
+        status, problem, headers = asked(address, {"vectors": DIGITS.queries[:1].tolist()})
+        expected = process._next_start + process._opening
+        most, least = (max(1, math.ceil(expected - now)) for now in (begun, time.monotonic()))
+        assert process._pause == 6.0
+        assert process._pause + process._opening <= expected - begun
+        held.set()
     seconds = int(headers["retry-after"])
     assert (status, problem["type"]) == (503, "urn:posh:missing-shards")
     assert problem["detail"].endswith(f"their process is being started again, try again in {seconds} s")
-    assert seconds == math.ceil(process._pause + process._opening) > 6
+    assert least <= seconds <= most
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(folder, monkeypatch):
@@ -209,13 +231,15 @@ def test_the_service(folder, one, tmp_path):
                 remote.upsert([1], DIGITS.base[:1])
             with pytest.raises(ValueError, match="expected no new collections beside shards"):
                 client.create("other")
-            started = [pid for child in _children(service.pid) for pid in _children(child)]
+            [server] = [child for child in children(service.pid) if children(child)]
+            started = children(server)
             assert len(started) == 2
-            os.kill(started[0], signal.SIGKILL)
-            problem = _first_problem(address)
+            with stopped(server):  # it starts no process again before we have seen that one is missing
+                os.kill(started[0], signal.SIGKILL)
+                problem = first_problem(address)
             assert (problem["status"], problem["type"]) == (503, "urn:posh:missing-shards")
             assert "part-0000" in problem["detail"]
-            _wait_for(lambda: remote.search(DIGITS.queries, k=5, exact=True))
+            wait_for(lambda: remote.search(DIGITS.queries, k=5, exact=True))
             assert remote.search(DIGITS.queries, k=5, exact=True).ids.tolist() == expected.ids.tolist()
         service.send_signal(signal.SIGTERM)
         assert service.wait(30) == 0
@@ -223,7 +247,7 @@ def test_the_service(folder, one, tmp_path):
         service.kill()
         service.wait()
         service.stdout.close()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while any(Path(f"/proc/{pid}").exists() for pid in started):
         assert time.monotonic() < deadline, "processes outlive the service"
         time.sleep(0.05)
@@ -239,47 +263,8 @@ def _answer_slowly(*arguments: Any) -> None:
     """What a process does whose searches take longer than it may be silent."""
 
     def search(*question: Any) -> posh.Hits:
-        time.sleep(4.5)
+        time.sleep(7.5)
         return search_all(*question)
 
     with mock.patch.object(shard_process, "search_all", search):
         answer(*arguments)
-
-
-def _children(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True)
-    return [int(child) for child in found.stdout.split()]
-
-
-def _asked(address: str, query: dict) -> tuple[int, dict, Message]:
-    """The status, the content and the headers of the answer to a search."""
-    request = urllib.request.Request(
-        f"{address}/v1/collections/shards/search",
-        json.dumps(query).encode(),
-        {"content-type": "application/json"},
-    )
-    try:
-        answer = urllib.request.urlopen(request)
-    except urllib.error.HTTPError as error:
-        answer = error
-    with answer:
-        return answer.status, json.load(answer), answer.headers
-
-
-def _first_problem(address: str) -> dict:
-    for _ in range(2000):
-        status, answer, _ = _asked(address, {"vectors": DIGITS.queries[:1].tolist(), "k": 1})
-        if status != 200:
-            return answer
-    raise AssertionError("no shard was ever missing")
-
-
-def _wait_for(call) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            call()
-            return
-        except ServiceError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
