@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import httpx
 import numpy as np
@@ -27,6 +31,17 @@ def clusters(n: int, d: int, n_clusters: int = 10, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(n_clusters, d))
     return 3.0 + centres[rng.integers(n_clusters, size=n)] + 0.5 * rng.normal(size=(n, d))
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """Ctrl-C comes inside, after so many seconds: outside of ``pytest.raises`` it would end all tests."""
+    timer = threading.Timer(seconds, _thread.interrupt_main)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @pytest.fixture(scope="session")

@@ -27,12 +27,12 @@ LONG = [
 
 @pytest.mark.parametrize("hasher", LONG, ids=lambda hasher: type(hasher).__name__)
 def test_a_fit_without_end_is_cancelled(hasher):
-    """These would run for years; a few seconds are for a machine that is busy with other things."""
+    """These would run for years; a minute is for a machine that is busy with other things."""
     X, stop, begun = clusters(2000, 64), threading.Event(), time.perf_counter()
     threading.Timer(0.3, stop.set).start()
     with cancellable(stop), pytest.raises(CancelledError, match="the work was cancelled"):
         hasher.fit(X)
-    assert time.perf_counter() - begun < 10.0
+    assert time.perf_counter() - begun < 60.0
     assert not hasattr(hasher, "weights_")
 
 

@@ -162,6 +162,7 @@ def test_an_error_in_one_thread_ends_the_others(fly, monkeypatch):
         tiles.append(len(scores))
         if threading.current_thread() is not threading.main_thread():
             raise MemoryError
+        time.sleep(0.005)  # so that all of them would take ten seconds: the other thread may begin late
 
     monkeypatch.setattr(kernels, "winners", winners)
     with pytest.raises(MemoryError):

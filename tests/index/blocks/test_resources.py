@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import _thread
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import interrupted_after
 from tests.index.blocks.cases import KERNELS, native_blocks, native_search, random_case
 from tests.index.blocks.test_search import GENEROUS
 
@@ -59,8 +58,7 @@ def test_a_long_search_can_be_interrupted(n_threads, by_list):
     blocks = native_blocks(case, KERNELS[-1])
     case = replace(case, queries=np.tile(case.queries, (50, 1)))
     chosen = replace(GENEROUS, n_probe=10, by_list=by_list)
-    threading.Timer(0.3, _thread.interrupt_main).start()
     start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interrupted_after(0.3):
         native_search(blocks, case, chosen, 10, KERNELS[-1], n_threads, case.vectors)
     assert time.monotonic() - start < 20
