@@ -188,7 +188,7 @@ def test_interrupted_and_run_again(stop, tmp_path):
         assert collection.search(vectors[5], 1).ids.item() == "id 5"
 
 
-# Small batches, each told when it is on the disk, with time to be killed in.
+# Small batches, each told when it is on the disk, with time to be killed in: the eleventh waits for that.
 _SLOW = """
 import sys, time
 from posh.cli import main
@@ -196,9 +196,9 @@ from posh.collection import importing
 
 importing.BATCH, steps = 100, importing.Importer.steps
 def slow(self, file, roles):
-    for step in steps(self, file, roles):
+    for number, step in enumerate(steps(self, file, roles)):
         print(step, flush=True)
-        time.sleep(0.005)
+        time.sleep(0.005 if number < 10 else 60)
         yield step
 importing.Importer.steps = slow
 sys.exit(main())

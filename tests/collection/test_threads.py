@@ -16,6 +16,7 @@ from tests.collection.implementations import DATA, OTHER, SPARSE
 from tests.index.test_threads import SECONDS
 
 TEAMS = 12
+KINDS = {"written", "deleted", "reindexed", "compacted", "searched", "looked"}
 
 
 class Teams:
@@ -112,12 +113,16 @@ def test_every_answer_is_that_of_some_moment(tmp_path):
         workers = [threading.Thread(target=teams.run, args=(job, i)) for i, job in enumerate(jobs)]
         for worker in workers:
             worker.start()
-        time.sleep(SECONDS)
+        begun = time.monotonic()
+        while time.monotonic() < begun + SECONDS or (
+            not teams.failures and set(teams.done) != KINDS and time.monotonic() < begun + 120
+        ):
+            time.sleep(0.01)
         teams.stop.set()
         for worker in workers:
             worker.join()
         assert not teams.failures, teams.failures[0]
-        assert set(teams.done) == {"written", "deleted", "reindexed", "compacted", "searched", "looked"}
+        assert set(teams.done) == KINDS
         assert len(collection) == 100 + collection.count({"team": {"gte": 0}})
     for patch in patches:
         patch.stop()

@@ -111,7 +111,7 @@ from posh_reproduction.experiments import run, trial
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits that it is ignored
-    units = [trial.unit("digits", "FruitFly", 16, seed, n_queries=20) for seed in range(500)]
+    units = [trial.unit("digits", "FruitFly", 16, seed, n_queries=20) for seed in range(5000)]
     for outcome in run(units, Path(sys.argv[1]), jobs=2):
         print("done", flush=True)
 """
@@ -134,11 +134,11 @@ def test_a_killed_run_leaves_whole_lines_and_no_workers(tmp_path, how):
         assert "leaked" not in errors
     assert process.returncode != 0
     done = lines(tmp_path)
-    assert 1 <= len(done) < 500
+    assert 1 <= len(done) < 5000
 
 
 def test_a_killed_worker_is_an_error_with_a_remedy(tmp_path):
-    units = [trial.unit("digits", "FruitFly", 16, seed, n_queries=20) for seed in range(500)]
+    units = [trial.unit("digits", "FruitFly", 16, seed, n_queries=20) for seed in range(5000)]
     running = run(units, tmp_path, jobs=2)
     next(running)
     children = [int(pid) for task in Path("/proc/self/task").iterdir() for pid in _words(task / "children")]
@@ -148,11 +148,14 @@ def test_a_killed_worker_is_an_error_with_a_remedy(tmp_path):
     os.kill(workers[0], signal.SIGKILL)
     with pytest.raises(ChildProcessError, match="start again, with fewer jobs"):
         list(running)
-    assert 1 <= len(lines(tmp_path)) < 500
+    assert 1 <= len(lines(tmp_path)) < 5000
 
 
 def _words(path):
-    return Path(path).read_text().replace("\0", " ").split()
+    try:
+        return Path(path).read_text().replace("\0", " ").split()
+    except OSError:  # of a thread or a process that has ended
+        return []
 
 
 @pytest.fixture
