@@ -70,9 +70,12 @@ class Page:
         return self.one(css).text
 
     def wait(self, condition):
+        """Wait until a condition holds; it may look at elements that the page is just replacing."""
+        from selenium.common.exceptions import StaleElementReferenceException
         from selenium.webdriver.support.ui import WebDriverWait
 
-        return WebDriverWait(self.driver, WAIT, 0.05).until(lambda _: condition())
+        ignored = [StaleElementReferenceException]
+        return WebDriverWait(self.driver, WAIT, 0.05, ignored).until(lambda _: condition())
 
     def wait_for_new(self, action):
         """Do something that leads to a search, and wait for its result."""

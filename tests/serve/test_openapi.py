@@ -63,7 +63,7 @@ def address(tmp_path_factory):
     """Embedded collections of one column, so that vectors at random often fit."""
     root = tmp_path_factory.mktemp("served")
     folder = Folder(root / "collections", backups=root / "backups")
-    limits = Limits(body_seconds=5.0, n_bits=64, k=50, items=100)
+    limits = Limits(n_bits=64, k=50, items=100)
     with running(folder, limits=limits, token=TOKEN) as address, Client(address, TOKEN) as client:
         client.create("sparse", posh.FruitFly(16, 2, random_state=0).fit(NARROW)).upsert(
             list(range(40)), NARROW, [{"label": i % 3} for i in range(40)]
@@ -138,6 +138,6 @@ def test_nothing_at_random_breaks_it(api, method, path, mode):
     def requests(case):
         if case.path_parameters and method != "delete":
             case.path_parameters["name"] = next(names)
-        case.call_and_validate(headers={"authorization": f"Bearer {TOKEN}"}, checks=CHECKS)
+        case.call_and_validate(headers={"authorization": f"Bearer {TOKEN}"}, checks=CHECKS, timeout=60)
 
     requests()
