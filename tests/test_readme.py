@@ -29,7 +29,7 @@ def run(folder: Path, text: str, **environment: str) -> subprocess.CompletedProc
         env={"PATH": path, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -72,13 +72,14 @@ http.server.HTTPServer(("127.0.0.1", {port}), http.server.SimpleHTTPRequestHandl
     ids=["stops well", "stops badly", "ends at once"],
 )  # fmt: skip
 def test_a_service_is_stopped_when_it_answers(folder, code, expected, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (tmp_path / "posh").write_text(SERVER.format(python=sys.executable, port=port, code=code))
-    (tmp_path / "posh").chmod(0o755)
-    text = f"```console\n$ posh serve {folder}  # Ctrl-C stops it\n$ echo after\n```\n"
-    assert run(tmp_path, text, POSH_README_PORT=str(port)).returncode == expected
+    with socket.socket() as kept:  # bound, but not listening, so that nobody else gets the port meanwhile
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        port = kept.getsockname()[1]
+        (tmp_path / "posh").write_text(SERVER.format(python=sys.executable, port=port, code=code))
+        (tmp_path / "posh").chmod(0o755)
+        text = f"```console\n$ posh serve {folder}  # Ctrl-C stops it\n$ echo after\n```\n"
+        assert run(tmp_path, text, POSH_README_PORT=str(port)).returncode == expected
 
 
 def test_a_readme_without_commands_is_an_error(tmp_path):

@@ -110,7 +110,7 @@ class Session:
                 env=self._environment(),
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=300,
             )
             assert done.returncode == 0, (
                 f"{self.name}, line {block.line}: {command}\n{done.stdout}{done.stderr}"

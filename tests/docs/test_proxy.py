@@ -22,10 +22,13 @@ BLOCKS = {block.language: block.text for block in blocks((ROOT / "docs" / "proxy
 NAME = "search.example.org"
 
 
-def free_port() -> int:
+@contextmanager
+def kept_port():
+    """A port that nobody else gets meanwhile: it is bound, but nobody listens."""
     with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+        yield one.getsockname()[1]
 
 
 def nginx_command(folder, service: str, port: int) -> list[str]:
@@ -55,7 +58,12 @@ def caddy_command(folder, service: str, port: int) -> list[str]:
 @contextmanager
 def proxied(command, service, folder):
     """A proxy before a service; a client of it that asks for the name of the page."""
-    port = free_port()
+    with kept_port() as port, _started(command, service, folder, port) as client:
+        yield client
+
+
+@contextmanager
+def _started(command, service, folder, port):
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             command(folder, service.removeprefix("http://"), port),
@@ -64,7 +72,7 @@ def proxied(command, service, folder):
         )
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers={"Host": NAME}) as client:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while True:
                 try:
                     client.get("/health")
@@ -76,7 +84,7 @@ def proxied(command, service, folder):
             yield client
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 @pytest.mark.parametrize("command", [nginx_command, caddy_command], ids=["nginx", "caddy"])
