@@ -15,6 +15,7 @@ import pytest
 
 import posh
 from posh.errors import CollectionExistsError
+from posh.serve import folder
 from posh.serve.client import Client
 from posh.serve.folder import Folder
 from tests.collection.implementations import DATA, OTHER, SPARSE
@@ -130,6 +131,28 @@ def test_writing_and_searching_at_once(tmp_path):
         assert errors == []
         assert max(n_found) == 50
         assert collection.count() == 200
+
+
+@pytest.mark.parametrize("n_starts", [1, 2, 3])
+def test_who_starts_may_remove_what_is_being_made(tmp_path, monkeypatch, n_starts):
+    """Before it is locked, it looks like what a killed process has left: it is made again, twice at most."""
+    source, locked, starts = Folder(tmp_path), folder._locked, iter(range(n_starts))
+
+    def start_first(path):
+        if next(starts, None) is not None:
+            with monkeypatch.context() as patch:
+                patch.setattr(folder, "_locked", locked)
+                Folder(tmp_path)
+        return locked(path)
+
+    monkeypatch.setattr(folder, "_locked", start_first)
+    if n_starts == 3:
+        with pytest.raises(posh.StorageError):
+            source.create("a", {}, {})
+    else:
+        source.create("a", {"title": "A"}, {}).close()
+        assert source.open("a").metadata == {"title": "A"}
+    assert list(tmp_path.glob(".*")) == []
 
 
 RACER = """

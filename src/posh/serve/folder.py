@@ -23,6 +23,7 @@ from posh.serve.registry import CollectionSource
 __all__ = ["Folder", "prepare"]
 
 _DROPPED, _NEW = ".dropped-", ".new-"
+_ATTEMPTS = 3  # to make a collection: each process that starts may be in the way once
 _log = logging.getLogger("posh.serve")
 
 
@@ -83,22 +84,33 @@ class Folder(CollectionSource):
         It is made under a name that nobody else uses, and renamed when it is complete. The rename fails if
         somebody else has put a collection there meanwhile. So this call removes only what it made itself.
         """
-        path, new = self._path / name, self._path / f"{_NEW}{uuid.uuid4().hex}"
+        path = self._path / name
         taken = CollectionExistsError(
             f"expected a new name, got {name!r}, which another folder has: choose another"
         )
         if path.exists():
             raise taken
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._make(path, metadata, options)
+                break
+            except (StorageError, FileNotFoundError):  # one that starts took it for a leftover
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+            except OSError as error:
+                is_taken = error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+                raise taken if is_taken else error from None
+        _files.sync_folder(self._path)
+        return self.open(name)
+
+    def _make(self, path: Path, metadata: dict[str, Any], options: dict[str, Any]) -> None:
+        new = self._path / f"{_NEW}{uuid.uuid4().hex}"
         try:
             Collection(new, metadata=metadata, **options).close()
             with _locked(new):  # keeps those away who remove leftovers
                 new.rename(path)
-        except OSError as error:
-            raise taken if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) else error from None
         finally:
             shutil.rmtree(new, ignore_errors=True)
-        _files.sync_folder(self._path)
-        return self.open(name)
 
     def drop(self, name: str) -> None:
         """Delete a closed collection, also in the face of a power failure; its name is free at once."""
