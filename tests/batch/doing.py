@@ -80,12 +80,14 @@ class KilledWorkers(batch.Workers):
 
 
 class Slow(NamedTuple):
-    """A function that takes a while."""
+    """A function that takes so long for all but the first two tasks that their worker ends meanwhile."""
 
     function: Callable[[Any], Any]
+    first: Sequence[Any]
 
     def __call__(self, task: Any) -> Any:
-        time.sleep(0.3)
+        if task.part not in self.first:
+            time.sleep(30)
         return self.function(task)
 
 
@@ -103,7 +105,8 @@ class MortalDriver(batch.Workers):
         self._workers.__exit__()
 
     def results(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
-        for i, result in enumerate(self._workers.results(Slow(function), tasks)):
+        slow = Slow(function, [task.part for task in tasks[:2]])
+        for i, result in enumerate(self._workers.results(slow, tasks)):
             if i == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             yield result

@@ -20,7 +20,7 @@ pytestmark = engine.needs_milvus
 def test_nobody_answers(tmp_path, capsys):
     process, uri = engine.start_server(tmp_path / "gone.db")
     try:
-        collection = MilvusCollection(Milvus(uri, timeout=2), "authors", SPARSE).upsert([1], DATA[:1])
+        collection = MilvusCollection(Milvus(uri, timeout=10), "authors", SPARSE).upsert([1], DATA[:1])
     finally:
         process.kill()
         process.wait()
