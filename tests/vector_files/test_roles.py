@@ -17,8 +17,8 @@ from posh.vector_files.formats import read_matrix
 
 @pytest.fixture
 def opened(tmp_path):
-    def opened(row):
-        (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    def opened(*rows):
+        (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
         return open_file(tmp_path / "a.jsonl")
 
     return opened
@@ -88,7 +88,7 @@ def test_guesses_are_told(opened):
     [
         ({"v": [1, 2], "id": 1.0}, "'id', which is called like an id, got number"),
         ({"v": [1, 2], "id": {"$oid": "a"}, "doc_id": 3}, "'id', which is called like an id, got object"),
-        ({"v": [1, 2], "_id": None}, "'_id', which is called like an id, got nothing in the first 1 rows"),
+        ({"v": [1, 2], "_id": None}, "'_id', which is called like an id, got nothing"),
     ],
 )
 def test_ids_that_cannot_be_ids_are_not_replaced(row, found, opened):
@@ -96,6 +96,13 @@ def test_ids_that_cannot_be_ids_are_not_replaced(row, found, opened):
     with pytest.raises(ValueError, match=message):
         choose_roles(opened(row))
     assert choose_roles(opened(row), number_rows=True).roles.id is None
+
+
+def test_a_field_that_may_have_values_later_is_said_to_be_looked_at_in_part(opened):
+    rows = [{"v": [1, 2], "id": None}] * 100
+    for n_more, found in ((0, "got nothing: convert"), (1, "got nothing in the first 100 rows: convert")):
+        with pytest.raises(ValueError, match=found):
+            choose_roles(opened(*rows, *rows[:n_more]))
 
 
 def test_a_column_that_cannot_be_the_id_beside_one_that_can(opened):

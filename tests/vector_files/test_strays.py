@@ -70,7 +70,7 @@ def test_a_whole_row_of_csv(written):
     ("changes", "message"),
     [
         ({(0, "x2"): "abc"}, "row 0: expected a number in the column 'x2', got 'abc'"),
-        ({(i, "x2"): None for i in range(N)}, r"got 'x2' \(nothing in the first 40 rows\): correct"),
+        ({(i, "x2"): None for i in range(N)}, r"got 'x2' \(nothing\): correct"),
         ({(i, "x2"): True for i in range(N)}, r"got 'x2' \(boolean\): correct the file, or choose"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Matrices inside HDF5 and MATLAB files, and which types of Arrow are numbers."""
+"""Matrices inside HDF5 and MATLAB files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,7 @@ from posh.datasets._cache import Arrays
 from posh.datasets._guard import reading, refuse_bloat, require, sole_key
 from posh.datasets._mat5 import mat5_variables
 
-__all__ = [
-    "is_list",
-    "is_number",
-    "mat_variables",
-    "read_hdf5",
-    "read_mat",
-    "read_mat_vectors",
-]
+__all__ = ["mat_variables", "read_hdf5", "read_mat", "read_mat_vectors"]
 
 
 def read_hdf5(path: Path, key: str | None) -> NDArray[Any]:
@@ -56,17 +49,6 @@ def read_mat_vectors(path: Path, key: str | None) -> NDArray[Any]:
     """Read the variable ``key`` of a MATLAB file, or its only one."""
     name = sole_key(path, mat_variables(path), key)
     return read_mat(path, [name])[name]
-
-
-def is_list(arrow: Any, kind: Any) -> bool:
-    """Whether a type of Arrow is a list of numbers."""
-    kinds = (arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list)
-    return any(is_kind(kind) for is_kind in kinds) and is_number(arrow, kind.value_type)
-
-
-def is_number(arrow: Any, kind: Any) -> bool:
-    """Whether a type of Arrow is a number."""
-    return bool(arrow.types.is_floating(kind) or arrow.types.is_integer(kind))
 
 
 def _hdf5_array(path: Path, item: Any) -> NDArray[Any]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posh.datasets._containers import is_list, is_number
 from posh.datasets._guard import reading, refuse_bloat, require
 from posh.vector_files.contract import Batch, Column, Kind, Roles, VectorFile, payloads_of
 
@@ -64,19 +63,20 @@ def _vectors(column: Any) -> NDArray[Any] | list[Any]:
 
 
 def _kind(kind: Any) -> Kind:
-    arrow = require("pyarrow", _PURPOSE)
-    if is_list(arrow, kind):
-        return "vectors"
-    if arrow.types.is_integer(kind):
+    types = require("pyarrow", _PURPOSE).types
+    if types.is_integer(kind):
         return "integers"
-    if is_number(arrow, kind):
+    if types.is_floating(kind):
         return "numbers"
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return "vectors" if _kind(kind.value_type) in ("integers", "numbers") else "others"
     if getattr(kind, "extension_name", None) == "arrow.uuid":
         return "text"  # what a UUID becomes, as an id and in a payload
-    if arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or arrow.types.is_dictionary(kind):
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind):
         return "text"
-    binary = (arrow.types.is_binary, arrow.types.is_large_binary, arrow.types.is_fixed_size_binary)
-    return "bytes" if any(is_kind(kind) for is_kind in binary) else "others"
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return "bytes"
+    return "others"
 
 
 def open_parquet(path: Path) -> VectorFile:

@@ -140,5 +140,6 @@ def _batch(rows: list[dict[str, Any]], roles: Roles, start: int, unused: set[str
 def _column(name: str, value: Any, n_rows: int, stray: Stray | None) -> Column:
     if isinstance(value, list) and len(value) > 1 and all(type(part) in (int, float) for part in value):
         return Column(name, "vectors", f"number[{len(value)}]", n_rows)
-    kind, text = _KINDS.get(type(value), ("others", f"nothing in the first {min(n_rows, _LOOKED_AT)} rows"))
+    nothing = "nothing" if n_rows <= _LOOKED_AT else f"nothing in the first {_LOOKED_AT} rows"
+    kind, text = _KINDS.get(type(value), ("others", nothing))
     return Column(name, kind, text, n_rows, stray)

@@ -126,8 +126,8 @@ function open(collection) {
 }
 
 function firstWay({ has_items: has, metadata }) {
-  if (!has) return "tab-paste";
   if (!byId("tab-draw").hidden) return "tab-draw";
+  if (!has) return "tab-paste";
   return metadata.name ? "tab-name" : "tab-browse";
 }
 

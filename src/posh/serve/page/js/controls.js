@@ -21,7 +21,7 @@ export function offer(collection, all) {
     : "This collection does not refine candidates, so there is nothing to oversample.";
   byId("name-label").textContent = metadata.name ? `Type a ${metadata.name}` : "Id of an item";
   byId("vector-label").textContent = `${width ?? "Some"} numbers, separated by commas or spaces`;
-  byId("tab-draw").hidden = !has || !metadata.image || metadata.drawable === false;
+  byId("tab-draw").hidden = !metadata.image || metadata.drawable === false;
   for (const id of ["tab-name", "tab-browse"]) byId(id).hidden = !has;
   byId("filter").disabled = !has;
 }

@@ -54,7 +54,7 @@ function cards(place, found, act) {
   return element("ol", { class: isWide(found.hits, place) ? "cards wide" : "cards" }, ...list);
 }
 
-/** One item as a card; a click on it asks for its neighbours. */
+/** One item as a card. */
 export function card(item, place, act, ...below) {
   const picture = image(item.vector, place.metadata, `Item ${item.id}`);
   const [photo, ...rest] = parts(item, place);
@@ -94,7 +94,7 @@ function table(place, found, act) {
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Neighbours as a table" }, made);
 }
 
-/** The name of an item; a click on it asks for its neighbours. */
+/** The name of an item; a click on it asks for its neighbours, if that can be asked. */
 function title(item, place, act) {
   const name = nameOf(item, place);
   if (!act.choose) return element("span", { class: "name" }, name);
