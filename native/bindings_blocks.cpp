@@ -35,6 +35,7 @@ class Blocks {
     auto empty = std::make_shared<posh::BlockLists>();
     empty->shape = space_->shape;
     empty->first.assign(space_->centroids.shape(0) + 1, 0);
+    posh::count_live(*empty);
     lists_ = empty;
   }
 
@@ -129,6 +130,20 @@ class Blocks {
     return fits;
   }
 
+  // The routing scores of all lists for queries that are prepared already: see RoutingScoresFn.
+  void routing_scores(Rows queries, Matrix<float> scores, const std::string& kernel) const {
+    require(queries.shape(1) == space_->centroids.shape(1) && scores.shape(0) == queries.shape(0) &&
+                scores.shape(1) == lists_->n_lists(),
+            "routing_scores: shapes");
+    posh::BlockSearch search = in_space(queries.data(), queries.shape(0));
+    run([&, function = kernel_named(kernel).routing_scores] {
+      function(search, scores.data());
+      return true;
+    });
+  }
+
+  void lists_of_slots(Vector<std::int32_t> lists) const { posh::lists_of_slots(*lists_, lists.data(), lists.shape(0)); }
+
   void sample_counts(const Settings& settings, Rows queries, std::uint64_t seed, Matrix<float> expected,
                      Matrix<float> counts, const std::string& kernel) const {
     const std::size_t n = queries.shape(0), n_groups = expected.shape(1);
@@ -168,18 +183,14 @@ class Blocks {
   posh::BlockSearch prepared(const Settings& settings, const float* queries, std::size_t n_queries,
                              std::size_t n_threads) const {
     const std::size_t n_planes = settings.n_plus + settings.n_minus;
-    require(settings.n_probe >= 1 && settings.n_probe <= lists_->n_lists() && settings.n_plus % 16 == 0 && settings.n_minus % 16 == 0 &&
+    require(settings.n_probe <= lists_->n_lists() && settings.n_plus % 16 == 0 && settings.n_minus % 16 == 0 &&
                 n_planes >= 16 && n_planes < 512 && std::max(settings.n_plus, settings.n_minus) <= settings.n_scanned &&
                 settings.n_scanned <= space_->shape.n_bits &&
                 n_threads >= 1 && n_queries < (std::size_t{1} << 31),
             "search: settings");
-    posh::BlockSearch search{};
-    search.lists = lists_.get();
-    search.router = &space_->router;
-    search.projection = &space_->projection;
-    search.queries = queries;
-    search.n_queries = n_queries;
+    posh::BlockSearch search = in_space(queries, n_queries);
     search.n_probe = settings.n_probe;
+    search.reach = settings.reach;
     search.n_plus = settings.n_plus;
     search.n_scanned = settings.n_scanned;
     search.n_minus = settings.n_minus;
@@ -190,15 +201,25 @@ class Blocks {
     search.half_margin = settings.half_margin;
     search.has_first = settings.first.has_value();
     if (settings.first) std::tie(search.first_intercept, search.first_slope) = *settings.first;
-    search.by_list = settings.by_list;
-    search.is_distance = space_->is_distance;
-    search.centroids = space_->centroids.data();
-    search.n_features = space_->centroids.shape(1);
-    search.reducer = space_->reducer();
-    search.coded_centroids = space_->coded_centroids.data();
-    search.projected_centroids = space_->projected_centroids.data();
+    search.min_shared = settings.min_shared;
     search.n_threads = n_threads;
     search.poll = signalled;
+    return search;
+  }
+
+  posh::BlockSearch in_space(const float* queries, std::size_t n_queries) const {
+    posh::BlockSearch search{};
+    search.lists = lists_.get();
+    search.router = &space_->router;
+    search.projection = &space_->projection;
+    search.reducer = space_->reducer();
+    search.queries = queries;
+    search.n_queries = n_queries;
+    search.centroids = space_->centroids.data();
+    search.coded_centroids = space_->coded_centroids.data();
+    search.projected_centroids = space_->projected_centroids.data();
+    search.n_features = space_->centroids.shape(1);
+    search.is_distance = space_->is_distance;
     return search;
   }
 
@@ -242,20 +263,22 @@ void bind_blocks(nb::module_& m) {
   nb::class_<Settings>(m, "BlockSettings")
       .def(
           "__init__",
-          [](Settings* self, std::size_t n_probe, std::size_t n_plus, std::size_t n_minus, std::size_t n_scanned,
+          [](Settings* self, std::size_t n_probe, unsigned power, float bound, float spread, std::size_t n_plus, std::size_t n_minus, std::size_t n_scanned,
              std::size_t n_keep, Vector<const std::int32_t> thresholds, float threshold_scale, float half_margin,
-             std::optional<std::tuple<float, float>> first, bool by_list) {
+             std::optional<std::tuple<float, float>> first, float min_shared) {
             const std::int32_t* end = thresholds.data() + thresholds.shape(0);
             const auto most = static_cast<std::int32_t>(n_plus + n_minus + 1);
             require(thresholds.shape(0) >= 2 && thresholds.data()[0] == 0 &&
                         std::all_of(thresholds.data(), end, [=](std::int32_t t) { return t >= 0 && t <= most; }),
                     "settings: thresholds");
-            new (self) Settings{n_probe, n_plus, n_minus, n_scanned, n_keep, thresholds, threshold_scale, half_margin,
-                                first, by_list};
+            require(n_probe >= 1 || (power >= 1 && bound >= 0.0f && spread >= 0.0f), "settings: lists");
+            new (self) Settings{n_probe, {power, bound, spread}, n_plus, n_minus, n_scanned, n_keep, thresholds,
+                                threshold_scale, half_margin, first, min_shared};
           },
-          nb::kw_only(), nb::arg("n_probe"), nb::arg("n_plus"), nb::arg("n_minus"), nb::arg("n_scanned"),
+          nb::kw_only(), nb::arg("n_probe"), nb::arg("power"), nb::arg("bound"), nb::arg("spread"), nb::arg("n_plus"),
+          nb::arg("n_minus"), nb::arg("n_scanned"),
           nb::arg("n_keep"), in("thresholds"), nb::arg("threshold_scale"), nb::arg("half_margin"),
-          nb::arg("first").none(), nb::arg("by_list"));
+          nb::arg("first").none(), nb::arg("min_shared"));
   nb::class_<Vectors>(m, "BlockVectors")
       .def(nb::init<std::optional<Rows>, std::optional<Matrix<const std::uint16_t>>, std::size_t>(), in("floats").none(),
            in("halves").none(), nb::arg("n_slots"));
@@ -272,6 +295,8 @@ void bind_blocks(nb::module_& m) {
            in("allowed").none(), in("ids"), in("scores"), nb::arg("n_threads"), nb::arg("kernel"))
       .def("nearest", &Blocks::nearest, nb::arg("settings"), nb::arg("metric"), in("queries"), nb::arg("vectors"),
            in("allowed").none(), in("ids"), in("scores"), nb::arg("n_threads"), nb::arg("kernel"))
+      .def("routing_scores", &Blocks::routing_scores, in("queries"), in("scores"), nb::arg("kernel"))
+      .def("lists_of_slots", &Blocks::lists_of_slots, in("lists"))
       .def("sample_counts", &Blocks::sample_counts, nb::arg("settings"), in("queries"), nb::arg("seed"), in("expected"),
            in("counts"), nb::arg("kernel"));
 }

@@ -92,11 +92,13 @@ struct Space {
 };
 
 struct Settings {
-  std::size_t n_probe, n_plus, n_minus, n_scanned, n_keep;
+  std::size_t n_probe;  // 0: lists are chosen by reach
+  posh::Reach reach;
+  std::size_t n_plus, n_minus, n_scanned, n_keep;
   Vector<const std::int32_t> thresholds;
   float threshold_scale, half_margin;
   std::optional<std::tuple<float, float>> first;  // intercept and slope of the first limit
-  bool by_list;
+  float min_shared;
 };
 
 // The vectors of documents by slot. Keeps their array alive.

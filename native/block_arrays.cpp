@@ -79,6 +79,8 @@ std::shared_ptr<const BlockLists> lists_of_arrays(const BlockShape& shape, std::
     }
     block.memory = {arrays.memory, arrays.memory.get() + start};
     block.live = {arrays.live, arrays.live.get() + word};
+    for (std::size_t i = 0; i < 4 * block.n_groups; ++i)
+      block.n_live += static_cast<std::uint32_t>(__builtin_popcountll(block.live.get()[i]));
     result->first.resize(static_cast<std::size_t>(list) + 1, static_cast<std::uint32_t>(b));
     result->blocks.push_back(std::move(block));
     used = start + bytes;
@@ -86,6 +88,7 @@ std::shared_ptr<const BlockLists> lists_of_arrays(const BlockShape& shape, std::
   }
   if (word != arrays.n_words) return nullptr;
   result->first.resize(n_lists + 1, static_cast<std::uint32_t>(arrays.n_blocks));
+  count_live(*result);
   return result;
 }
 

@@ -29,6 +29,7 @@ bool search_blocks_avx2(const BlockSearch& search, std::int64_t* ids, float* sco
 void sample_counts_avx2(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected, float* counts) {
   sample_counts_of<Avx2>(search, n_groups, seed, expected, counts);
 }
+void routing_scores_avx2(const BlockSearch& search, float* scores) { routing_scores_of<Avx2>(search, scores); }
 void encode_docs_avx2(const BlockShape& shape, const Projection& projection, const Residuals& residuals,
                       const std::uint32_t* docs, std::size_t n, const BlockTarget& target) {
   encode_docs<Avx2>(shape, projection, residuals, docs, n, target);

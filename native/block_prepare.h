@@ -17,9 +17,9 @@ class BlockPreparation {
     reserve(w.numbers, n * shape.width());
     reserve(w.planes, n * n_planes);
     reserve(w.kept, n * s.n_keep);
-    reserve(w.probes, n * s.n_probe);
-    reserve(w.routing_scores, n * s.n_probe);
-    reserve(w.list_scores, n * s.n_probe);
+    reserve(w.first_probe, n + 1);
+    reserve(w.best_probe, n);
+    w.first_probe[0] = 0;
     reserve(w.coded, n * shape.n_columns);
     reserve(w.projected, n * shape.n_bits);
     reserve(w.difference, shape.n_columns);
@@ -55,13 +55,41 @@ class BlockPreparation {
 
   static constexpr std::size_t tile = 32;  // queries that are prepared together
 
-  // The routing scores of all lists.
-  const float* routing_of(const Query& query) {
+  // The lists that the preparation has chosen for a query.
+  Probes probes_of(const Query& query) const {
+    const std::size_t first = w.first_probe[query.index];
+    return {&w.probes[first], &w.list_scores[first], w.first_probe[query.index + 1] - first,
+            w.best_probe[query.index] - first};
+  }
+
+  // The n best lists of a query.
+  Probes best_probes(const Query& query, std::size_t n) {
     std::int8_t* numbers = reserve(w.near[0].numbers, shape.width());
     const float unit = quantised(&w.coded[query.index * shape.n_columns], numbers).unit;
     float* routed = reserve(w.routed, 8 * s.router->n_groups());
     Isa::route(*s.router, {numbers, shape.width(), &unit, 1}, routed);
-    return routed;
+    exclude_empty(routed);
+    std::uint16_t* lists = reserve(w.wider_probes, n);
+    take_best(routed, n, lists);
+    score_lists(query.index, lists, n, reserve(w.wider_scores, n));
+    return {lists, w.wider_scores.data(), n, position_of(lists, n, Isa::largest(routed, s.lists->n_lists()))};
+  }
+
+  // Writes the routing scores of all queries, (n_queries, n_lists).
+  void routing_scores(float* to) {
+    const std::size_t n_lists = s.lists->n_lists();
+    reserve(w.numbers, tile * shape.width());
+    reserve(w.coded, tile * shape.n_columns);
+    for (std::size_t first = 0; first < s.n_queries; first += tile) {
+      first_query = first;
+      const std::size_t n = std::min(tile, s.n_queries - first);
+      View views[tile];
+      const float* routed = route(0, n, views);
+      for (std::size_t i = 0; i < n; ++i, to += n_lists) {
+        std::copy_n(routed + i * 8 * s.router->n_groups(), n_lists, to);
+        exclude_empty(to);
+      }
+    }
   }
 
  private:
@@ -79,20 +107,10 @@ class BlockPreparation {
   const float* centroid(std::size_t list) const { return s.centroids + list * s.n_features; }
 
   void prepare_tile(std::size_t begin, std::size_t end) {
-    const std::size_t n = end - begin, n_scores = 8 * s.router->n_groups(), width = shape.width();
-    float *routed = reserve(w.routed, n * n_scores), *units = reserve(w.units, n);
+    const std::size_t n = end - begin;
     View views[tile];
-    float* coded = &w.coded[begin * shape.n_columns];
-    if (s.reducer)
-      reduce_queries(begin, n, coded);
-    else
-      std::copy_n(vector_of(begin), n * shape.n_columns, coded);
-    project<Isa>(*s.projection, coded, n, &w.projected[begin * shape.n_bits]);
-    for (std::size_t i = 0; i < n; ++i) {
-      views[i] = quantised(coded + i * shape.n_columns, &w.numbers[(begin + i) * width]);
-      units[i] = views[i].unit;
-    }
-    Isa::route(*s.router, {&w.numbers[begin * width], width, units, n}, routed);
+    float* routed = route(begin, n, views);
+    project<Isa>(*s.projection, &w.coded[begin * shape.n_columns], n, &w.projected[begin * shape.n_bits]);
     if (!s.is_distance) {
       float* projected = &w.projected[begin * shape.n_bits];
       for (std::size_t i = 1; i < n && s.n_scanned < shape.n_bits; ++i)  // the scanned bits, one row after the other
@@ -101,10 +119,27 @@ class BlockPreparation {
     }
     for (std::size_t i = begin; i < end; ++i) {
       Query& query = w.queries[i];
-      query = {views[i - begin], lowest, lowest, 0, static_cast<std::uint32_t>(i)};
+      query = {views[i - begin], lowest, lowest, lowest, 0, static_cast<std::uint32_t>(i)};
       query.view.planes = &w.planes[i * n_planes];
-      choose_probes(query, routed + (i - begin) * n_scores);
+      choose_probes(query, routed + (i - begin) * 8 * s.router->n_groups());
     }
+  }
+
+  // The routing scores of n queries, 8 * n_groups() for each. Writes their numbers, and what is left of them, to w.
+  float* route(std::size_t begin, std::size_t n, View* views) {
+    const std::size_t width = shape.width();
+    float *routed = reserve(w.routed, n * 8 * s.router->n_groups()), *coded = &w.coded[begin * shape.n_columns];
+    if (s.reducer)
+      reduce_queries(begin, n, coded);
+    else
+      std::copy_n(vector_of(begin), n * shape.n_columns, coded);
+    float* units = reserve(w.units, n);
+    for (std::size_t i = 0; i < n; ++i) {
+      views[i] = quantised(coded + i * shape.n_columns, &w.numbers[(begin + i) * width]);
+      units[i] = views[i].unit;
+    }
+    Isa::route(*s.router, {&w.numbers[begin * width], width, units, n}, routed);
+    return routed;
   }
 
   // Writes what is left of n queries, (n, n_columns).
@@ -165,27 +200,94 @@ class BlockPreparation {
       for (std::size_t j = 0; j < n_chosen; ++j) to[i * n_planes + j] = chosen[i * n_chosen + j];
   }
 
-  // Writes the best lists of a query by ascending number, and their scores.
-  void choose_probes(Query& query, const float* routing) {
-    const std::size_t n_lists = s.lists->n_lists(), n = s.n_probe, i = query.index;
-    std::uint16_t* to = &w.probes[i * n];
-    if (n < n_lists)
-      Isa::winners(routing, 1, n_lists, n, to);
+  // A list without live documents is never visited.
+  void exclude_empty(float* routing) const {
+    const float* n_live = s.lists->n_live.data();
+    for (std::size_t l = 0; l < s.lists->n_lists(); ++l) routing[l] = n_live[l] > 0.0f ? routing[l] : lowest;
+  }
+
+  // Writes the lists of a query by ascending number, and their scores.
+  void choose_probes(Query& query, float* routing) {
+    exclude_empty(routing);
+    const std::size_t n_lists = s.lists->n_lists(), i = query.index, first = w.first_probe[i];
+    const std::size_t best = Isa::largest(routing, n_lists);
+    const float* own = vector_of(i);
+    const float length = s.is_distance ? 1.0f : std::sqrt(Isa::product(own, own, s.n_features));
+    std::uint16_t* to = reserve(w.probes, first + n_lists) + first;
+    std::size_t n = s.n_probe;
+    if (n)
+      take_best(routing, n, to);
     else
-      for (std::size_t l = 0; l < n_lists; ++l) to[l] = static_cast<std::uint16_t>(l);
-    float *routing_scores = &w.routing_scores[i * n], *scores = &w.list_scores[i * n];
+      n = take_above(routing, lowest_visited(routing, best, scale_of_gaps(i, best, length)), best, to);
+    w.first_probe[i + 1] = first + n;
+    w.best_probe[i] = first + position_of(to, n, best);
+    float* scores = reserve(w.list_scores, first + n) + first;
+    score_lists(i, to, n, scores);
+    if (s.has_first) query.limit = s.first_intercept * length + s.first_slope * *std::max_element(scores, scores + n);
+    query.entry = query.scan_limit = query.limit;
+  }
+
+  // The c of Reach.
+  float scale_of_gaps(std::size_t query, std::size_t best, float length) const {
+    if (!s.is_distance) return length * s.reach.spread;
+    return 0.5f * (s.reach.spread * s.reach.spread) - score_of_list(query, best);
+  }
+
+  // The routing score from which on Reach visits a list.
+  float lowest_visited(const float* routing, std::size_t best, float scale) const {
+    const float highest = routing[best], inverse = 1.0f / scale, *n_live = s.lists->n_live.data();
+    if (!(scale > 0.0f) || !(inverse < std::numeric_limits<float>::infinity())) return lowest;  // gaps say nothing
+    float lanes[8] = {};  // sums in the order of eight_sums
+    for (std::size_t first = 0; first < s.lists->n_live.size(); first += 8) {
+      float base[8], weights[8];
+      for (std::size_t i = 0; i < 8; ++i) {
+        base[i] = 1.0f / (1.0f + (highest - routing[first + i]) * inverse);
+        weights[i] = n_live[first + i];
+      }
+      for (unsigned left = s.reach.power; left; left >>= 1) {  // powers by squaring
+        if (left & 1)
+          for (std::size_t i = 0; i < 8; ++i) weights[i] *= base[i];
+        for (std::size_t i = 0; i < 8; ++i) base[i] *= base[i];
+      }
+      for (std::size_t i = 0; i < 8; ++i) lanes[i] += weights[i];
+    }
+    for (std::size_t i = 0; i < 4; ++i) lanes[i] += lanes[i + 4];
+    const double sum = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+    const double gap = std::pow(s.reach.bound * sum, -1.0 / s.reach.power) - 1.0;
+    return static_cast<float>(highest - scale * gap);
+  }
+
+  // Writes the lists whose routing scores are at least `bound`, and the best one in any case; returns their number.
+  std::size_t take_above(const float* routing, float bound, std::size_t best, std::uint16_t* to) const {
+    std::size_t n = 0;
+    for (std::size_t l = 0; l < s.lists->n_lists(); ++l) {
+      to[n] = static_cast<std::uint16_t>(l);
+      n += l == best || (routing[l] >= bound && routing[l] > lowest);
+    }
+    return n;
+  }
+
+  // Writes the n lists with the highest routing scores.
+  void take_best(const float* routing, std::size_t n, std::uint16_t* to) const {
+    if (n < s.lists->n_lists())
+      Isa::winners(routing, 1, s.lists->n_lists(), n, to);
+    else
+      for (std::size_t l = 0; l < n; ++l) to[l] = static_cast<std::uint16_t>(l);
+  }
+
+  static std::size_t position_of(const std::uint16_t* lists, std::size_t n, std::size_t list) {
+    const std::uint16_t* at = std::lower_bound(lists, lists + n, static_cast<std::uint16_t>(list));
+    return at == lists + n ? 0 : static_cast<std::size_t>(at - lists);
+  }
+
+  void score_lists(std::size_t query, const std::uint16_t* lists, std::size_t n, float* scores) const {
     std::size_t j = 0;
     for (; j + 4 <= n; j += 4) {  // four independent sums take little longer than one
-      const float* const four[4] = {centroid(to[j]), centroid(to[j + 1]), centroid(to[j + 2]), centroid(to[j + 3])};
-      scores_of(four, vector_of(i), scores + j);
+      const float* const four[4] = {centroid(lists[j]), centroid(lists[j + 1]), centroid(lists[j + 2]),
+                                    centroid(lists[j + 3])};
+      scores_of(four, vector_of(query), scores + j);
     }
-    for (; j < n; ++j) scores[j] = score_of_list(i, to[j]);
-    for (j = 0; j < n; ++j) routing_scores[j] = routing[to[j]];
-    if (s.has_first) {
-      const float* own = vector_of(i);
-      const float length = s.is_distance ? 1.0f : std::sqrt(Isa::product(own, own, s.n_features));
-      query.limit = query.entry = s.first_intercept * length + s.first_slope * *std::max_element(scores, scores + n);
-    }
+    for (; j < n; ++j) scores[j] = score_of_list(query, lists[j]);
   }
 
   // As score_of_list.

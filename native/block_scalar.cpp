@@ -73,6 +73,7 @@ bool search_blocks_portable(const BlockSearch& search, std::int64_t* ids, float*
 void sample_counts_scalar(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected, float* counts) {
   sample_counts_of<Scalar>(search, n_groups, seed, expected, counts);
 }
+void routing_scores_scalar(const BlockSearch& search, float* scores) { routing_scores_of<Scalar>(search, scores); }
 void encode_docs_scalar(const BlockShape& shape, const Projection& projection, const Residuals& residuals,
                         const std::uint32_t* docs, std::size_t n, const BlockTarget& target) {
   encode_docs<Scalar>(shape, projection, residuals, docs, n, target);

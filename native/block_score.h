@@ -19,7 +19,7 @@ class BlockScoring {
   // Expected count of a document that is unrelated to the query.
   float expected_count() const { return middle; }
 
-  // Writes 4 words for each group: which documents have the count that a document needs for query.limit.
+  // Writes 4 words for each group: which documents have the count that a document needs for query.scan_limit.
   // Prefetches the rows of the block `next`, if there is one.
   void scan(const Block& block, const Query& query, const std::uint32_t* rows, const Block* next,
             const std::uint32_t* next_rows, std::uint64_t* to) const {
@@ -40,9 +40,10 @@ class BlockScoring {
     return rows;
   }
 
-  // The documents of a block that may be found, 4 words for each group.
+  // The documents of a block that may be found, 4 words for each group; null if there are none.
   const std::uint64_t* live_words(std::uint32_t number) {
     const Block& block = s.lists->blocks[number];
+    if (!block.n_live) return nullptr;
     if (!s.allowed) return block.live.get();
     std::vector<std::uint64_t>& words = w.allowed[number];
     if (words.empty()) {
@@ -52,8 +53,9 @@ class BlockScoring {
         if (slots[doc] >= s.n_slots) throw std::out_of_range("blocks: slots");
         if (!s.allowed[slots[doc]]) words[doc / 64] &= ~(std::uint64_t{1} << doc % 64);
       }
+      if (std::all_of(words.begin(), words.end(), [](std::uint64_t word) { return word == 0; })) words.resize(1);
     }
-    return words.data();
+    return words.size() == 1 ? nullptr : words.data();
   }
 
   // Writes start + i for each document i of a block that its mask and `live` have; returns the end.
@@ -103,7 +105,7 @@ class BlockScoring {
   std::int32_t threshold_of(const Query& query, const GroupRange& range) const {
     const float scale = query.view.reach * s.threshold_scale;
     if (!(scale > 0.0f)) return s.thresholds[0];  // the count says nothing about the score
-    const float needed = query.limit - (query.view.list_score + range.offset);
+    const float needed = query.scan_limit - (query.view.list_score + range.offset);
     float length = range.shortest, product = needed;
     if (needed > 0.0f)
       length = s.is_distance ? std::clamp(std::sqrt(2.0f * needed), range.shortest, range.longest) : range.longest;
@@ -205,7 +207,6 @@ class ExactScoring {
   //   OUT ids, scores  (k)
   void finish(const Query& query, const float* vector, std::int64_t* ids, float* scores) {
     const Kept* own = &w.kept[query.index * s.n_keep];
-    if (!s.by_list) prefetch(query);
     for (std::size_t i = 0; i < query.n_kept; i += n_at_once) {
       const std::size_t n = std::min(n_at_once, query.n_kept - i);
       const float* stored[n_at_once];

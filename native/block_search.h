@@ -54,18 +54,23 @@ class BlockSearcher {
   bool run(std::size_t begin, std::size_t end, Cancellation& cancellation) {
     const std::size_t n = end - begin;
     preparation.prepare(begin, n);
-    if (s.by_list && !visit_lists(n, cancellation)) return false;
+    const float n_visits = static_cast<float>(w.first_probe[n]);
+    const bool by_list = n_visits >= s.min_shared * static_cast<float>(s.lists->n_lists());
+    if (by_list && !(visit_lists(n, true, cancellation) && visit_lists(n, false, cancellation))) return false;
     for (std::size_t i = 0; i < n; ++i) {
       if (cancellation.requested()) return false;
       Query& query = w.queries[i];
-      if (!s.by_list) visit_probes(query, s.n_probe);
+      if (!by_list) visit_probes(query, preparation.probes_of(query));
       repeat_if_needed(query);
-      if (s.by_list && i + 1 < n) last_step.prefetch(w.queries[i + 1]);
+      if (!by_list) last_step.prefetch(query);
+      if (by_list && i + 1 < n) last_step.prefetch(w.queries[i + 1]);
       const std::size_t row = begin + i;
       last_step.finish(query, s.queries + row * s.n_features, ids + row * s.k, scores + row * s.k);
     }
     return true;
   }
+
+  void routing_scores(float* to) { preparation.routing_scores(to); }
 
   void sample_counts(std::size_t n_samples, std::uint64_t seed, float* expected, float* counts) {
     preparation.prepare(0, s.n_queries);
@@ -73,12 +78,13 @@ class BlockSearcher {
       for (std::size_t i = 0; i < n_samples; ++i, ++expected, ++counts) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         *expected = *counts = std::numeric_limits<float>::quiet_NaN();
-        const std::size_t probe = q * s.n_probe + (seed >> 33) % s.n_probe;
-        const std::uint16_t list = w.probes[probe];
+        const Probes probes = preparation.probes_of(w.queries[q]);
+        const std::size_t probe = (seed >> 33) % probes.n;
+        const std::uint16_t list = probes.lists[probe];
         const std::uint32_t first = s.lists->first[list], n_blocks = s.lists->first[list + 1] - first;
         if (!n_blocks) continue;
         const Block& block = s.lists->blocks[first + (seed >> 20) % n_blocks];
-        const View view = near_view(w.queries[q], {list, w.list_scores[probe]}, w.near[0]);
+        const View view = near_view(w.queries[q], {list, probes.scores[probe]}, w.near[0]);
         sample_count(view, block, (seed >> 10) % block.n_groups, *expected, *counts);
       }
   }
@@ -108,8 +114,10 @@ class BlockSearcher {
 
   // All queries, list by list -------------------------------------------------------------------------
 
-  bool visit_lists(std::size_t n_queries, Cancellation& cancellation) {
-    sort_visits(n_queries);
+  // Each query visits its lists in the same order as it would alone: first all queries are in their best lists, then in
+  // the others.
+  bool visit_lists(std::size_t n_queries, bool best, Cancellation& cancellation) {
+    sort_visits(n_queries, best);
     const std::size_t n_lists = s.lists->n_lists();
     const std::vector<std::size_t>& starts = w.visit_starts;
     for (std::size_t list = 0; list < n_lists; ++list) {
@@ -142,21 +150,36 @@ class BlockSearcher {
           [&](std::size_t i) -> View& { return w.queries[some[at + i].query].view; });
   }
 
-  void sort_visits(std::size_t n_queries) {
-    const std::size_t n_lists = s.lists->n_lists(), n = n_queries * s.n_probe;
+  // The visits of best lists, or of all others, by list.
+  void sort_visits(std::size_t n_queries, bool best) {
+    const std::size_t n_lists = s.lists->n_lists();
     std::vector<std::size_t>& starts = w.visit_starts;
     starts.assign(n_lists + 2, 0);
-    for (std::size_t j = 0; j < n; ++j) ++starts[w.probes[j] + 2];
+    for_each_probe(n_queries, best, [&](std::size_t, std::size_t j) { ++starts[w.probes[j] + 2]; });
     for (std::size_t l = 0; l < n_lists; ++l) starts[l + 2] += starts[l + 1];
-    reserve(w.visits, n);
-    for (std::size_t j = 0; j < n; ++j)
-      w.visits[starts[w.probes[j] + 1]++] = {static_cast<std::uint32_t>(j / s.n_probe), w.list_scores[j]};
+    reserve(w.visits, starts[n_lists + 1]);
+    for_each_probe(n_queries, best, [&](std::size_t query, std::size_t j) {
+      w.visits[starts[w.probes[j] + 1]++] = {static_cast<std::uint32_t>(query), w.list_scores[j]};
+    });
+  }
+
+  template <class Function>
+  void for_each_probe(std::size_t n_queries, bool best, Function function) const {
+    for (std::size_t query = 0; query < n_queries; ++query) {
+      if (best) {
+        function(query, w.best_probe[query]);
+        continue;
+      }
+      for (std::size_t j = w.first_probe[query]; j < w.first_probe[query + 1]; ++j)
+        if (j != w.best_probe[query]) function(query, j);
+    }
   }
 
   void visit_block(std::uint32_t number, std::size_t next_number, const Visit* some, std::size_t n) {
     const Block& block = s.lists->blocks[number];
     const std::size_t n_groups = block.n_groups, n_planes = s.n_plus + s.n_minus;
     const std::uint64_t* live = scoring.live_words(number);
+    if (!live) return;
     std::uint64_t* mask = reserve(w.masks, 4 * max_groups);
     std::uint32_t *const pairs = reserve(w.pairs, n * block.n_docs + spare), *end = pairs;
     // Each query prefetches a part of the next block: planes, and the high halves if enough queries share them.
@@ -167,11 +190,12 @@ class BlockSearcher {
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t at = i * share; at < std::min(wanted, (i + 1) * share); at += 64)
         __builtin_prefetch(next.planes() + at, 0, 2);
-      const Query& query = w.queries[some[i].query];
+      Query& query = w.queries[some[i].query];
       if (i + 2 < n)
         for (std::size_t j = 0; j < n_planes; j += 16) __builtin_prefetch(w.queries[some[i + 2].query].view.planes + j);
       scoring.scan(block, query, scoring.rows_for(query.view, n_groups, w.rows), nullptr, nullptr, mask);
       end = scoring.expand(mask, live, n_groups, static_cast<std::uint32_t>(i << doc_bits), end);
+      query.scan_limit = query.limit;
     }
     scoring.score(number, pairs, static_cast<std::size_t>(end - pairs),
                   [&](std::uint32_t i) { return &w.queries[some[i].query]; });
@@ -179,35 +203,22 @@ class BlockSearcher {
 
   // One query, its best list first --------------------------------------------------------------------
 
-  void visit_probes(Query& query, std::size_t n_probe) {
-    order_probes(query, n_probe);
+  void visit_probes(Query& query, const Probes& probes) {
+    w.stops.clear();
+    w.visited.clear();
+    add_stops(probes, probes.best);
+    for (std::size_t j = 0; j < probes.n; ++j)
+      if (j != probes.best) add_stops(probes, j);
     visit_stops(query);
   }
 
-  // Blocks of the best lists, best list first.
-  void order_probes(const Query& query, std::size_t n_probe) {
-    w.order.clear();
-    w.stops.clear();
-    const bool is_chosen = n_probe == s.n_probe;  // by the preparation
-    const std::size_t first = query.index * s.n_probe;
-    if (is_chosen) {
-      for (std::size_t j = 0; j < n_probe; ++j)  // by ascending list, so that of equal scores the lower list is first
-        w.order.push_back(score_key(w.routing_scores[first + j], static_cast<std::uint32_t>(j)));
-    } else {
-      const float* routed = preparation.routing_of(query);
-      for (std::size_t l = 0; l < s.lists->n_lists(); ++l)
-        w.order.push_back(score_key(routed[l], static_cast<std::uint32_t>(l)));
-    }
-    std::sort(w.order.begin(), w.order.end(), std::greater<>());
-    w.order.resize(n_probe);
-    w.visited.clear();
-    for (const std::uint64_t key : w.order) {
-      const std::uint32_t at = position_of_key(key), list = is_chosen ? w.probes[first + at] : at;
-      const float score = is_chosen ? w.list_scores[first + at] : preparation.score_of_list(query.index, list);
-      for (std::uint32_t b = s.lists->first[list]; b < s.lists->first[list + 1]; ++b)
-        w.stops.push_back({b, static_cast<std::uint32_t>(w.visited.size())});
-      if (s.lists->first[list] < s.lists->first[list + 1]) w.visited.push_back({list, score});
-    }
+  // The blocks of a list that have documents to find.
+  void add_stops(const Probes& probes, std::size_t j) {
+    const std::uint16_t list = probes.lists[j];
+    const auto place = static_cast<std::uint32_t>(w.visited.size());
+    for (std::uint32_t b = s.lists->first[list]; b < s.lists->first[list + 1]; ++b)
+      if (scoring.live_words(b)) w.stops.push_back({b, place});
+    if (!w.stops.empty() && w.stops.back().list == place) w.visited.push_back({list, probes.scores[j]});
   }
 
   // The candidates of a block are scored after the next block is scanned: their memory arrives meanwhile. While a block is
@@ -228,6 +239,7 @@ class BlockSearcher {
       const Block& next = s.lists->blocks[following.block];
       __builtin_prefetch(next.live.get());
       query.view = w.near[place % n_near].view;
+      query.scan_limit = query.limit;
       scoring.scan(block, query, rows_of_width(place, block.n_groups), is_last ? nullptr : &next,
                    rows_of_width(following.list, next.n_groups), mask);
       std::uint32_t* docs = reserve(w.pairs, block.n_docs + spare);
@@ -279,17 +291,17 @@ class BlockSearcher {
 
   // A query is done again if its first limit was too high, or if its lists have too few documents.
   void repeat_if_needed(Query& query) {
-    if (s.has_first && query.n_kept < s.k) start_again(query, s.n_probe);
-    for (std::size_t n = s.n_probe; query.n_kept < s.k && n < s.lists->n_lists();) {
+    if (s.has_first && query.n_kept < s.k) start_again(query, preparation.probes_of(query));
+    for (std::size_t n = preparation.probes_of(query).n; query.n_kept < s.k && n < s.lists->n_lists();) {
       n = std::min(4 * n, s.lists->n_lists());
-      start_again(query, n);
+      start_again(query, preparation.best_probes(query, n));
     }
   }
 
-  void start_again(Query& query, std::size_t n_probe) {
+  void start_again(Query& query, const Probes& probes) {
     query.n_kept = 0;
-    query.limit = query.entry = lowest;
-    visit_probes(query, n_probe);
+    query.limit = query.entry = query.scan_limit = lowest;
+    visit_probes(query, probes);
   }
 
   const BlockSearch& s;
@@ -305,8 +317,7 @@ class BlockSearcher {
 template <class Isa>
 bool search_blocks(const BlockSearch& search, std::int64_t* ids, float* scores) {
   Cancellation cancellation(search.poll);
-  // By list, the more queries share a list the better. By query, small parts balance the threads.
-  const std::size_t most = search.by_list ? 8192 : 64;
+  constexpr std::size_t most = 8192;  // bounds the memory; the more queries share a list, the better
   const std::size_t even = (search.n_queries + search.n_threads - 1) / search.n_threads;
   const std::size_t part = std::max<std::size_t>(1, std::min(most, even));
   run_tasks((search.n_queries + part - 1) / part, search.n_threads, cancellation, [&](std::size_t task) {
@@ -314,6 +325,11 @@ bool search_blocks(const BlockSearch& search, std::int64_t* ids, float* scores) 
         .run(task * part, std::min(search.n_queries, (task + 1) * part), cancellation);
   });
   return !cancellation.requested();
+}
+
+template <class Isa>
+void routing_scores_of(const BlockSearch& search, float* scores) {
+  BlockSearcher<Isa>(search, nullptr, nullptr).routing_scores(scores);
 }
 
 template <class Isa>

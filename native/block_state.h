@@ -46,7 +46,15 @@ struct View {
 struct alignas(64) Query {
   View view;           // of the list that is being visited
   float limit, entry;  // the k-th best score, the n_keep-th best: lower ones are of no use
+  float scan_limit;    // the limit before the last block was scored: blocks are scanned one block ahead
   std::uint32_t n_kept, index;
+};
+
+// The lists that a query visits: the best one first, then the others by ascending number.
+struct Probes {
+  const std::uint16_t* lists;  // (n) ascending
+  const float* scores;         // (n)
+  std::size_t n, best;         // best: position of the list with the highest routing score
 };
 
 // A document that is kept for the last step. A higher key is better.
@@ -99,8 +107,9 @@ struct Workspace {
   std::vector<std::int8_t> numbers;
   std::vector<std::uint32_t> planes;  // (n, n_planes) bit numbers
   std::vector<Kept> kept;             // (n, n_keep), best first
-  std::vector<std::uint16_t> probes;  // (n, n_probe), ascending
-  std::vector<float> routing_scores, list_scores;  // (n, n_probe)
+  std::vector<std::uint16_t> probes;  // of all queries, those of a query by ascending number
+  std::vector<float> list_scores;     // of these lists
+  std::vector<std::size_t> first_probe, best_probe;  // of each query, in `probes`; first_probe has n + 1
   std::vector<float> coded, projected;             // for distances: (n, n_columns), (n, n_bits)
 
   // Of a tile of queries, or of one query in a list.
@@ -119,7 +128,8 @@ struct Workspace {
   std::vector<std::size_t> visit_starts;
   std::vector<Stop> stops;
   std::vector<ListScore> visited;
-  std::vector<std::uint64_t> order;
+  std::vector<std::uint16_t> wider_probes;  // of a query that is done again
+  std::vector<float> wider_scores;
   Near near[n_near];
   std::vector<std::vector<std::uint64_t>> allowed;  // by block, if there is a filter
 
@@ -128,10 +138,13 @@ struct Workspace {
   std::vector<float> decoded;
 
   std::size_t bytes() const {
-    return bytes_of(queries) + bytes_of(numbers) + bytes_of(planes) + bytes_of(kept) + bytes_of(probes) +
-           bytes_of(routing_scores) + bytes_of(list_scores) + bytes_of(projected) + bytes_of(routed) + bytes_of(masks) +
-           bytes_of(pairs) + bytes_of(waiting_docs) + bytes_of(survivors) + bytes_of(visits) + bytes_of(stops) +
-           bytes_of(order);
+    std::size_t sum = bytes_of(queries) + bytes_of(numbers) + bytes_of(planes) + bytes_of(kept) + bytes_of(probes) +
+                      bytes_of(list_scores) + bytes_of(first_probe) + bytes_of(best_probe) + bytes_of(coded) +
+                      bytes_of(projected) + bytes_of(routed) + bytes_of(masks) + bytes_of(pairs) +
+                      bytes_of(waiting_docs) + bytes_of(survivors) + bytes_of(visits) + bytes_of(stops) +
+                      bytes_of(exact) + bytes_of(decoded) + bytes_of(allowed);
+    for (const std::vector<std::uint64_t>& words : allowed) sum += bytes_of(words);
+    return sum;
   }
 
  private:

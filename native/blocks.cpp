@@ -93,6 +93,7 @@ Block make_block(const Draft& draft, const BlockShape& shape, const Projection& 
   target.ranges = block.ranges;
   encode(shape, projection, residuals, draft.docs, draft.n_new, target);
   for (std::size_t doc = draft.n_old(); doc < n; ++doc) live[doc / 64] |= std::uint64_t{1} << doc % 64;
+  block.n_live = (draft.old ? draft.old->n_live : 0) + static_cast<std::uint32_t>(draft.n_new);
   block.memory = memory;
   block.live = {memory, live};
   return block;
@@ -192,6 +193,7 @@ std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const 
     result->blocks[places[i]] = make_block(drafts[i], shape, projection, residuals, encode, memory);
   });
   if (cancellation.requested()) return nullptr;
+  count_live(*result);
   return result;
 }
 
@@ -207,11 +209,33 @@ std::shared_ptr<const BlockLists> without_documents(const BlockLists& lists, con
         live = {new std::uint64_t[4 * block.n_groups], std::default_delete<std::uint64_t[]>()};
         std::copy_n(block.live.get(), 4 * block.n_groups, live.get());
       }
-      live.get()[doc / 64] &= ~(std::uint64_t{1} << doc % 64);
+      std::uint64_t& word = live.get()[doc / 64];
+      block.n_live -= word >> doc % 64 & 1;
+      word &= ~(std::uint64_t{1} << doc % 64);
     }
     if (live) block.live = live;
   }
+  count_live(*result);
   return result;
+}
+
+void count_live(BlockLists& lists) {
+  lists.n_live.assign((lists.n_lists() + 7) / 8 * 8, 0.0f);
+  for (std::size_t list = 0; list < lists.n_lists(); ++list)
+    for (std::uint32_t b = lists.first[list]; b < lists.first[list + 1]; ++b)
+      lists.n_live[list] += static_cast<float>(lists.blocks[b].n_live);
+}
+
+void lists_of_slots(const BlockLists& lists, std::int32_t* list_of, std::size_t n_slots) {
+  std::fill_n(list_of, n_slots, -1);
+  for (std::size_t list = 0; list < lists.n_lists(); ++list)
+    for (std::uint32_t b = lists.first[list]; b < lists.first[list + 1]; ++b) {
+      const Block& block = lists.blocks[b];
+      const std::uint32_t* slots = block.slots(lists.shape);
+      for (std::size_t doc = 0; doc < block.n_docs; ++doc)
+        if (slots[doc] < n_slots && block.live.get()[doc / 64] >> doc % 64 & 1)
+          list_of[slots[doc]] = static_cast<std::int32_t>(list);
+    }
 }
 
 }  // namespace posh

@@ -63,7 +63,7 @@ struct GroupRange {
 struct Block {
   std::shared_ptr<const std::uint8_t> memory;
   std::shared_ptr<const std::uint64_t> live;  // 4 * n_groups words, 0 = removed or no document
-  std::uint32_t n_docs = 0, n_groups = 0;
+  std::uint32_t n_docs = 0, n_groups = 0, n_live = 0;
   GroupRange ranges[max_groups] = {};              // of each group
 
   const std::uint8_t* planes() const { return memory.get(); }
@@ -153,11 +153,21 @@ struct BlockLists {
   BlockShape shape;
   std::vector<Block> blocks;
   std::vector<std::uint32_t> first;  // (n_lists + 1): list l has the blocks first[l], …, first[l + 1] - 1
+  std::vector<float> n_live;         // (n_lists rounded up to 8) live documents of each list
   std::size_t n_lists() const { return first.size() - 1; }
 };
 
 // What a document is compared with in the last step.
 enum class Stored { float32, float16, residuals };  // residuals: only without a reduction
+
+// Which lists a query visits. A list whose routing score is `gap` below the best one gets the weight
+//   (1 + gap / c)^-power,  c = |query| * spread for products, (D² + spread²) / 2 for distances,
+// where D is the distance to the best centroid. Lists are visited whose weight is at least `bound` times the sum of
+// weights over all live documents. So a query among many lists that are equally near visits more of them.
+struct Reach {
+  unsigned power;
+  float bound, spread;
+};
 
 struct BlockSearch {
   const BlockLists* lists;
@@ -166,7 +176,8 @@ struct BlockSearch {
   const Router* reducer;       // its routing scores are the reduced query; or null
   const float* queries;        // (n_queries, n_features)
   std::size_t n_queries, k;
-  std::size_t n_probe;         // lists to visit
+  std::size_t n_probe;         // lists to visit; 0: those that Reach chooses
+  Reach reach;
   std::size_t n_plus, n_minus; // planes of the query's largest and smallest projections; multiples of 16
   std::size_t n_scanned;       // these planes are among the first n_scanned bits: fewer planes stay in the cache
   const std::int32_t* thresholds;  // (n_thresholds) the count that a document needs, for what its product has to be:
@@ -185,7 +196,7 @@ struct BlockSearch {
   std::size_t n_slots, n_features;
   bool is_distance;            // the last step gives minus the squared distance, otherwise the product
   const std::uint8_t* allowed; // (n_slots) 0 or 1, or null: all
-  bool by_list;                // visit lists in order, all queries at once; otherwise query by query
+  float min_shared;            // visits per list from which on all queries visit a list together; results do not change
   std::size_t n_threads;
   Poll poll;
 };
@@ -203,10 +214,21 @@ using SearchBlocksFn = bool (*)(const BlockSearch& search, std::int64_t* ids, fl
 using SampleCountsFn = void (*)(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected,
                                 float* counts);
 
+// The routing scores of all lists, -inf for a list without live documents. Uses the queries of `search` only.
+//   OUT scores  (n_queries, n_lists)
+using RoutingScoresFn = void (*)(const BlockSearch& search, float* scores);
+
+// The list of each live document.
+//   OUT list_of  (n_slots) -1 for a slot without a live document
+void lists_of_slots(const BlockLists& lists, std::int32_t* list_of, std::size_t n_slots);
+
 // The lists with further documents. Shares the blocks that do not change. Returns null if poll asked to stop.
 std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const Projection& projection,
                                                  const Residuals& residuals, EncodeFn encode, std::size_t n_threads,
                                                  Poll poll);
+
+// Sets n_live of each list from its blocks.
+void count_live(BlockLists& lists);
 
 // The lists without the documents whose slots are marked: removed (n_slots) 0 or 1.
 std::shared_ptr<const BlockLists> without_documents(const BlockLists& lists, const std::uint8_t* removed,
@@ -237,6 +259,8 @@ bool search_blocks_avx2(const BlockSearch&, std::int64_t*, float*);
 bool search_blocks_avx512(const BlockSearch&, std::int64_t*, float*);
 void sample_counts_scalar(const BlockSearch&, std::size_t, std::uint64_t, float*, float*);
 void sample_counts_avx2(const BlockSearch&, std::size_t, std::uint64_t, float*, float*);
+void routing_scores_scalar(const BlockSearch&, float*);
+void routing_scores_avx2(const BlockSearch&, float*);
 void encode_docs_scalar(const BlockShape&, const Projection&, const Residuals&, const std::uint32_t*, std::size_t,
                         const BlockTarget&);
 void encode_docs_avx2(const BlockShape&, const Projection&, const Residuals&, const std::uint32_t*, std::size_t,

@@ -140,6 +140,7 @@ struct Kernels {
   HammingTopkFn hamming_topk;
   SearchBlocksFn search_blocks;
   SampleCountsFn sample_counts;
+  RoutingScoresFn routing_scores;
   EncodeFn encode_docs;
   NearestListFn nearest_lists;
   ProjectRowsFn project_rows;

@@ -107,6 +107,9 @@ class BlockSettings:
         self,
         *,
         n_probe: int,
+        power: int,
+        bound: float,
+        spread: float,
         n_plus: int,
         n_minus: int,
         n_scanned: int,
@@ -115,7 +118,7 @@ class BlockSettings:
         threshold_scale: float,
         half_margin: float,
         first: tuple[float, float] | None,
-        by_list: bool,
+        min_shared: float,
     ) -> None: ...
 
 class BlockVectors:
@@ -141,6 +144,8 @@ class Blocks:
         groups: _Rows,
         live: _Words,
     ) -> Blocks: ...
+    def routing_scores(self, queries: _Rows, scores: _Rows, kernel: str) -> None: ...
+    def lists_of_slots(self, lists: npt.NDArray[np.int32]) -> None: ...
     @property
     def nbytes(self) -> int: ...
     def search(

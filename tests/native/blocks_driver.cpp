@@ -171,7 +171,8 @@ posh::BlockSearch random_search(const Case& c, const posh::Router& router, const
   s.queries = c.queries.data();
   s.n_queries = c.n_queries;
   s.k = between(0, 1) ? between(1, 10) : between(1, 400);
-  s.n_probe = between(1, c.n_lists);
+  s.n_probe = between(0, 1) * between(0, c.n_lists);
+  s.reach = {one_of({1u, 6u, 37u}), one_of({0.0f, 1e-3f, 0.1f, 3.0f}), one_of({0.0f, 1.0f, 30.0f}) * c.scale};
   const std::size_t most = std::min<std::size_t>(c.shape.n_bits / 16, 15);
   s.n_plus = 16 * between(0, most);
   s.n_minus = 16 * between(s.n_plus == 0, most);
@@ -198,7 +199,7 @@ posh::BlockSearch random_search(const Case& c, const posh::Router& router, const
   s.n_features = c.n_features;
   s.is_distance = c.is_distance;
   s.allowed = between(0, 1) ? allowed.data() : nullptr;
-  s.by_list = between(0, 1);
+  s.min_shared = one_of({0.0f, 1.0f, 1e9f});
   return s;
 }
 

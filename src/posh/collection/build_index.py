@@ -20,8 +20,8 @@ from posh.collection.database import Connection
 from posh.collection.snapshot import CollectionSnapshot, Seqs, SlotTable
 from posh.collection.sqlite_errors import DamageError
 from posh.hashers.base import Hasher
-from posh.index.blocks import is_held_out
 from posh.index.index import Index
+from posh.index.samples import is_held_out
 from posh.index.snapshot import IndexSnapshot
 from posh.preprocess import Float32
 

@@ -15,12 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from posh import _native, kernels
+from posh._threads import one_blas_thread
 from posh.index.block_vectors import decoded_vectors
 from posh.index.brute_force import nearest
 from posh.index.calibration import Asked, Calibration
 from posh.index.code_index import CodeIndex, Queries, SlotScores
 from posh.index.direct import DirectSearch
+from posh.index.drift import NO_DRIFT, Drift
 from posh.index.metric import reals
+from posh.index.reach import ALL_LISTS
+from posh.index.samples import sample_slots
 from posh.index.sliced import Mask, Slots
 from posh.index.space import Space
 from posh.index.stored import Stored, strange_slot
@@ -37,9 +41,9 @@ __all__ = ["FEW", "SearchableBlocks"]
 FEW = 2048
 """So many documents are compared one by one: faster than blocks, and exact."""
 
-_MIN_SHARED = 4  # queries that share a list, on average, from which on lists are visited in order
 _CAREFUL = 4.0  # slack
 _REMEMBERED = 100  # parameters of searches
+_ROUNDING = 1e-5  # of scores, relative to the largest
 _UNKNOWN = object()
 
 
@@ -53,17 +57,19 @@ class SearchableBlocks(CodeIndex, ABC):
     calibration: Calibration | None
     tuning: Tuning | None
     options: IndexOptions
+    drift: Drift = NO_DRIFT
 
     def candidates(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
-        """The nearest documents, with the scores of the metric."""
-        n_allowed = self.n_live if allowed is None else int(np.count_nonzero(allowed & self.live.rows))
-        effort = self.effort_for(params, n_allowed)
+        """Find the nearest documents, with the scores of the metric."""
+        if allowed is not None:
+            return self._among(queries, params, allowed)
+        effort = self.effort_for(params)
         if effort is None:
-            return self._by_comparing_all(queries, params, allowed)
-        return self._in_blocks(queries, params, effort, allowed, n_allowed)
+            return self._by_comparing_all(queries, params, None)
+        return self._in_blocks(queries, params, self.settings(params.k, effort))
 
     def found_directly(self, X: Any, params: SearchParams) -> SlotScores | None:
-        """The nearest documents of an array of floats, see :mod:`posh.index.direct`."""
+        """Find the nearest documents of an array of floats, see :mod:`posh.index.direct`."""
         searches = self._direct_searches
         direct = searches.get(params, _UNKNOWN)
         if direct is _UNKNOWN:
@@ -76,25 +82,92 @@ class SearchableBlocks(CodeIndex, ABC):
     def _direct_searches(self) -> dict[SearchParams, Any]:
         return {}
 
-    def effort_for(self, params: SearchParams, n_allowed: int | None = None) -> Effort | None:
-        """What a search does among so many documents (default: all); None if it compares all vectors."""
+    def effort_for(
+        self, params: SearchParams, n_allowed: int | None = None, rank: float | None = None
+    ) -> Effort | None:
+        """Return the effort of a search; None if it compares all vectors.
+
+        With a filter, ``n_allowed`` documents pass. ``rank`` is that of the k-th of them among all documents,
+        by default as if they were a random sample.
+        """
         if params.exact and not self.stored.has_vectors:
             raise ValueError(
                 "expected an index that stores vectors for exact=True, got store='int8': "
                 "build it with store='float32'"
             )
-        few = max(FEW, params.k)
-        n_documents = self.n_live if n_allowed is None else n_allowed
-        if self.stored.has_vectors and (params.exact or n_documents <= few):
+        n = self.n_live if n_allowed is None else n_allowed
+        if self.stored.has_vectors and (params.exact or n <= max(FEW, params.k)):
             return None
-        effort = effort_of(params, self.options, self.tuning, self.space.centroids.shape[1])
+        effort = effort_of(params, self.options)
+        if effort is not None:
+            if n_allowed is not None:  # as many documents to choose from as without a filter
+                n_probe = math.ceil(effort.n_probe * self.n_live / max(1, n_allowed))
+                effort = effort._replace(n_probe=min(n_probe, self.space.n_lists))
+            return effort
+        if self.tuning is not None:
+            assert params.recall is not None
+            rank = params.k * self.tuning.n_docs / max(1, n) if rank is None else rank
+            recall = self.drift.with_margin(params.recall)
+            effort = self.tuning.effort(self.space, recall, params.k, rank, tail=n_allowed is not None)
         if effort is None and not self.stored.has_vectors:  # everything that is possible without vectors
-            return Effort(self.space.n_lists, _CAREFUL, 8.0)
+            return Effort(self.space.n_lists, ALL_LISTS, _CAREFUL, 8.0)
         return effort
 
     def compares_all(self, params: SearchParams) -> bool:
         """Whether a search compares all vectors."""
         return self.effort_for(params) is None
+
+    def _among(self, queries: Queries, params: SearchParams, allowed: Mask) -> SlotScores:
+        """Find the nearest of the documents that pass a filter.
+
+        How many lists that takes depends on the rank of the k-th of them among all documents. The first
+        round takes them for a random sample. If the k-th score that it found is lower than that, the query is
+        far from the documents that pass, and a second round visits the lists for the rank of that score.
+        """
+        n_allowed = int(np.count_nonzero(allowed & self.live.rows))
+        effort = self.effort_for(params, n_allowed)
+        if effort is None:
+            return self._by_comparing_all(queries, params, allowed)
+        found = self._in_blocks(queries, params, self.settings(params.k, effort), allowed)
+        if effort.n_probe or self.tuning is None:
+            return found
+        ranks = self._ranks(queries.vectors, found.scores[:, -1])
+        known = self.tuning.reach.ranks
+        rows = np.searchsorted(known, ranks)
+        done = int(np.searchsorted(known, params.k * self.tuning.n_docs / n_allowed))
+        for row in np.unique(rows[rows > done]).tolist():
+            some = np.flatnonzero(rows == row)
+            rank = known[row] if row < len(known) else np.inf
+            wider = self.effort_for(params, n_allowed, rank)
+            again = queries._replace(vectors=queries.vectors[some])
+            better = (
+                self._by_comparing_all(again, params, allowed)
+                if wider is None
+                else self._in_blocks(again, params, self.settings(params.k, wider), allowed)
+            )
+            found.slots[some], found.scores[some] = better
+        return found
+
+    def _ranks(self, vectors: npt.NDArray[Any], scores: Float32) -> npt.NDArray[np.float64]:
+        """Estimate the ranks of these scores (m,) among all documents, by a sample of them."""
+        sample, metric = self._sample, self.space.metric
+        queries = metric.queries(vectors)
+        with one_blas_thread:
+            own = queries.vectors @ sample.T
+        if metric.is_distance:
+            squares = np.einsum("ij,ij->i", queries.vectors, queries.vectors)[:, None]
+            own = 2 * own - np.einsum("ij,ij->i", sample, sample) - squares
+        own = metric.scores(queries, own)
+        # The k-th itself may be in the sample: rounding, which differs between batches, must not decide.
+        rounding = _ROUNDING * np.abs(own).max(axis=1, initial=0.0, keepdims=True)
+        counts = np.count_nonzero(own >= scores[:, None] - rounding, axis=1)
+        return (counts + 1) * (self.n_live / len(sample))
+
+    @cached_property
+    def _sample(self) -> Float32:
+        """Vectors (s, d) of a random sample of the documents."""
+        slots = sample_slots(len(self), self.n_features)
+        return self.vectors(slots[self.live.rows[slots]])
 
     def _by_comparing_all(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
         metric = self.space.metric
@@ -105,11 +178,10 @@ class SearchableBlocks(CodeIndex, ABC):
         return SlotScores(found.slots, metric.scores(prepared, found.scores))
 
     def _in_blocks(
-        self, queries: Queries, params: SearchParams, effort: Effort, allowed: Mask | None, n_allowed: int
+        self, queries: Queries, params: SearchParams, settings: BlockSettings, allowed: Mask | None = None
     ) -> SlotScores:
         vectors, k = queries.vectors, params.k
         found = SlotScores(np.empty((len(vectors), k), np.int64), np.empty((len(vectors), k), np.float32))
-        settings = self.settings(len(vectors), k, effort, n_allowed if allowed is not None else None)
         if not self.nearest(settings, reals(vectors), allowed, *found, params.threads):
             raise self.space.metric.too_large(vectors)
         return found
@@ -142,22 +214,13 @@ class SearchableBlocks(CodeIndex, ABC):
         except IndexError as error:
             raise strange_slot() from error
 
-    def settings(
-        self, n_queries: int, k: int, effort: Effort, n_allowed: int | None = None, n_more: int = 0
-    ) -> BlockSettings:
-        """For the k nearest of ``n_allowed`` documents, and ``n_more``."""
+    def settings(self, k: int, effort: Effort, n_more: int = 0) -> BlockSettings:
+        """Return the settings for the k nearest, and ``n_more``."""
         assert self.calibration is not None
-        n_probe = effort.n_probe
-        if n_allowed is not None:  # as many documents to choose from as without a filter
-            n_probe = math.ceil(n_probe * self.n_live / max(1, n_allowed))
-        effort = effort._replace(n_probe=min(n_probe, self.space.n_lists))
-        by_list = n_queries >= self.n_shared(effort)
         n_keep = math.ceil(min(k * effort.oversample, self.n_live)) + n_more
-        return self.calibration.settings(self.space, Asked(k, effort.n_probe, effort.slack, n_keep, by_list))
-
-    def n_shared(self, effort: Effort) -> int:
-        """Queries from which on lists are visited in order, all queries at once."""
-        return -(-_MIN_SHARED * self.space.n_lists // min(effort.n_probe, self.space.n_lists))
+        bound = effort.reach.lift / max(1, self.n_live)
+        asked = Asked(k, effort.n_probe, effort.reach.power, bound, effort.slack, n_keep)
+        return self.calibration.settings(self.space, asked)
 
     @property
     def n_features(self) -> int:

@@ -15,26 +15,28 @@ from posh import _native, kernels
 from posh._threads import cores
 from posh.hashers.base import Hasher
 from posh.index.block_search import FEW, SearchableBlocks
-from posh.index.brute_force import nearest
 from posh.index.calibration import Calibration, calibrate, evenly
-from posh.index.code_index import AnyCodes, SlotScores, by_slot
+from posh.index.code_index import AnyCodes, by_slot
+from posh.index.drift import Drift
+from posh.index.measuring import mean_residual, measure, visited_share
 from posh.index.metric import Metric
+from posh.index.samples import is_held_out
 from posh.index.sliced import Mask, Slots, fields_of
 from posh.index.space import CodeShape, Space, code_shape, default_lists
 from posh.index.stored import Stored
-from posh.index.tuning import N_QUERIES, Effort, Tuning, largest_k, tune
+from posh.index.tuning import Tuning
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
 if TYPE_CHECKING:
     from posh.index.options import IndexOptions
 
-__all__ = ["BlockIndex", "is_held_out"]
+__all__ = ["BlockIndex"]
 
 _NONE = np.empty((0, 1))  # no vectors, of whatever width
-_GROWTH = 1.5  # of the documents, until the calibration is done again
 _OUTGROWN = 4.0  # times the documents that lists were trained for, until they are trained again
-_HELD_OUT = 16  # one document of so many
+_MISFIT = 1.5  # times the documents that a search visited after training, until lists are trained again
+_FEW_VISITED = 0.02  # share of documents: lists that need no more fit
 _BLOCK_ARRAYS: dict[str, Any] = {
     "blocks": (np.uint8, (None,)),
     "block_table": (np.int64, (None, 3)),
@@ -86,9 +88,12 @@ class BlockIndex(SearchableBlocks):
         assert options.metric is not None
         d = hasher.n_features_in_
         space = Space.from_arrays(options.metric, code_shape(hasher, options.document_active), d, state)
+        empty = cls._empty(space, options, d)
+        if "drift" not in state:  # files of older versions: measured again when documents are there
+            return empty
         calibration = Calibration.from_arrays(state) if "calibration" in state else None
-        tuning = Tuning.from_arrays(state) if "tuning" in state else None
-        return replace(cls._empty(space, options, d), calibration=calibration, tuning=tuning)
+        tuning = Tuning.from_arrays(state) if "tuned_with" in state else None
+        return replace(empty, calibration=calibration, tuning=tuning, drift=Drift.from_arrays(state))
 
     @classmethod
     def _empty(cls, space: Space, options: IndexOptions, n_features: int) -> Self:
@@ -114,6 +119,7 @@ class BlockIndex(SearchableBlocks):
         assert X is not None
         own = self._with_scale_of(X) if self._has_scale_of_few(X) else self
         stored = own.space.metric.stored(X)
+        residual = mean_residual(own, stored, np.arange(len(stored)))
         slots = np.arange(len(own), len(own) + len(X), dtype=np.uint32)
         return replace(
             own,
@@ -122,6 +128,7 @@ class BlockIndex(SearchableBlocks):
             n_live=own.n_live + len(X),
             blocks=own._with_blocks(own.blocks, stored, slots),
             stored=own.stored.with_rows(stored),
+            drift=own.drift.with_added(len(X), residual),
         )
 
     def _has_scale_of_few(self, X: npt.NDArray[Any]) -> bool:
@@ -146,16 +153,32 @@ class BlockIndex(SearchableBlocks):
         )
 
     def measured(self, added: npt.NDArray[Any] | None = None) -> Self:
-        """With new lists, or a new calibration, if the documents have become too many for the old ones."""
+        """Measure again if the documents have changed, and train lists again if they no longer fit."""
         if self._is_outgrown():
             return self._with_new_lists()
-        is_due = self._needs_calibration(self.n_live) and self.n_live >= _GROWTH * self.n_measured
-        return self._calibrated(added) if is_due else self
+        if not self.is_due:
+            return self
+        measured = self._calibrated(added)
+        return measured._with_new_lists() if measured._has_misfit() else measured
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the documents have changed so much that searches must be measured again."""
+        return self._needs_calibration(self.n_live) and (self.calibration is None or self.drift.is_due)
 
     @property
     def n_measured(self) -> int:
         """Documents that the calibration is of."""
         return 0 if self.calibration is None else self.calibration.n_docs
+
+    def _has_misfit(self) -> bool:
+        """Whether other lists would serve the documents better."""
+        if not self.stored.has_vectors or self.space.n_lists == 1:
+            return False
+        if self.tuning is None:
+            return self.drift.residual > _MISFIT * self.space.mean_square
+        share = visited_share(self.tuning, self.space, self.options.recall or 0.0)
+        return share > max(_FEW_VISITED, _MISFIT * self.tuning.trained_share)
 
     def _is_outgrown(self) -> bool:
         """Whether there are so many documents that more lists would serve them better."""
@@ -183,7 +206,8 @@ class BlockIndex(SearchableBlocks):
         """Remove the documents at these slots."""
         removed = np.zeros(len(self), np.uint8)
         removed[slots] = 1
-        return replace(super().without(slots), blocks=self.blocks.without(removed))
+        drift = self.drift.with_deleted(len(slots))
+        return replace(super().without(slots), blocks=self.blocks.without(removed), drift=drift)
 
     def compacted(self) -> Self:
         """The same documents in new slots, without those of deleted ones."""
@@ -208,35 +232,19 @@ class BlockIndex(SearchableBlocks):
 
     def _calibrated(self, added: npt.NDArray[Any] | None = None) -> Self:
         n_probe = min(self.options.n_probe, self.space.n_lists)
-        documents = self._typical(added)
-        found = calibrate(self.space, self.blocks, self.stored, documents, self.n_live, n_probe)
+        found = calibrate(self.space, self.blocks, self.stored, self._typical(added), self.n_live, n_probe)
         calibrated = replace(self, calibration=found)
         is_tuned = self.options.recall is not None and self.n_live > FEW
-        return calibrated._tuned() if is_tuned else calibrated
+        tuning = measure(calibrated, self.options.recall or 0.0) if is_tuned else None
+        vectors = self._typical(added)
+        residual = mean_residual(self, vectors, np.arange(len(vectors)))
+        return replace(calibrated, tuning=tuning, drift=Drift(self.n_live, residual))
 
     def _typical(self, added: npt.NDArray[Any] | None) -> Float32:
         """Some documents to calibrate with; where none are stored, of those that were just added."""
         if not self.stored.has_vectors and added is not None and len(added) >= len(evenly(self.n_live)):
             return self.space.metric.stored(added[evenly(len(added))])
         return self.vectors(np.flatnonzero(self.live.rows)[evenly(self.n_live)])
-
-    def _tuned(self) -> Self:
-        """With a measurement of what searches find."""
-        rng = np.random.default_rng(self.options.random_state)
-        live = np.flatnonzero(self.live.rows)
-        held_out = live[is_held_out(live)]
-        own = np.sort(rng.permutation(held_out if len(held_out) else live)[:N_QUERIES])
-        rows = self.stored.rows.rows if self.stored.has_vectors else self.vectors(np.arange(len(self)))
-        queries = self.space.metric.like_queries(np.asarray(rows[own], np.float32))
-        is_distance = self.space.metric.is_distance
-        true = nearest(rows, live, queries, largest_k(self.n_live) + 1, is_distance=is_distance)
-
-        def search(queries: Float32, k: int, effort: Effort) -> SlotScores:
-            # With the first limit of k: that of k + 1 could be much lower.
-            settings = self.settings(len(queries), k, effort, n_more=1)
-            return self.stored.search(self.blocks, settings, queries, k + 1, cores())
-
-        return replace(self, tuning=tune(search, queries, own, true, self.n_live, self.space.n_lists))
 
     def _needs_calibration(self, n_live: int) -> bool:
         """Whether a search may visit blocks: without vectors, every search does."""
@@ -249,7 +257,7 @@ class BlockIndex(SearchableBlocks):
         arrays = self.space.to_arrays()
         for measured in (self.calibration, self.tuning):
             arrays |= {} if measured is None else measured.to_arrays()
-        return arrays
+        return arrays | self.drift.to_arrays()
 
     def to_arrays(self) -> Arrays:
         """The trained state, the blocks, the vectors."""
@@ -266,10 +274,13 @@ class BlockIndex(SearchableBlocks):
         parts = [expect(arrays, name, *like) for name, like in _BLOCK_ARRAYS.items()]
         blocks = _native.Blocks.from_arrays(empty.space.native, *parts)
         stored = empty.stored.restored(arrays, n)
-        if empty.calibration is None and empty._needs_calibration(n - len(arrays["removed"])):
-            raise ValueError("the calibration is missing")
         rows, live, n_live = by_slot(codes)
-        return replace(empty, codes=rows, live=live, n_live=n_live, blocks=blocks, stored=stored)
+        filled = replace(empty, codes=rows, live=live, n_live=n_live, blocks=blocks, stored=stored)
+        if empty.calibration is None and empty._needs_calibration(n - len(arrays["removed"])):
+            if "drift" in arrays:
+                raise ValueError("the calibration is missing")
+            return filled.without(arrays["removed"])._calibrated()
+        return filled
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle holds: arrays in place of the kernels' object."""
@@ -278,7 +289,3 @@ class BlockIndex(SearchableBlocks):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, blocks=_native.Blocks.from_arrays(state["space"].native, *state["blocks"]))
 
-
-def is_held_out(slots: Slots) -> Mask:
-    """Which documents lists are not trained on: to measure what searches find, they are like new queries."""
-    return np.asarray(slots % _HELD_OUT == _HELD_OUT - 1)

@@ -68,16 +68,32 @@ def _candidates(
             scores = queries @ documents.T
         if is_distance:
             scores -= 0.5 * squares
-        together = np.concatenate([best, scores], axis=1)
-        best = np.partition(together, -k, axis=1)[:, -k:]
+        if start == 0:  # later, only the few that may be among the best are put in order
+            best = _best(best, scores, k)
         rows, columns = np.nonzero(scores >= _lowest(best, lengths, longest, queries.shape[1])[:, None])
         kept.append((rows, own[columns], scores[rows, columns]))
+        if start:
+            best = _best(best, _by_row(rows, scores[rows, columns], len(queries)), k)
     lowest = _lowest(best, lengths, longest, queries.shape[1])
     rows = np.concatenate([part[0] for part in kept])
     passing = np.concatenate([part[2] for part in kept]) >= lowest[rows]
     rows, chosen = rows[passing], np.concatenate([part[1] for part in kept])[passing]
     order = np.argsort(rows, kind="stable")
     return np.split(chosen[order], np.searchsorted(rows[order], np.arange(1, len(queries))))
+
+
+def _best(best: Float32, scores: Float32, k: int) -> Float32:
+    """Return the k highest (m, k) of both, in any order."""
+    return np.partition(np.concatenate([best, scores], axis=1), -k, axis=1)[:, -k:]
+
+
+def _by_row(rows: Slots, values: Float32, n_rows: int) -> Float32:
+    """Return values, ordered by their rows, as a matrix (n_rows, most in a row) with -inf behind them."""
+    counts = np.bincount(rows, minlength=n_rows)
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    table = np.full((n_rows, int(counts.max(initial=0))), -np.inf, np.float32)
+    table[rows, np.arange(len(rows)) - starts[rows]] = values
+    return table
 
 
 def _lowest(best: Float32, lengths: Doubles, longest: float, n_features: int) -> Doubles:

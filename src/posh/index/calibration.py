@@ -26,27 +26,31 @@ _FIRST_MARGIN = 2.0  # deviations by which the first limit is below the expected
 _FIRST_SHARE = 0.977  # of the queries whose k-th nearest is nearer than the first limit: two deviations
 _QUERIES = 500
 _REMEMBERED = 1000
+_MIN_SHARED = 4.0  # visits per list from which on lists are visited in order, all queries at once
 _GROUPS, _LISTS = 20, 16  # of 256 documents, in the nearest lists of each query
 _KS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 class Asked(NamedTuple):
-    """What a search in blocks is asked for."""
+    """The parameters of a search in blocks: ``n_probe`` lists, or those that ``power`` and ``bound`` choose.
 
-    k: int
+    ``bound`` is a lift divided by the number of live documents. ``rank`` is that of the first limit.
+    """
+
+    rank: float
     n_probe: int
+    power: int
+    bound: float
     slack: float
     n_keep: int
-    by_list: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """Measured with ``n_docs`` documents.
 
-    ``counts`` (2, 2) are scale and spread, for searches by query and by list: what the cosine of a residual
-    and a query is multiplied by, and the standard deviation of counts, compared with
-    :class:`~posh.index.counts.CountModel`. ``limits`` (n, 3) are k, intercept, slope: from the score of the
+    ``counts`` (2,) are scale and spread: what the cosine of a residual and a query is multiplied by, and the
+    standard deviation of counts, compared with :class:`~posh.index.counts.CountModel`. ``limits`` (n, 3) are k, intercept, slope: from the score of the
     best list, a score that the k-th best most likely exceeds.
     """
 
@@ -70,43 +74,46 @@ class Calibration:
         """What a pickle holds."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def first_limit(self, k: int) -> tuple[float, float] | None:
-        """Intercept and slope of a score that the k-th best most likely exceeds, if it is known."""
+    def first_limit(self, rank: float) -> tuple[float, float] | None:
+        """Return intercept and slope of a score that the best up to a rank most likely exceed, if known."""
         for number, intercept, slope in self.limits.tolist():
-            if number >= k:
+            if number >= rank:
                 return intercept, slope
         return None
 
     def to_arrays(self) -> Arrays:
         """For files."""
         return {
-            "calibration": np.array([self.n_docs, *self.counts.ravel()]),
+            "calibration": np.array([self.n_docs, *self.counts]),
             "calibration_limits": self.limits,
         }
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Calibration:
         """From the arrays of :meth:`to_arrays`."""
-        numbers = expect(arrays, "calibration", np.float64, (5,))
+        numbers = expect(arrays, "calibration", np.float64, (3,))
         limits = expect(arrays, "calibration_limits", np.float64, (None, 3))
-        return cls(int(numbers[0]), numbers[1:].reshape(2, 2), limits)
+        return cls(int(numbers[0]), numbers[1:], limits)
 
 
 def _settings(space: Space, calibration: Calibration, asked: Asked) -> _native.BlockSettings:
-    """The settings of the kernels."""
-    scale, spread = calibration.counts[int(asked.by_list)].tolist()
-    model = _model(space, asked.by_list)
+    """Return the settings of the kernels."""
+    scale, spread = calibration.counts.tolist()
+    model = _model(space)
     return _native.BlockSettings(
         n_probe=min(asked.n_probe, space.n_lists),
+        power=asked.power,
+        bound=asked.bound,
+        spread=space.spread,
         n_plus=model.n_plus,
         n_minus=model.n_minus,
-        n_scanned=_n_scanned(space, asked.by_list),
+        n_scanned=model.n_scanned,
         n_keep=asked.n_keep,
         thresholds=model.thresholds(asked.slack * spread),
         threshold_scale=scale * N_THRESHOLDS / 2 / model.reach,
         half_margin=_HALF_MARGIN * asked.slack,
-        first=calibration.first_limit(asked.k),
-        by_list=asked.by_list,
+        first=calibration.first_limit(asked.rank),
+        min_shared=_MIN_SHARED,
     )
 
 
@@ -125,37 +132,34 @@ def calibrate(
 ) -> Calibration:
     """Measure with documents, stored vectors (m, d), as queries among ``n_docs`` documents."""
     queries = space.metric.like_queries(documents)
-    counts = np.array([_counts(space, blocks, queries, by_list) for by_list in (False, True)])
-    known = Calibration(n_docs, counts, np.empty((0, 3)))
+    known = Calibration(n_docs, np.array(_counts(space, blocks, queries)), np.empty((0, 3)))
     ks = [k for k in _KS if k < n_docs]
     if not ks:
         return known
     k = ks[-1] + 1  # a query finds itself, too
-    asked = Asked(k, n_probe, 3.0, k, by_list=True)
+    asked = Asked(k, n_probe, 1, 0.0, 3.0, k)
     found = stored.search(blocks, known.settings(space, asked), queries, k)
     return replace(known, limits=_limits(space, queries, found.scores, ks))
 
 
-def _n_scanned(space: Space, by_list: bool) -> int:
-    """Single queries take their planes from the first half: more of it is in the cache."""
-    n_bits = space.shape.n_bits
-    return n_bits if by_list or space.n_lists == 1 else max(_N_PLUS, _N_MINUS, n_bits // 2)
-
-
-def _model(space: Space, by_list: bool) -> CountModel:
+def _model(space: Space) -> CountModel:
     shape, n_minus = space.shape, _N_MINUS if space.n_lists > 1 else 0
-    return CountModel(_N_PLUS, n_minus, _n_scanned(space, by_list), shape.n_active / shape.n_bits)
+    return CountModel(_N_PLUS, n_minus, _n_scanned(space), shape.n_active / shape.n_bits)
 
 
-def _counts(space: Space, blocks: _native.Blocks, queries: Float32, by_list: bool) -> tuple[float, float]:
-    """How cosines and deviations of counts compare with the model."""
+def _n_scanned(space: Space) -> int:
+    return space.shape.n_bits
+
+
+def _counts(space: Space, blocks: _native.Blocks, queries: Float32) -> tuple[float, float]:
+    """Return how cosines and deviations of counts compare with the model."""
     expected = np.empty((len(queries), _GROUPS), np.float32)
     counts = np.empty_like(expected)
-    known = Calibration(0, np.ones((2, 2)), np.empty((0, 3)))
-    asked = Asked(1, min(_LISTS, space.n_lists), 0.0, 1, by_list)
+    known = Calibration(0, np.ones(2), np.empty((0, 3)))
+    asked = Asked(1, min(_LISTS, space.n_lists), 1, 0.0, 0.0, 1)
     blocks.sample_counts(known.settings(space, asked), queries, 1, expected, counts, kernels.active())
     seen = np.isfinite(expected) & np.isfinite(counts)
-    return _model(space, by_list).fitted(expected[seen], counts[seen])
+    return _model(space).fitted(expected[seen], counts[seen])
 
 
 def _limits(space: Space, queries: Float32, scores: Float32, ks: list[int]) -> Doubles:

@@ -27,9 +27,7 @@ class DirectSearch:
     """A search with all that does not depend on its queries."""
 
     blocks: SearchableBlocks
-    by_query: BlockSettings
-    by_list: BlockSettings
-    n_shared: int  # queries from which on lists are visited in order
+    settings: BlockSettings
     k: int
     n_threads: int
 
@@ -39,9 +37,7 @@ class DirectSearch:
         effort = blocks.effort_for(params)
         if effort is None or params.k > blocks.n_live:
             return None
-        n_shared = blocks.n_shared(effort)
-        one, many = (blocks.settings(n, params.k, effort) for n in (1, n_shared))
-        return cls(blocks, one, many, n_shared, params.k, params.threads)
+        return cls(blocks, blocks.settings(params.k, effort), params.k, params.threads)
 
     def __call__(self, X: Any) -> SlotScores | None:
         """The nearest of one vector (d,) or of many (m, d); None if the vectors have to be checked first."""
@@ -52,6 +48,5 @@ class DirectSearch:
             return None
         shape = (len(queries), self.k)
         slots, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
-        settings = self.by_query if len(queries) < self.n_shared else self.by_list
-        fits = self.blocks.nearest(settings, queries, None, slots, scores, self.n_threads)
+        fits = self.blocks.nearest(self.settings, queries, None, slots, scores, self.n_threads)
         return SlotScores(slots, scores) if fits else None

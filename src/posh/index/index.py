@@ -155,7 +155,7 @@ class Index:
         present = string_ids.checked(ids)
         with self._lock:
             slots = self._table.slots_of(present, self._snapshot.documents)
-            self._snapshot = self._snapshot.without(slots)
+            self._snapshot = self._snapshot.without(slots).measured()
             self._table.delete(present)
         return self
 

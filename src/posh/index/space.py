@@ -99,6 +99,11 @@ class Space:
         """The number of lists."""
         return len(self.centroids)
 
+    @property
+    def spread(self) -> float:
+        """The typical length of residuals."""
+        return math.sqrt(self.mean_square)
+
     def lists_of(self, stored: Float32) -> Lists:
         """The lists of documents (n, d)."""
         return assign(stored, self.routing, self.metric.name, cores())

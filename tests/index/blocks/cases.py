@@ -131,7 +131,7 @@ def random_settings(rng: np.random.Generator, case: Case, k: int) -> Settings:
         quantile = float(f32(np.quantile(products, rng.uniform(0.5, 1))))
         first = quantile, float(rng.choice([0.0, 0.0, 0.5]))
     return Settings(
-        n_probe=int(rng.integers(1, len(space.centroids) + 1)),
+        n_probe=int(rng.integers(0, len(space.centroids) + 1)) * int(rng.integers(0, 2)),
         n_plus=n_plus,
         n_minus=n_minus,
         n_scanned=space.n_bits if rng.random() < 0.5 else n_scanned,
@@ -141,6 +141,9 @@ def random_settings(rng: np.random.Generator, case: Case, k: int) -> Settings:
         half_margin=float(f32(rng.choice([0.0, 1.5, 4.0]))),
         first=first,
         by_list=bool(rng.random() < 0.5),
+        power=int(rng.choice([1, 2, 6, 12, 37])),
+        bound=float(f32(rng.choice([0.0, 1e-6, 1e-3, 0.02, 0.5, 3.0]))),
+        spread=float(f32(rng.choice([0.0, 0.1, 1.0, 30.0]))),
     )
 
 
@@ -154,7 +157,9 @@ def random_thresholds(rng: np.random.Generator, n_planes: int) -> npt.NDArray[np
 
 
 def native_settings(settings: Settings) -> _native.BlockSettings:
-    return _native.BlockSettings(**vars(settings))
+    arguments = dict(vars(settings))
+    min_shared = 0.0 if arguments.pop("by_list") else 1e9
+    return _native.BlockSettings(**arguments, min_shared=min_shared)
 
 
 def native_search(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from dataclasses import dataclass, field
 
@@ -26,9 +27,9 @@ LOWEST = f32(-np.inf)
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments of _native.BlockSettings."""
+    """The arguments of _native.BlockSettings; ``by_list`` changes the order of work, not the results."""
 
-    n_probe: int
+    n_probe: int  # 0: lists are chosen by power, bound and spread
     n_plus: int
     n_minus: int
     n_scanned: int
@@ -38,6 +39,9 @@ class Settings:
     half_margin: float
     first: tuple[float, float] | None
     by_list: bool
+    power: int = 1
+    bound: float = 0.0
+    spread: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,62 @@ def products_of(view: View, block: Block) -> Floats:
     return (sums - view.sum).astype(f32) * (block.scale * view.unit)
 
 
+def live_counts(blocks: list[Block], n_lists: int) -> Floats:
+    counts = np.zeros(n_lists, f32)
+    for block in blocks:
+        counts[block.list] += f32(block.live.sum())
+    return counts
+
+
+def live_routing(blocks: list[Block], query: Query) -> Floats:
+    """Routing scores, -inf for lists without live documents."""
+    return np.where(live_counts(blocks, len(query.routing)) > 0, query.routing, LOWEST)
+
+
+def best_lists(routing: Floats, n: int) -> Numbers:
+    """The n best lists: the best one first, then the others by ascending number."""
+    return best_first(winners(routing[None], n)[0], int(np.argmax(routing)))
+
+
+def best_first(lists: Numbers, best: int) -> Numbers:
+    """The best list, then the others; without it, as they are."""
+    return np.concatenate([lists[lists == best], lists[lists != best]])
+
+
+def probes_of(space: Space, blocks: list[Block], settings: Settings, query: Query) -> Numbers:
+    """The lists that a query visits, in this order."""
+    routing = live_routing(blocks, query)
+    if settings.n_probe:
+        return best_lists(routing, settings.n_probe)
+    best = int(np.argmax(routing))
+    lowest = lowest_visited(space, blocks, settings, query, routing, best)
+    lists = np.arange(len(routing))
+    return best_first(lists[(lists == best) | ((routing >= lowest) & (routing > LOWEST))], best)
+
+
+def lowest_visited(
+    space: Space, blocks: list[Block], settings: Settings, query: Query, routing: Floats, best: int
+) -> float:
+    """The routing score from which on a list is visited, by the weights of all lists."""
+    spread = f32(settings.spread)
+    if space.is_distance:
+        scale = f32(0.5) * (spread * spread) - query.list_scores[best]
+    else:
+        scale = np.sqrt(sum_in_lanes(query.vector[None] ** 2)[0]) * spread
+    inverse = f32(1) / scale
+    if not scale > 0 or not inverse < np.inf:
+        return LOWEST
+    base = f32(1) / (f32(1) + (routing[best] - routing) * inverse)
+    weights, left = live_counts(blocks, len(routing)), settings.power
+    while left:
+        if left & 1:
+            weights = weights * base
+        base, left = base * base, left >> 1
+    total = float(f32(settings.bound)) * float(sum_in_lanes(weights[None])[0])
+    gap = (np.inf if total == 0 else math.pow(total, -1.0 / settings.power)) - 1.0
+    return f32(float(routing[best]) - float(scale) * gap)
+
+
 class Searcher:
     """One query's search. `allowed` (n_slots) says which slots may be found."""
 
@@ -127,27 +187,26 @@ class Searcher:
 
     def run(self) -> list[tuple[float, int, int, int]]:
         settings, query, n_lists = self.settings, self.query, len(self.space.centroids)
-        probes = winners(query.routing[None], settings.n_probe)[0]
+        probes = probes_of(self.space, self.blocks, settings, query)
         if settings.first:
             intercept, slope = map(f32, settings.first)
-            query.limit = query.entry = intercept + slope * query.list_scores[probes].max()
-        if settings.by_list:
-            for block, view in self.with_views(probes):
-                self.score(block, view, self.candidates(block, view))
-        else:
-            self.visit_best_first(probes)
+            length = f32(1) if self.space.is_distance else np.sqrt(sum_in_lanes(query.vector[None] ** 2)[0])
+            query.limit = intercept * length + slope * query.list_scores[probes].max()
+        query.entry = query.limit
+        self.visit(probes)
         if settings.first and len(query.kept) < self.k:
             self.start_again(probes)
-        n = settings.n_probe
+        n = len(probes)
         while len(query.kept) < self.k and n < n_lists:
             n = min(4 * n, n_lists)
-            self.start_again(winners(query.routing[None], n)[0])
+            self.start_again(best_lists(live_routing(self.blocks, query), n))
         return query.kept
 
     def start_again(self, probes: Numbers) -> None:
-        self.query.kept.clear()
-        self.query.limit = self.query.entry = LOWEST
-        self.visit_best_first(probes)
+        query = self.query
+        query.kept.clear()
+        query.limit = query.entry = LOWEST
+        self.visit(probes)
 
     def with_views(self, lists: Numbers) -> list[tuple[int, View]]:
         """The blocks of the lists in this order, and what the query is in each list."""
@@ -157,11 +216,12 @@ class Searcher:
             pairs += [(i, view) for i, block in enumerate(self.blocks) if block.list == number]
         return pairs
 
-    def visit_best_first(self, probes: Numbers) -> None:
+    def visit(self, lists: Numbers) -> None:
         """A block's documents are scored after the next block is compared."""
-        order = probes[np.argsort(-self.query.routing[probes], kind="stable")]
         waiting = None
-        for block, view in self.with_views(order):
+        for block, view in self.with_views(lists):
+            if not (self.blocks[block].live & self.allowed[self.blocks[block].slots]).any():
+                continue
             candidates = self.candidates(block, view)
             if waiting:
                 self.score(*waiting)
@@ -267,7 +327,8 @@ def sample_counts(
         query = Query(space, settings, values)
         for j in range(n_groups):
             seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64
-            number = winners(query.routing[None], settings.n_probe)[0][(seed >> 33) % settings.n_probe]
+            probes = np.sort(probes_of(space, blocks, settings, query))
+            number = probes[(seed >> 33) % len(probes)]
             own = [block for block in blocks if block.list == number]
             if not own:
                 continue

@@ -1,0 +1,131 @@
+"""Measure an index with its own documents as queries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import kernels
+from posh._threads import cores
+from posh.index.brute_force import nearest
+from posh.index.code_index import SlotScores
+from posh.index.reach import RANKS, Neighbours, Reach, ReachTable, lifts_of, measure_reach, scales_of
+from posh.index.samples import is_held_out, random_order, sample_slots
+from posh.index.sliced import Slots
+from posh.index.space import Space
+from posh.index.tuning import KS, Effort, KnownNeighbours, Search, Tuning, recalls_of, tune, without_own
+from posh.preprocess import Float32
+
+if TYPE_CHECKING:
+    from posh.index.blocks import BlockIndex
+
+__all__ = ["mean_residual", "measure", "visited_share"]
+
+_QUERIES = 1000
+_NEWEST = 5  # part of the documents that must reach the recall by itself
+_NEW_QUERIES = 400
+_RESIDUALS = 2000  # documents whose residuals are looked at
+
+
+def measure(index: BlockIndex, recall: float) -> Tuning:
+    """Measure searches of an index with a calibration.
+
+    After the first time, the newest documents must reach the recall by themselves: they may be of a kind that
+    the lists were not trained on.
+    """
+    live = np.flatnonzero(index.live.rows)
+    is_first = index.tuning is None
+    queries, groups = _query_slots(live, is_first)
+    rows = index.stored.rows.rows if index.stored.has_vectors else index.vectors(np.arange(len(index)))
+    list_of = np.empty(len(index), np.int32)
+    index.blocks.lists_of_slots(list_of)
+    n_live = np.bincount(list_of[live], minlength=index.space.n_lists).astype(np.float64)
+    known = _known_neighbours(index, rows, live, queries, list_of)
+    routing = np.empty((len(queries), index.space.n_lists), np.float32)
+    index.blocks.routing_scores(known.queries, routing, kernels.active())
+    scales = scales_of(index.space, known.queries, routing)
+    sampled = _sampled_lists(index, rows, known.queries, list_of)
+    reach = measure_reach(routing, scales, n_live, Neighbours(known.lists, sampled, len(live), groups))
+
+    def search(vectors: Float32, k: int, effort: Effort) -> SlotScores:
+        # With the first limit of k: that of k + 1 could be much lower.
+        settings = index.settings(k, effort, n_more=1)
+        return index.stored.search(index.blocks, settings, vectors, k + 1, cores())
+
+    def visited(chosen: Reach, k: int) -> npt.NDArray[np.float64]:
+        lifts = lifts_of(routing, scales, n_live, chosen.power)
+        return np.asarray((np.take_along_axis(lifts, known.lists[:, :k], axis=1) >= chosen.lift).mean(axis=1))
+
+    codes = tune(search, known, reach, visited)
+    residual = mean_residual(index, rows, live)
+    tuning = Tuning(len(live), len(queries), reach, codes, np.empty((0, 4)), residual, 0.0)
+    share = visited_share(tuning, index.space, recall)
+    trained = share if index.tuning is None else index.tuning.trained_share
+    return replace(tuning, trained_share=trained, measured=_verified(tuning, index, known, search, recall))
+
+
+def _query_slots(live: Slots, is_first: bool) -> tuple[Slots, list[npt.NDArray[np.int64]]]:
+    """Return slots of documents to search for, and groups of them that must reach the recall each."""
+    held_out = live[is_held_out(live)]
+    order = random_order(held_out if len(held_out) >= min(_QUERIES, len(live) // 20) else live)
+    if is_first:
+        return order[:_QUERIES], [np.arange(min(_QUERIES, len(order)))]
+    newest = order[order >= live[len(live) - len(live) // _NEWEST]][:_NEW_QUERIES]
+    slots = np.concatenate([order[: _QUERIES - len(newest)], newest])
+    n_all = len(slots) - len(newest)
+    return slots, [np.arange(n_all), np.arange(n_all, len(slots))] if len(newest) else [np.arange(n_all)]
+
+
+def _known_neighbours(
+    index: BlockIndex, rows: npt.NDArray[np.generic], live: Slots, slots: Slots, list_of: npt.NDArray[np.int32]
+) -> KnownNeighbours:
+    """Return documents as queries with their true neighbours."""
+    queries = index.space.metric.like_queries(np.asarray(rows[slots], np.float32))
+    depth = max(1, min(RANKS[-1], len(live) - 1))
+    true = nearest(rows, live, queries, depth + 1, is_distance=index.space.metric.is_distance)
+    others = without_own(true, slots, depth)
+    return KnownNeighbours(queries, slots, others, list_of[others.slots])
+
+
+def _sampled_lists(
+    index: BlockIndex, rows: npt.NDArray[np.generic], queries: Float32, list_of: npt.NDArray[np.int32]
+) -> npt.NDArray[np.int32]:
+    """Return the lists of a random sample of documents, nearest first for each query."""
+    slots = sample_slots(len(index), rows.shape[1])
+    slots = slots[index.live.rows[slots]]
+    sample = np.asarray(rows[slots], np.float32)
+    scores = queries @ sample.T
+    if index.space.metric.is_distance:
+        scores -= 0.5 * np.einsum("ij,ij->i", sample, sample)
+    return list_of[slots][np.argsort(-scores, axis=1)]
+
+
+def mean_residual(index: BlockIndex, rows: npt.NDArray[np.generic], slots: Slots) -> float:
+    """Return the mean squared residual of some of these documents."""
+    some = np.asarray(rows[slots[:: max(1, len(slots) // _RESIDUALS)]], np.float32)
+    if not len(some):
+        return 0.0
+    residuals = some - index.space.centroids[index.space.lists_of(some)]
+    return float(np.einsum("ij,ij->i", residuals, residuals).mean())
+
+
+def visited_share(tuning: Tuning, space: Space, recall: float) -> float:
+    """Return the share of documents that a search for ten neighbours visits."""
+    effort = tuning.effort(space, recall, 10, 10.0)
+    return 1.0 if effort is None else effort.reach.share
+
+
+def _verified(
+    tuning: Tuning, index: BlockIndex, known: KnownNeighbours, search: Search, recall: float
+) -> npt.NDArray[np.float64]:
+    """Return rows of ``Tuning.measured``: the recall of whole searches."""
+    measured = []
+    for k in [k for k in KS if k <= known.true.slots.shape[1]]:
+        effort = tuning.effort(index.space, recall, k, float(k))
+        some = known.first(max(100, 30_000 // k))
+        shares = np.ones(1) if effort is None else recalls_of(search, some, k, effort)
+        measured.append((k, shares.mean(), shares.std() / np.sqrt(len(shares)), len(some.queries)))
+    return np.array(measured).reshape(-1, 4)

@@ -1,0 +1,183 @@
+"""Choose the lists that a search visits, from documents whose true neighbours are known.
+
+A list whose routing score is ``gap`` below that of the best list has the weight (1 + gap / c)^-power; the
+scale c is in ``native/blocks.h``. The *lift* of a list is its weight, divided by the mean weight of all live
+documents. A search visits the lists whose lift reaches a bound, so that a query with many lists at about the
+same distance visits more of them. At equal recall this visits 15 to 35 % fewer documents than a fixed number
+of lists (docs/nearest.md).
+
+The bound that finds a share of the k nearest is measured for several ranks k. A filter or deletions that
+leave every tenth document make the k nearest of them as hard to find as the 10 k nearest of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from posh.index.space import Space
+from posh.model_files import Arrays, expect
+from posh.preprocess import Float32
+
+__all__ = ["ALL_LISTS", "Neighbours", "Reach", "ReachTable", "lifts_of", "measure_reach", "scales_of"]
+
+Doubles = npt.NDArray[np.float64]
+Lists = npt.NDArray[np.int32]
+
+RANKS = (1, 3, 10, 30, 100, 300, 1000)
+"""Ranks of neighbours that are known exactly."""
+
+_RECALLS = np.array([0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995, 0.999])
+_POWERS = (3, 5, 8, 12, 18, 27)
+_TYPICAL = 0.95  # recall at which powers are compared
+_COLUMNS = 64  # neighbours of each query that are looked at for a rank
+_COUNTED = 200  # queries with which visited documents are counted
+_SMALLEST = 1e-30  # lift: every list has more
+
+
+class Reach(NamedTuple):
+    """Which lists a search visits, and the share of all documents that is in them on average."""
+
+    power: int
+    lift: float
+    share: float
+
+
+ALL_LISTS = Reach(1, 0.0, 1.0)
+
+
+class Neighbours(NamedTuple):
+    """The lists of the true neighbours of queries, nearest first.
+
+    ``nearest`` (m, depth) has all of them, ``sampled`` (m, s) those of a random sample of the ``n`` documents.
+    ``groups`` are row numbers of queries; the recall must be reached by each group.
+    """
+
+    nearest: Lists
+    sampled: Lists
+    n: int
+    groups: list[npt.NDArray[np.int64]]
+
+    def ranks(self) -> list[int]:
+        """Ranks to measure: up to the depth exactly, then three times as far each, up to half of all."""
+        ranks = [rank for rank in RANKS if rank <= self.nearest.shape[1]]
+        while ranks and 3 * ranks[-1] <= self.n // 2 and self.sampled.shape[1]:
+            ranks.append(3 * ranks[-1])
+        return ranks
+
+    def around(self, rank: int, *, tail: bool) -> Lists:
+        """Lists (m, c) of neighbours up to this rank, or of its second half only."""
+        known, place = self.nearest, rank
+        if rank > known.shape[1]:
+            known = self.sampled
+            place = min(max(1, round(rank * known.shape[1] / self.n)), known.shape[1])
+        first = place // 2 if tail else 0
+        columns = np.unique(np.linspace(first, place - 1, min(_COLUMNS, place - first)).astype(np.int64))
+        return known[:, columns]
+
+
+@dataclass(frozen=True, eq=False)
+class ReachTable:
+    """Measured bounds: for each of ``ranks`` (n,) ascending, and for all neighbours up to it or the tail.
+
+    ``powers`` (n, 2), ``lifts`` (n, 2, r) and ``shares`` (n, 2, r) belong to the recalls (r,).
+    """
+
+    ranks: Doubles
+    recalls: Doubles
+    powers: Doubles
+    lifts: Doubles
+    shares: Doubles
+
+    def choose(self, rank: float, recall: float, *, tail: bool = False) -> Reach:
+        """Return the lists to visit for the neighbours up to a rank, or for those near the rank (tail)."""
+        row = int(np.searchsorted(self.ranks, rank * (1 - 1e-9)))
+        if row == len(self.ranks) or recall > self.recalls[-1]:
+            return ALL_LISTS
+        at, known = np.log(1 - max(recall, self.recalls[0])), np.log(1 - self.recalls)[::-1]
+        lift = np.exp(np.interp(at, known, np.log(self.lifts[row, int(tail), ::-1])))
+        share = np.interp(at, known, self.shares[row, int(tail), ::-1])
+        return Reach(int(self.powers[row, int(tail)]), float(lift), float(share))
+
+    def to_arrays(self) -> Arrays:
+        """Return the arrays of a file."""
+        return {f"reach_{name}": value for name, value in vars(self).items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> ReachTable:
+        """Return the table of :meth:`to_arrays`; raise ValueError or KeyError if it is wrong."""
+        ranks = expect(arrays, "reach_ranks", np.float64, (None,))
+        recalls = expect(arrays, "reach_recalls", np.float64, (None,))
+        n, r = len(ranks), len(recalls)
+        powers = expect(arrays, "reach_powers", np.float64, (n, 2))
+        lifts = expect(arrays, "reach_lifts", np.float64, (n, 2, r))
+        shares = expect(arrays, "reach_shares", np.float64, (n, 2, r))
+        if not n or not r or (np.diff(ranks) <= 0).any() or (np.diff(recalls) <= 0).any():
+            raise ValueError("expected ascending ranks and recalls, found others")
+        if recalls[0] <= 0 or recalls[-1] >= 1 or (powers < 1).any() or (powers > 1000).any() or (lifts <= 0).any():
+            raise ValueError("expected recalls between 0 and 1, powers and positive lifts, found other numbers")
+        return cls(ranks, recalls, powers, lifts, shares)
+
+
+def scales_of(space: Space, queries: Float32, routing: Float32) -> Doubles:
+    """Return the scale of gaps (m,) for prepared queries (m, d) and their routing scores (m, n_lists)."""
+    spread = space.spread
+    if not space.metric.is_distance:
+        return np.linalg.norm(queries.astype(np.float64), axis=1) * spread
+    difference = queries - space.centroids[routing.argmax(axis=1)]
+    return np.asarray(0.5 * (spread**2 + np.einsum("ij,ij->i", difference, difference, dtype=np.float64)))
+
+
+def lifts_of(routing: Float32, scales: Doubles, n_live: Doubles, power: int) -> Doubles:
+    """Return the lifts (m, n_lists) of lists with ``n_live`` (n_lists,) documents."""
+    gaps = routing.max(axis=1, keepdims=True) - routing.astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        weights = (1 + gaps / scales[:, None]) ** -float(power)
+    weights[~(scales > 0)] = 1.0  # gaps say nothing
+    weights[:, n_live == 0] = 0.0
+    return np.asarray(weights * (n_live.sum() / (weights @ n_live))[:, None])
+
+
+def measure_reach(routing: Float32, scales: Doubles, n_live: Doubles, neighbours: Neighbours) -> ReachTable:
+    """Measure which lists find the neighbours of queries with these routing scores (m, n_lists)."""
+    lifts = {power: lifts_of(routing, scales, n_live, power) for power in _POWERS}
+    ranks = neighbours.ranks()
+    powers = np.empty((len(ranks), 2))
+    bounds, shares = np.empty((2, len(ranks), 2, len(_RECALLS)))
+    for row, rank in enumerate(ranks):
+        for tail in (False, True):
+            lists = neighbours.around(rank, tail=tail)
+            at = row, int(tail)
+            typical = {
+                power: _bounds(own, lists, neighbours.groups, np.array([_TYPICAL]))
+                for power, own in lifts.items()
+            }
+            power = min(typical, key=lambda power: _shares(lifts[power], n_live, typical[power])[0])
+            powers[at] = power
+            bounds[at] = np.minimum.accumulate(_bounds(lifts[power], lists, neighbours.groups, _RECALLS))
+            shares[at] = _shares(lifts[power], n_live, bounds[at])
+    return ReachTable(np.array(ranks, np.float64), _RECALLS, powers, bounds, shares)
+
+
+def _bounds(lifts: Doubles, lists: Lists, groups: list[npt.NDArray[np.int64]], recalls: Doubles) -> Doubles:
+    """Return the lifts (r,) that find these shares of the neighbours in every group of queries.
+
+    The share must be reached with one standard error to spare.
+    """
+    own = np.take_along_axis(lifts, lists, axis=1)
+    found = []
+    for group in groups:
+        some = own[group]
+        first = np.quantile(some, 1 - recalls)
+        errors = [(some >= bound).mean(axis=1).std() / np.sqrt(len(some)) for bound in first]
+        found.append(np.quantile(some, np.maximum(0, 1 - recalls - errors)))
+    return np.asarray(np.maximum(np.min(found, axis=0) * (1 - 1e-6), _SMALLEST))
+
+
+def _shares(lifts: Doubles, n_live: Doubles, bounds: Doubles) -> Doubles:
+    """Return the mean share of documents (r,) in lists that reach bounds (r,)."""
+    some = lifts[:: max(1, len(lifts) // _COUNTED)]
+    return np.array([((some >= bound) @ n_live).mean() for bound in bounds]) / n_live.sum()
