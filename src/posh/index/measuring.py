@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["mean_residual", "measure", "visited_share"]
 
 _QUERIES = 1000
+_LEAST_QUERIES = 500  # if fewer documents are held out from training, others are queries too
 _NEWEST = 5  # part of the documents that must reach the recall by itself
 _NEW_QUERIES = 400
 _RESIDUALS = 2000  # documents whose residuals are looked at
@@ -69,8 +70,9 @@ def measure(index: BlockIndex, recall: float) -> Tuning:
 
 def _query_slots(live: Slots, is_first: bool) -> tuple[Slots, list[npt.NDArray[np.int64]]]:
     """Return slots of documents to search for, and groups of them that must reach the recall each."""
-    held_out = live[is_held_out(live)]
-    order = random_order(held_out if len(held_out) >= min(_QUERIES, len(live) // 20) else live)
+    order = random_order(live)
+    order = order[np.argsort(~is_held_out(order), kind="stable")]
+    order = order[: max(_LEAST_QUERIES, int(is_held_out(live).sum()))]
     if is_first:
         return order[:_QUERIES], [np.arange(min(_QUERIES, len(order)))]
     newest = order[order >= live[len(live) - len(live) // _NEWEST]][:_NEW_QUERIES]

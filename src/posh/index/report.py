@@ -1,4 +1,4 @@
-"""What an index is, what its searches find, and what they cost: measured, in a few lines for people."""
+"""Summarise an index: structure, measured recall, time per query, bytes per vector."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ _K = 10
 
 @dataclass(frozen=True)
 class IndexReport:
-    """What :meth:`posh.Index.report` tells; ``print`` shows it as text.
+    """The summary that :meth:`posh.Index.report` returns; ``print`` shows it as text.
 
-    ``recall`` is the share of the true 10 nearest that was found for ``n_measured`` documents that were held
-    out from training, with its standard ``error``: None if it was not measured, 1.0 if all documents are
-    compared. Times are of one thread, now, on this machine.
+    ``recall`` is the share of the true 10 nearest that was found, with its standard ``error``: None if it was
+    not measured, 1.0 if all documents are compared. ``ks``, ``recalls`` and ``errors`` have the same for
+    several numbers of results. Measured with ``n_queries`` documents that were held out from training, among
+    ``n_measured``; ``n_written`` were added or deleted since. A search for 10 visits ``lists_visited`` lists
+    on average. Times are of one thread, now, on this machine.
     """
 
     n_documents: int
@@ -40,8 +42,13 @@ class IndexReport:
     asked: float | None
     recall: float | None
     error: float | None
+    ks: list[int]
+    recalls: list[float]
+    errors: list[float]
+    n_queries: int
     n_measured: int
-    n_probe: int | None
+    n_written: int
+    lists_visited: float | None
     slack: float | None
     oversample: float | None
     bytes_per_document: float
@@ -56,6 +63,7 @@ class IndexReport:
                 ("structure", self._structure()),
                 ("search", self._search()),
                 ("recall", self._recall()),
+                *([("measured", self._measured())] if self.ks else []),
                 ("time", self._time()),
                 ("memory", f"{self.bytes_per_document:,.0f} bytes for each vector, kept as {self.store}"),
             )
@@ -65,22 +73,24 @@ class IndexReport:
         return f"{self.n_lists:,} lists; codes with {self.n_active} of {self.n_bits} bits set"
 
     def _search(self) -> str:
-        if self.n_probe is None:
+        if self.lists_visited is None:
             return "compares all vectors"
-        probes = f"visits {self.n_probe} list" + "s" * (self.n_probe > 1)
-        return f"{probes}, slack {self.slack:g}, compares {self.oversample:g} vectors per result"
+        lists = f"visits {self.lists_visited:.3g} lists on average"
+        return f"{lists}, slack {self.slack:g}, compares {self.oversample:g} vectors per result"
 
     def _recall(self) -> str:
         asked = "" if self.asked is None else f"; asked for: {self.asked:g}"
-        if self.n_probe is None:
+        if self.lists_visited is None:
             return f"1, since all vectors are compared{asked}"
         if self.recall is None:
             few = f"not measured with so few documents{asked}"
             return "not measured: Index.build(X, recall=0.95) does it" if self.asked is None else few
-        return (
-            f"{self.recall:.3f} ± {self.error:.3f} of the true {_K} nearest, on {self.n_measured:,} "
-            f"documents held out from training{asked}"
-        )
+        rows = zip(self.ks, self.recalls, self.errors, strict=True)
+        return ", ".join(f"k={k}: {recall:.3f} ± {error:.3f}" for k, recall, error in rows) + asked
+
+    def _measured(self) -> str:
+        written = f"{self.n_written:,} written since"
+        return f"on {self.n_queries:,} of {self.n_measured:,} documents, held out from training; {written}"
 
     def _time(self) -> str:
         batch, alone = (f"{1e6 * seconds:,.0f} µs" for seconds in (self.seconds_in_batch, self.seconds_alone))
@@ -88,7 +98,7 @@ class IndexReport:
 
 
 def report_of(snapshot: IndexSnapshot | None) -> IndexReport:
-    """Look at a snapshot with documents and a metric, and time its searches; without, it is a ValueError."""
+    """Summarise a snapshot with documents and a metric, and time its searches; else raise ValueError."""
     documents = None if snapshot is None else snapshot.documents
     if (
         snapshot is None
@@ -101,10 +111,10 @@ def report_of(snapshot: IndexSnapshot | None) -> IndexReport:
             "posh.Index.build(X, metric='cosine') makes one"
         )
     index = documents.structure
-    asked = snapshot.options.recall
     params = SearchParams(_K, n_threads=1).completed(snapshot.options, snapshot.hasher)
     effort = index.effort_for(params)
-    row = None if effort is None or index.tuning is None else index.tuning.row_of(effort, _K)
+    rows = [] if index.tuning is None or effort is None else index.tuning.rows()
+    typical = next((row for row in rows if row.k == _K), None)
     live = np.flatnonzero(documents.live)
     some = index.space.metric.restored(index.vectors(live[:: max(1, len(live) // _QUERIES)][:_QUERIES]))
     return IndexReport(
@@ -115,11 +125,16 @@ def report_of(snapshot: IndexSnapshot | None) -> IndexReport:
         n_lists=index.space.n_lists,
         n_bits=index.space.shape.n_bits,
         n_active=index.space.shape.n_active,
-        asked=asked,
-        recall=1.0 if effort is None else None if row is None else float(row[4]),
-        error=0.0 if effort is None else None if row is None else float(row[5]),
-        n_measured=0 if index.tuning is None else index.tuning.n_queries,
-        n_probe=None if effort is None else effort.n_probe,
+        asked=snapshot.options.recall,
+        recall=1.0 if effort is None else None if typical is None else typical.recall,
+        error=0.0 if effort is None else None if typical is None else typical.error,
+        ks=[row.k for row in rows],
+        recalls=[row.recall for row in rows],
+        errors=[row.error for row in rows],
+        n_queries=0 if index.tuning is None else index.tuning.n_queries,
+        n_measured=index.n_measured,
+        n_written=index.drift.n_written,
+        lists_visited=None if effort is None else effort.n_probe or effort.reach.share * index.space.n_lists,
         slack=None if effort is None else effort.slack,
         oversample=None if effort is None else effort.oversample,
         bytes_per_document=snapshot.memory_usage()["total"] / documents.n_live,
