@@ -96,7 +96,7 @@ def embeddings(n: int, d: int) -> np.ndarray:
 def neighbour_recall(hasher: posh.POSH, base: np.ndarray, queries: np.ndarray) -> float:
     true = np.argpartition(-(queries @ base.T), 10, axis=1)[:, :10]  # of unit length: the nearest
     found, _ = search(hasher.encode(base), hasher.encode(queries), 10)
-    return float(np.mean([len(np.intersect1d(a, b)) for a, b in zip(true, found, strict=True)])) / 10
+    return float(posh.metrics.recall(found, true).mean())
 
 
 def measure_size(n: int, d: int, n_bits: int, n_epochs: int) -> dict[str, object]:

@@ -40,7 +40,7 @@ def recall(base: np.ndarray, queries: np.ndarray, ids: np.ndarray, true: np.ndar
         [distances(base[np.maximum(row, 0)], q[None])[0] for row, q in zip(ids, queries, strict=True)]
     )
     found[ids < 0] = np.inf
-    return float(posh.metrics.recall(found, true, tolerance=1e-4).mean())
+    return float(posh.metrics.recall_by_distance(found, true, tolerance=1e-4).mean())
 
 
 def measure(hasher: posh.Hasher, base: np.ndarray, queries: np.ndarray, structure: str) -> dict[str, object]:

@@ -33,7 +33,8 @@ class KNeighborsTransformer(
     """Turn vectors into the graph of their nearest neighbours, found by :meth:`posh.Index.build`.
 
     It is used like scikit-learn's estimator of the same name. Up to 2,048 vectors are compared one by one.
-    Of more, a search finds the share ``recall`` of the true neighbours. Vectors are compared in float32.
+    Of more, a search is to find the share ``recall`` of the true neighbours, see :meth:`posh.Index.build`.
+    Vectors are compared in float32.
 
     Parameters
     ----------

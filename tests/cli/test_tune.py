@@ -13,7 +13,7 @@ import pytest
 import posh
 from posh import metrics
 from posh.cli import _tune_labels, _tune_vectors, main
-from posh.cli._tune_vectors import Setting, chosen, front
+from posh.cli._tune_vectors import Setting, best_seen, chosen, front
 from posh.index.tuning import Effort
 from tests.cli.running import one_error, run_json
 from tests.index.test_build import clusters
@@ -83,7 +83,9 @@ def test_the_front_leaves_out_what_another_one_beats() -> None:
     good, small, careful = setting(0.9, 1000, 400), setting(0.9, 500, 100), setting(0.99, 100, 400)
     slow, alike = setting(0.9, 800, 400), setting(0.9015, 990, 410)
     default = setting(0.8, 10, 400, is_default=True)
-    assert front([careful, slow, good, alike, small, default]) == [default, good, small, careful]
+    settings = [careful, slow, good, alike, small, default]
+    assert front(settings, good) == [default, good, small, careful]
+    assert front(settings, alike) == [default, good, small, alike, careful]
 
 
 def test_the_choice_is_small_if_that_is_about_as_fast() -> None:
@@ -93,6 +95,37 @@ def test_the_choice_is_small_if_that_is_about_as_fast() -> None:
     assert chosen([fast, small, slow, setting(0.99, 5000, 10)], 0.95) is small
     assert chosen([fast, slow], 0.95) is fast
     assert chosen([small], 0.97) is None
+
+
+def test_the_choice_reached_the_recall() -> None:
+    short = setting(0.945, 1000, 100, is_default=True)
+    exact = setting(float(np.full(3, 0.95).mean()), 900, 400, is_default=True)
+    assert chosen([short], 0.95) is None
+    assert chosen([short, exact], 0.95) is exact
+    fast, faster = setting(0.96, 500, 400), setting(0.955, 550, 400)
+    assert chosen([short, fast, faster], 0.95) is faster  # no default reached it
+    assert chosen([short, fast, faster, exact], 0.95) is exact
+    assert best_seen([short, fast, faster]) is fast
+    assert best_seen([fast, setting(0.96, 600, 400)]).per_second == 600
+
+
+@pytest.mark.parametrize("recall", [0.9, 0.95, 0.99])
+def test_a_choice_among_measured_settings_reached_the_recall(tuned: dict[str, Any], recall: float) -> None:
+    choice = chosen(tuned["settings"], recall)
+    assert choice is not None
+    assert choice.recall >= recall
+
+
+def test_a_missing_document_counts_as_not_found(tuned: dict[str, Any]) -> None:
+    """Its id, -1, would be the last vector."""
+    data = tuned["data"]
+    index = posh.Index(metric="euclidean", structure="ivf").add(data.base[:10])
+    ids = np.full((len(data.queries), 3), -1)
+    ids[:, 1] = 7
+    expected = plain_scores("euclidean", data.queries, data.base[7:8])
+    found = _tune_vectors.scores(index, data, ids)
+    np.testing.assert_allclose(found[:, :1], expected, rtol=1e-5)
+    assert (found[:, 1:] == -np.inf).all()
 
 
 def test_a_table_a_plot_and_a_line_of_python(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,13 +154,42 @@ def test_few_vectors_are_compared_one_by_one(capsys: pytest.CaptureFixture[str])
     assert "compares all vectors" in capsys.readouterr().out
 
 
-def test_a_recall_that_nothing_reaches(
+def tuned_with(monkeypatch: pytest.MonkeyPatch, *settings: Setting) -> None:
+    monkeypatch.setattr(_tune_vectors, "measured_settings", lambda *_: iter(settings))
+
+
+def test_a_recall_that_nothing_reached(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_tune_vectors, "STORES", ["float32"])
-    monkeypatch.setattr(_tune_vectors, "chosen", lambda *_: None)
-    assert main(["tune", "digits.npy", "--no-plot", "--recall", "0.99"]) == 0
-    assert "nothing that was measured reaches a recall of 0.99" in capsys.readouterr().out
+    short, best = setting(0.93, 2000, 400), setting(0.945, 1000, 400, is_default=True)
+    tuned_with(monkeypatch, best, short)
+    assert main(["tune", "digits.npy", "--no-plot"]) == 0
+    text = capsys.readouterr().out
+    assert "<- chosen" not in text
+    assert re.search(r"0\.9450 .*<- best seen", text)
+    assert "no setting reached a recall of 0.95; best seen, 0.9450 measured:" in text
+    assert "compare all vectors with\n  hits = index.search(Q, k=10, exact=True)" in text
+    values = run_json(capsys, "tune", "digits.npy", "--no-plot")
+    assert (values["chosen"], values["python"]) == (None, None)
+    assert values["best_seen"]["recall"] == 0.945
+
+
+def test_a_setting_that_index_build_does_not_choose_comes_with_its_search(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = setting(0.945, 2000, 400, is_default=True)
+    other = Setting("float32", Effort(30, 2.0, 3.0), 0.9612, 1000, 1000, 400)
+    tuned_with(monkeypatch, default, other)
+    assert main(["tune", "x.npy", "--no-plot"]) == 0
+    text = capsys.readouterr().out
+    assert "for a recall of 0.95, 0.9612 measured:" in text
+    scope: dict[str, Any] = {"posh": posh, "X": X, "Q": X[:3]}
+    exec("\n".join(re.findall(r"^  (\w+ = .*)$", text, flags=re.MULTILINE)), scope)
+    expected = scope["index"].search(X[:3], 10, n_probe=30, slack=2.0, oversample=3.0)
+    np.testing.assert_array_equal(scope["hits"].ids, expected.ids)
+    values = run_json(capsys, "tune", "x.npy", "--no-plot")
+    assert values["chosen"] == values["best_seen"] == values["settings"][-1]
+    assert values["python"].endswith("\nhits = index.search(Q, k=10, n_probe=30, slack=2, oversample=3)")
 
 
 def interrupted_after(n: int, call: Any) -> Any:

@@ -172,7 +172,7 @@ def _by_distance(
         raise UsageError(f"expected --neighbours of at most {at}, the number of results (--at), got {k}")
     found = distances(data.base, queries, ids, metric)
     true = true_distances(data.base, queries, k, metric)
-    return {f"recall {k}@{n}": metrics.recall(found, true, n) for n in sorted({k, at})}
+    return {f"recall {k}@{n}": metrics.recall_by_distance(found, true, n) for n in sorted({k, at})}
 
 
 def _report(index: object, name: str, values: Values, metric: str | None, rate: float) -> Report:

@@ -102,4 +102,4 @@ def _timed(search: Any) -> tuple[Any, float]:
 
 def _recall(found: npt.NDArray[Any], true: npt.NDArray[Any]) -> dict[str, Float64]:
     k, at = true.shape[1], found.shape[1]
-    return {f"recall {k}@{n}": metrics.recall(found, true, n) for n in sorted({k, at})}
+    return {f"recall {k}@{n}": metrics.recall_by_distance(found, true, n) for n in sorted({k, at})}

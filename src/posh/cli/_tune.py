@@ -27,6 +27,7 @@ from posh.cli._tune_labels import LabelResult
 from posh.cli._tune_vectors import Setting
 from posh.errors import FormatError
 from posh.index.metric import METRICS
+from posh.index.tuning import Effort
 
 __all__ = ["add"]
 
@@ -102,8 +103,9 @@ def _vectors(args: argparse.Namespace, X: npt.NDArray[np.float32]) -> Report:
     n, d = data.base.shape
     note(f"{n:,} vectors of {d:,} features, {len(data.queries):,} others as queries, {metric}")
     settings, interrupted = _until_interrupted(_tune_vectors.measured_settings(data, metric, recall))
-    shown, choice = _tune_vectors.front(settings), _tune_vectors.chosen(settings, recall)
-    line = None if choice is None else _python(metric, recall, choice.store)
+    choice, best = _tune_vectors.chosen(settings, recall), _tune_vectors.best_seen(settings)
+    marked = best if choice is None else choice
+    shown, code = _tune_vectors.front(settings, marked), _python(metric, recall, marked)
     values: dict[str, Any] = {
         "n_documents": n,
         "n_features": d,
@@ -112,11 +114,13 @@ def _vectors(args: argparse.Namespace, X: npt.NDArray[np.float32]) -> Report:
         "recall": recall,
         "settings": [_values(one) for one in shown],
         "chosen": None if choice is None else _values(choice),
-        "python": line,
+        "best_seen": _values(best),
+        "python": None if choice is None else "\n".join(code),
         "interrupted": interrupted,
         "plot": None,
     }
-    lines = [*_table(shown, choice), "", *_choice_lines(choice, recall, line)]
+    mark = "best seen" if choice is None else "chosen"
+    lines = [*_table(shown, marked, mark), "", *_advice(marked, recall, code, is_reached=choice is not None)]
     if not args.no_plot:
         _tune_plot.plot_vectors(args.output, settings, choice, f"{args.data}: {n:,} × {d:,}, {metric}")
         values["plot"] = str(args.output)
@@ -128,34 +132,46 @@ def _values(one: Setting) -> dict[str, Any]:
     return asdict(one) | {"effort": None if one.effort is None else one.effort._asdict()}
 
 
-def _python(metric: str, recall: float, store: str) -> str:
-    own = "" if store == "float32" else f", store={store!r}"
-    return f"index = posh.Index.build(X, metric={metric!r}, recall={recall:g}{own})"
+def _python(metric: str, recall: float, setting: Setting) -> list[str]:
+    """The lines that search with a setting."""
+    store = "" if setting.store == "float32" else f", store={setting.store!r}"
+    lines = [f"index = posh.Index.build(X, metric={metric!r}, recall={recall:g}{store})"]
+    if not setting.is_default:
+        how = "exact=True" if setting.effort is None else _options(setting.effort)
+        lines.append(f"hits = index.search(Q, k={_tune_vectors.K}, {how})")
+    return lines
 
 
-def _table(settings: list[Setting], choice: Setting | None) -> list[str]:
+def _options(effort: Effort) -> str:
+    return f"n_probe={effort.n_probe}, slack={effort.slack:g}, oversample={effort.oversample:g}"
+
+
+def _table(settings: list[Setting], marked: Setting, mark: str) -> list[str]:
     head = f"{'recall@10':>9}  {'queries/s':>10}  {'one by one':>10}  {'bytes':>7}  {'store':<8} search"
-    return [head, *(_row(one, one is choice) for one in settings)]
+    return [head, *(_row(one, f"  <- {mark}" if one is marked else "") for one in settings)]
 
 
-def _row(one: Setting, is_chosen: bool) -> str:
-    effort = one.effort
-    how = "compares all vectors"
-    if effort is not None:
-        how = f"n_probe={effort.n_probe}, slack={effort.slack:g}, oversample={effort.oversample:g}"
-    mark = "  <- chosen" if is_chosen else ""
+def _row(one: Setting, mark: str) -> str:
+    how = "compares all vectors" if one.effort is None else _options(one.effort)
     return (
-        f"{one.recall:>9.3f}  {one.per_second:>10,.0f}  {one.alone_per_second:>10,.0f}  "
+        f"{one.recall:>9.4f}  {one.per_second:>10,.0f}  {one.alone_per_second:>10,.0f}  "
         f"{one.bytes_per_vector:>7,.0f}  {one.store:<8} {how}{mark}"
     )
 
 
-def _choice_lines(choice: Setting | None, recall: float, line: str | None) -> list[str]:
-    if choice is None:
-        return [f"nothing that was measured reaches a recall of {recall:g}"]
-    lines = [f"for a recall of {recall:g}:", f"  {line}"]
-    if choice.store == "int8":
+def _advice(setting: Setting, recall: float, code: list[str], *, is_reached: bool) -> list[str]:
+    """The code for the setting that was chosen, or for the best one seen and how to find more than it."""
+    title = f"for a recall of {recall:g}, {setting.recall:.4f} measured:"
+    if not is_reached:
+        title = f"no setting reached a recall of {recall:g}; best seen, {setting.recall:.4f} measured:"
+    lines = [title, *(f"  {line}" for line in code)]
+    if setting.store == "int8":
         lines.append("  (it keeps 8 bits of each number: search(exact=True) needs store='float32')")
+    if not is_reached:
+        lines += [
+            "to find more: search with larger n_probe, slack and oversample, or compare all vectors with",
+            f"  hits = index.search(Q, k={_tune_vectors.K}, exact=True)",
+        ]
     return lines
 
 

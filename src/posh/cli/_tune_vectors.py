@@ -16,7 +16,7 @@ from posh.index.params import SearchParams
 from posh.index.stored import STORES
 from posh.index.tuning import Effort, cost, shares
 
-__all__ = ["K", "Setting", "Split", "chosen", "front", "measured_settings", "scores", "split"]
+__all__ = ["K", "Setting", "Split", "best_seen", "chosen", "front", "measured_settings", "scores", "split"]
 
 K = 10
 _QUERIES, _ALONE = 1000, 200  # timed in one batch and one by one
@@ -24,7 +24,7 @@ _EFFORTS = 10  # of each index, beside the one that it chooses
 _CLOSE = 0.85  # of the highest speed: less memory is worth more than the rest
 _AS_FAST = 0.95  # times are not more precise
 _ALIKE = 0.002  # recalls that differ by less are not told apart
-_SPARE = 0.01  # by which a sample of queries may miss the recall
+_ROUNDING = 1e-9  # of a mean of shares
 
 Float32 = npt.NDArray[np.float32]
 
@@ -83,18 +83,31 @@ def measured_settings(data: Split, metric: str, recall: float) -> Iterator[Setti
             yield replace(_measured(index, data, effort, true), is_default=effort == default)
 
 
-def front(settings: list[Setting]) -> list[Setting]:
-    """Those that no other one beats, and the defaults, by recall."""
-    kept = [one for one in settings if one.is_default or not any(other.beats(one) for other in settings)]
+def front(settings: list[Setting], marked: Setting) -> list[Setting]:
+    """Those that no other one beats, the defaults, and the marked one, by recall."""
+    kept = [
+        one
+        for one in settings
+        if one.is_default or one is marked or not any(other.beats(one) for other in settings)
+    ]
     return sorted(kept, key=lambda one: (one.recall, -one.per_second))
 
 
 def chosen(settings: list[Setting], recall: float) -> Setting | None:
-    """The default that reaches the recall, is about as fast as the fastest, and takes the least memory."""
-    able = [one for one in settings if one.is_default and one.recall >= recall - _SPARE]
+    """Return a setting that reached the recall, a default if one did; None if nothing reached it.
+
+    Of several, it is the one with the least memory among those that are about as fast as the fastest.
+    """
+    able = [one for one in settings if one.recall >= recall - _ROUNDING]
+    able = [one for one in able if one.is_default] or able
     fastest = max((one.per_second for one in able), default=0.0)
     fast = [one for one in able if one.per_second >= _CLOSE * fastest]
-    return min(fast, key=lambda one: one.bytes_per_vector, default=None)
+    return min(fast, key=lambda one: (one.bytes_per_vector, -one.per_second), default=None)
+
+
+def best_seen(settings: list[Setting]) -> Setting:
+    """Return the setting with the highest recall; of equal ones the fastest."""
+    return max(settings, key=lambda one: (one.recall, one.per_second))
 
 
 def _structure(index: posh.Index) -> BlockIndex:
@@ -146,7 +159,10 @@ def _measured(index: posh.Index, data: Split, effort: Effort | None, true: Float
 
 
 def scores(index: posh.Index, data: Split, ids: npt.NDArray[np.int64]) -> Float32:
-    """The scores (m, k) of found documents by the metric, from the vectors as they came; best first."""
+    """The scores (m, k) of found documents by the metric, from the vectors as they came; best first.
+
+    A missing one, whose id is -1, has the score -inf.
+    """
     queries, rows = data.queries.astype(np.float64), data.base[ids].astype(np.float64)
     if index.options.metric == "euclidean":
         found = -((queries[:, None] - rows) ** 2).sum(axis=2)
@@ -155,7 +171,7 @@ def scores(index: posh.Index, data: Split, ids: npt.NDArray[np.int64]) -> Float3
     if index.options.metric == "cosine":
         lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(rows, axis=2)
         found = found / np.where(lengths > 0, lengths, 1.0)
-    return -np.sort(-found, axis=1).astype(np.float32)
+    return -np.sort(-np.where(ids < 0, -np.inf, found), axis=1).astype(np.float32)
 
 
 def _best_of_three(call: Callable[[], object]) -> float:

@@ -73,7 +73,7 @@ class Prepared:
         order[:, 1:][order[:, 1:] == order[:, :-1]] = -1
         # Unit vectors are ordered alike by cosine and by distance.
         found = distances(self.base, self.queries[half], order, "euclidean")
-        return float(metrics.recall(found, self.true[half][:, :k]).mean())
+        return float(metrics.recall_by_distance(found, self.true[half][:, :k]).mean())
 
 
 _TABLE = (

@@ -152,8 +152,8 @@ def _judged(unit: Unit, data: Dataset, ids: Ids, prefix: str) -> Mapping[str, Va
     relevant = (own <= nearest[:, -1:] * (1 + 1e-6)).astype(np.int64)
     return {
         f"{prefix}map_1000": metrics.average_precision(relevant, np.ones(len(ids), np.int64)),
-        f"{prefix}recall_100": metrics.recall(own, nearest, at=100),
-        f"{prefix}recall_1000": metrics.recall(own, nearest),
+        f"{prefix}recall_100": metrics.recall_by_distance(own, nearest, at=100),
+        f"{prefix}recall_1000": metrics.recall_by_distance(own, nearest),
     }
 
 
