@@ -71,13 +71,6 @@ def test_the_core_does_not_know_the_reproduction(path):
     assert "posh_reproduction" not in path.read_text()
 
 
-@pytest.mark.parametrize(
-    "path", [*SOURCES, *sorted(REPRODUCTION.rglob("*.py"))], ids=lambda path: str(path.relative_to(ROOT))
-)
-def test_files_stay_small(path):
-    assert len(path.read_text().splitlines()) <= 300
-
-
 def test_public_names_are_complete_and_documented():
     """The names for type checkers, the table of modules and ``__all__`` say the same."""
     (block,) = [

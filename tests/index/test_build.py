@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import posh
-from posh.index.blocks import is_held_out
 from posh.index.code_index import SlotScores
-from posh.index.tuning import Effort, Tuning, shares, without_own
+from posh.index.samples import is_held_out
+from posh.index.tuning import shares, without_own
 from tests.index.test_metric import plain_scores
 
 PROMISED, TOLERANCE = 0.95, 0.01
@@ -76,7 +76,7 @@ def test_the_promise_is_kept_without_lists(metric):
     X, Q = X[:-300], X[-300:]
     index = posh.Index(metric=metric, recall=PROMISED).add(X)
     assert np.isfinite(index.snapshot().documents.structure.calibration.counts).all()
-    assert index.report().n_probe == 1
+    assert index.report().lists_visited == 1
     assert found_share(metric, Q, X, index.search(Q, 10)) >= PROMISED - TOLERANCE
 
 
@@ -112,13 +112,17 @@ def test_the_report_says_what_was_measured(built, data):
     text = str(report)
     assert f"{report.recall:.3f}" in text
     assert "asked for: 0.9" in text
-    assert f"visits {report.n_probe} lists" in text
+    assert f"visits {report.lists_visited:.3g} lists" in text
+    assert (report.n_measured, report.n_written) == (12000, 0)
+    assert report.n_queries >= 500
+    assert report.ks == [1, 10, 100, 1000]
+    assert min(report.recalls) >= 0.88
 
 
 def test_few_documents_are_compared_one_by_one():
     X = np.random.default_rng(0).standard_normal((50, 8))
     report = posh.Index.build(X).report()
-    assert (report.recall, report.n_probe) == (1.0, None)
+    assert (report.recall, report.lists_visited) == (1.0, None)
     assert "compares all vectors" in str(report)
 
 
@@ -148,17 +152,34 @@ def test_the_same_effort_after_saving_copying_and_building_again(built, data, tm
     again = posh.Index.build(data[0], recall=0.9)
     for other in (posh.Index.load(tmp_path / "index"), copy.copy(built), again):
         np.testing.assert_array_equal(other.search(data[1], 10).ids, built.search(data[1], 10).ids)
-        assert other.report().n_probe == built.report().n_probe
+        assert other.report().lists_visited == built.report().lists_visited
 
 
-def test_recall_is_measured_again_when_the_index_has_grown(data):
+def structure_of(index):
+    return index.snapshot().documents.structure
+
+
+def test_recall_is_measured_again_when_a_fifth_was_written(data):
     X, _ = data
     index = posh.Index.build(X[:4000], recall=0.9)
-    assert index.snapshot().documents.structure.tuning.n_docs == 4000
-    index.add(X[4000:5000])
-    assert index.snapshot().documents.structure.tuning.n_docs == 4000
-    index.add(X[5000:9000])
-    assert index.snapshot().documents.structure.tuning.n_docs == 9000
+    assert structure_of(index).tuning.n_docs == 4000
+    index.add(X[4000:4400], np.arange(4000, 4400)).update(X[4400:4550], np.arange(150))
+    assert (structure_of(index).tuning.n_docs, index.report().n_written) == (4000, 700)
+    index.delete(np.arange(100))
+    assert (structure_of(index).tuning.n_docs, index.report().n_written) == (4300, 0)
+
+
+def test_lists_are_trained_again_for_documents_that_do_not_fit(data):
+    X, _ = data
+    index = posh.Index.build(X, recall=0.9)
+    before = structure_of(index).space
+    rotated = np.ascontiguousarray(X[:, ::-1])
+    index.update(rotated[:500], np.arange(500))
+    assert structure_of(index).space is before
+    index.update(rotated[500:], np.arange(500, len(X)))
+    assert structure_of(index).space is not before
+    found = found_share("cosine", rotated[:300], rotated, index.search(rotated[:300], 10))
+    assert found >= 0.88
 
 
 @pytest.mark.parametrize("n", [1, 2, 15, 16, 300])
@@ -171,12 +192,19 @@ def test_few_documents_without_vectors(n):
 
 
 def test_recall_is_measured_where_no_document_was_held_out(data):
-    index = posh.Index.build(data[0][:3000], recall=0.9)
-    index.delete(np.arange(15, 3000, 16)).add(data[0][3000:5000])
+    index = posh.Index.build(data[0][:5000], recall=0.9)
     slots = np.arange(5000)
-    index.delete(slots[is_held_out(slots)][slots[is_held_out(slots)] >= 3000])
-    structure = index.snapshot().documents.structure
-    assert structure._tuned().tuning.n_queries == 1000
+    index.delete(slots[is_held_out(slots)]).delete(slots[~is_held_out(slots)][:1000])
+    assert structure_of(index).tuning.n_docs == len(index)
+    assert structure_of(index).tuning.n_queries >= 500
+
+
+def test_held_out_documents_follow_no_stride():
+    held_out = is_held_out(np.arange(160_000))
+    assert held_out.mean() == pytest.approx(1 / 16, abs=0.003)
+    for stride in (2, 3, 10, 16, 100):
+        shares = [held_out[first::stride].mean() for first in range(stride)]
+        np.testing.assert_allclose(shares, 1 / 16, atol=0.025)
 
 
 def test_without_vectors_recall_is_measured_too(data):
@@ -184,27 +212,6 @@ def test_without_vectors_recall_is_measured_too(data):
     index = posh.Index.build(X, recall=0.9, store="int8")
     assert found_share("cosine", Q, X, index.search(Q, 10)) >= 0.88  # 8 bits cannot tell all documents apart
     assert index.search(Q, 10, recall=1.0).ids.shape == (300, 10)
-
-
-def test_the_cheapest_effort_that_reaches_the_recall_with_an_error_to_spare():
-    rows = np.array(
-        [
-            [10, 5, 1.0, 1.4, 0.90, 0.01],
-            [10, 9, 1.0, 1.4, 0.955, 0.01],
-            [10, 12, 1.0, 1.4, 0.97, 0.01],
-            [10, 9, 2.0, 1.4, 0.97, 0.01],
-            [100, 50, 1.0, 1.4, 0.99, 0.01],
-        ]
-    )
-    tuning = Tuning(1000, 50, rows)
-    assert tuning.effort(0.95, 10, 64) == Effort(12, 1.0, 1.4)
-    assert tuning.effort(0.95, 3, 64) == Effort(12, 1.0, 1.4)
-    assert tuning.effort(0.95, 11, 64) == Effort(50, 1.0, 1.4)
-    assert tuning.effort(0.95, 5000, 64) == Effort(50, 1.0, 1.4)
-    assert tuning.effort(0.99, 10, 64) is None
-    rows[:, 4:] = 1.0, 0.0  # every query found all
-    assert tuning.effort(0.999, 10, 64) == Effort(5, 1.0, 1.4)
-    assert tuning.effort(1.0, 10, 64) is None
 
 
 def test_shares_count_equal_scores_and_leave_the_query_out():

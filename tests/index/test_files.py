@@ -206,7 +206,8 @@ def test_golden_index_of_version_1(kind):
 @pytest.mark.parametrize("kind", ["metric", "metric-int8"])
 def test_golden_index_with_a_metric_of_version_1(kind, monkeypatch):
     """With the block kernels, which so few documents do not need; the first one has a measured recall."""
-    monkeypatch.setattr("posh.index.block_search.FEW", 100)
+    for module in ("block_search", "blocks"):
+        monkeypatch.setattr(f"posh.index.{module}.FEW", 100)
     expected = json.loads((GOLDEN / f"posh-index-v1-{kind}.json").read_text())
     for mmap in (False, True):
         index = posh.Index.load(GOLDEN / f"posh-index-v1-{kind}", mmap=mmap)

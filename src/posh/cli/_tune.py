@@ -27,7 +27,6 @@ from posh.cli._tune_labels import LabelResult
 from posh.cli._tune_vectors import Setting
 from posh.errors import FormatError
 from posh.index.metric import METRICS
-from posh.index.tuning import Effort
 
 __all__ = ["add"]
 
@@ -112,9 +111,9 @@ def _vectors(args: argparse.Namespace, X: npt.NDArray[np.float32]) -> Report:
         "n_queries": len(data.queries),
         "metric": metric,
         "recall": recall,
-        "settings": [_values(one) for one in shown],
-        "chosen": None if choice is None else _values(choice),
-        "best_seen": _values(best),
+        "settings": [asdict(one) for one in shown],
+        "chosen": None if choice is None else asdict(choice),
+        "best_seen": asdict(best),
         "python": None if choice is None else "\n".join(code),
         "interrupted": interrupted,
         "plot": None,
@@ -128,22 +127,14 @@ def _vectors(args: argparse.Namespace, X: npt.NDArray[np.float32]) -> Report:
     return Report(values, "\n".join(lines), _INTERRUPTED if interrupted else 0)
 
 
-def _values(one: Setting) -> dict[str, Any]:
-    return asdict(one) | {"effort": None if one.effort is None else one.effort._asdict()}
-
-
 def _python(metric: str, recall: float, setting: Setting) -> list[str]:
     """The lines that search with a setting."""
     store = "" if setting.store == "float32" else f", store={setting.store!r}"
     lines = [f"index = posh.Index.build(X, metric={metric!r}, recall={recall:g}{store})"]
     if not setting.is_default:
-        how = "exact=True" if setting.effort is None else _options(setting.effort)
+        how = "exact=True" if setting.asked is None else f"recall={setting.asked:g}"
         lines.append(f"hits = index.search(Q, k={_tune_vectors.K}, {how})")
     return lines
-
-
-def _options(effort: Effort) -> str:
-    return f"n_probe={effort.n_probe}, slack={effort.slack:g}, oversample={effort.oversample:g}"
 
 
 def _table(settings: list[Setting], marked: Setting, mark: str) -> list[str]:
@@ -152,7 +143,7 @@ def _table(settings: list[Setting], marked: Setting, mark: str) -> list[str]:
 
 
 def _row(one: Setting, mark: str) -> str:
-    how = "compares all vectors" if one.effort is None else _options(one.effort)
+    how = "compares all vectors" if one.asked is None else f"recall={one.asked:g}"
     return (
         f"{one.recall:>9.4f}  {one.per_second:>10,.0f}  {one.alone_per_second:>10,.0f}  "
         f"{one.bytes_per_vector:>7,.0f}  {one.store:<8} {how}{mark}"
@@ -169,7 +160,7 @@ def _advice(setting: Setting, recall: float, code: list[str], *, is_reached: boo
         lines.append("  (it keeps 8 bits of each number: search(exact=True) needs store='float32')")
     if not is_reached:
         lines += [
-            "to find more: search with larger n_probe, slack and oversample, or compare all vectors with",
+            "to find more: compare all vectors with",
             f"  hits = index.search(Q, k={_tune_vectors.K}, exact=True)",
         ]
     return lines

@@ -1,26 +1,24 @@
-"""What ``posh tune`` measures with vectors: recall, speed and memory of the efforts of an index."""
+"""Measure recall, speed and memory of an index for several recalls that are asked for."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 import posh
 from posh._progress import progress
-from posh.index.blocks import BlockIndex
-from posh.index.params import SearchParams
 from posh.index.stored import STORES
-from posh.index.tuning import Effort, cost, shares
+from posh.index.tuning import shares
 
 __all__ = ["K", "Setting", "Split", "best_seen", "chosen", "front", "measured_settings", "scores", "split"]
 
 K = 10
 _QUERIES, _ALONE = 1000, 200  # timed in one batch and one by one
-_EFFORTS = 10  # of each index, beside the one that it chooses
+_RECALLS = (0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)  # that are asked for, besides the user's
 _CLOSE = 0.85  # of the highest speed: less memory is worth more than the rest
 _AS_FAST = 0.95  # times are not more precise
 _ALIKE = 0.002  # recalls that differ by less are not told apart
@@ -39,10 +37,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to search, and what was measured; ``effort`` is None if it compares all vectors."""
+    """A recall that was asked for, and measurements; ``asked`` is None if all vectors are compared."""
 
     store: str
-    effort: Effort | None
+    asked: float | None
     recall: float
     per_second: float  # queries in a batch, on all cores
     alone_per_second: float  # queries one by one, on one core
@@ -78,9 +76,9 @@ def measured_settings(data: Split, metric: str, recall: float) -> Iterator[Setti
         if true is None:  # of the first store, which keeps vectors as they are
             nearest = index.search(data.queries, min(K, len(data.base)), exact=True)
             true = scores(index, data, nearest.ids)
-        default = _structure(index).effort_for(SearchParams(K, recall=recall))
-        for effort in progress(_efforts(index, default), f"measuring {store}", "setting"):
-            yield replace(_measured(index, data, effort, true), is_default=effort == default)
+        exact = [] if store == "int8" else [None]
+        for asked in progress([*sorted({recall, *_RECALLS}), *exact], f"measuring {store}", "setting"):
+            yield _measured(index, data, asked, true)
 
 
 def front(settings: list[Setting], marked: Setting) -> list[Setting]:
@@ -110,51 +108,22 @@ def best_seen(settings: list[Setting]) -> Setting:
     return max(settings, key=lambda one: (one.recall, one.per_second))
 
 
-def _structure(index: posh.Index) -> BlockIndex:
-    documents = index.snapshot().documents
-    assert documents is not None
-    assert isinstance(documents.structure, BlockIndex)
-    return documents.structure
-
-
-def _efforts(index: posh.Index, default: Effort | None) -> list[Effort | None]:
-    """The default, and some of those that were measured: none that another beats in recall and cost."""
-    tuning, n_features = _structure(index).tuning, index.hasher.n_features_in_
-    if tuning is None:
-        return [default]
-    rows = tuning.rows_of(K)
-    efforts = [Effort(int(row[1]), float(row[2]), float(row[3])) for row in rows]
-    costs = np.array([cost(effort, K, n_features) for effort in efforts])
-    useful, best = [], 0.0
-    for i in np.lexsort((-rows[:, 4], costs)):
-        if rows[i, 4] > best:
-            useful.append(efforts[i])
-            best = rows[i, 4]
-    some = np.unique(np.linspace(0, len(useful) - 1, min(_EFFORTS, len(useful))).round().astype(int))
-    others: list[Effort | None] = [useful[i] for i in some if useful[i] != default]
-    return [default, *others]
-
-
-def _measured(index: posh.Index, data: Split, effort: Effort | None, true: Float32) -> Setting:
+def _measured(index: posh.Index, data: Split, asked: float | None, true: Float32) -> Setting:
     k = true.shape[1]
 
     def search(queries: Float32, n_threads: int | None = None) -> posh.Hits:
-        if effort is None:
-            return index.search(queries, k, n_threads=n_threads, exact=True)
-        n_probe, slack, oversample = effort
-        return index.search(
-            queries, k, n_probe=n_probe, slack=slack, oversample=oversample, n_threads=n_threads
-        )
+        return index.search(queries, k, n_threads=n_threads, recall=asked, exact=asked is None)
 
     found = scores(index, data, search(data.queries).ids)
     alone = data.queries[:_ALONE, None]
     return Setting(
         store=index.options.store,
-        effort=effort,
+        asked=asked,
         recall=float(shares(true, found).mean()),
         per_second=len(data.queries) / _best_of_three(lambda: search(data.queries)),
         alone_per_second=len(alone) / _best_of_three(lambda: [search(query, 1) for query in alone]),
         bytes_per_vector=index.memory_usage()["total"] / len(index),
+        is_default=asked == index.options.recall,
     )
 
 

@@ -25,7 +25,16 @@ from posh.index.samples import is_held_out
 from posh.index.snapshot import IndexSnapshot
 from posh.preprocess import Float32
 
-__all__ = ["empty_index", "fill", "lacks_index", "metric_hasher", "must_train_again", "new_generation"]
+__all__ = [
+    "AT_ONCE",
+    "count_writes",
+    "empty_index",
+    "fill",
+    "lacks_index",
+    "metric_hasher",
+    "must_train_again",
+    "new_generation",
+]
 __all__ += [
     "own_copy",
     "sample_seqs",
@@ -37,6 +46,7 @@ __all__ += [
 ]
 
 BLOCK = 8192  # items that are read and added together
+AT_ONCE = 10_000  # items that are measured within a write; more are measured in the background
 _DEFAULTS = {"structure": "ivf", "recall": 0.95}
 _TRAINING = 20_000  # items that an index is trained on, if its structure does not need more
 
@@ -78,10 +88,11 @@ def new_generation(connection: Connection, hasher: Hasher[Any]) -> int:
     return number
 
 
-def stored_index(connection: Connection, generation: int) -> tuple[IndexSnapshot, int]:
-    """Return the trained index of a generation, without documents, and the number of items it is trained on.
+def stored_index(connection: Connection, generation: int) -> tuple[IndexSnapshot, int, int]:
+    """Return the trained index of a generation, without documents, and two numbers.
 
-    The file format calls the trained state ``knowledge``.
+    These are the number of items that it is trained on, and the largest seq when it was measured; 0 in files
+    of older versions. The file format calls the trained state ``knowledge``.
     """
     row = connection.execute(
         "SELECT hasher, knowledge FROM generations WHERE number = ?", (generation,)
@@ -91,14 +102,20 @@ def stored_index(connection: Connection, generation: int) -> tuple[IndexSnapshot
     options = json.loads(tables.get_meta(connection, "options"))
     index = empty_index(Hasher.from_bytes(row[0], "hasher"), options)
     if row[1] is None:
-        return index, 0
+        return index, 0, 0
     model = model_files.parse_model(row[1], "knowledge")
-    return index.with_trained_state(model.arrays), int(model.params["n"])
+    index = index.with_trained_state(model.arrays)
+    return index, int(model.params["n"]), int(model.params.get("seq", 0))
 
 
-def write_trained_state(connection: Connection, generation: int, index: IndexSnapshot, n: int) -> None:
-    """Write the state that was trained on n items; an index that was saved before does not count any more."""
-    content = model_files.dump_model("Knowledge", {"n": n}, index.trained_state())
+def write_trained_state(
+    connection: Connection, generation: int, index: IndexSnapshot, n: int, last_seq: int
+) -> None:
+    """Write the state that was trained on n items and measured with all up to ``last_seq``.
+
+    An index that was saved before does not count any more.
+    """
+    content = model_files.dump_model("Knowledge", {"n": n, "seq": last_seq}, index.trained_state())
     connection.execute("UPDATE generations SET knowledge = ? WHERE number = ?", (content, generation))
     tables.put_meta(connection, {"snapshot": None})
 
@@ -115,19 +132,29 @@ def fill(connection: Connection, generation: int, index: IndexSnapshot, table: S
     total = -(-(table.n_slots - start) // BLOCK)
     for block in progress(blocks, "building the index", "block", total):
         index = index.with_documents(block.seqs, block.vectors, block.codes, more_follow=True)
-    index = index.measured()
     seqs = index.ids_by_slot
     if not np.array_equal(seqs, table.seqs.rows):
         raise DamageError(f"the codes of {len(seqs)} items instead of {table.n_slots}")
     return index
 
 
+def count_writes(index: IndexSnapshot, table: SlotTable, measured_seq: int) -> IndexSnapshot:
+    """Count the items that were written since the index was measured, which an index built again lacks."""
+    if not measured_seq:
+        return index
+    n_added = table.n_slots - int(np.searchsorted(table.seqs.rows, measured_seq, "right"))
+    return index.with_writes(n_added, max(0, index.n_measured + n_added - table.n_live))
+
+
 def must_train_again(index: IndexSnapshot, n_trained: int, n: int) -> bool:
     """Whether an index that was trained on ``n_trained`` items should be trained again for ``n`` items.
 
     That is so if the number of items has doubled and more items would improve the result. A decoder has
-    enough with 20,000 items. Lists never have enough, unless their number is given.
+    enough with 20,000 items. Lists never have enough, unless their number is given. An index with a metric
+    and many items trains its lists by itself, in the background.
     """
+    if index.options.metric is not None and n > AT_ONCE:
+        return index.documents is None
     enough = max(_TRAINING, index.training_size(sys.maxsize))
     return index.needs_training and n_trained < enough and n >= max(1, 2 * n_trained)
 

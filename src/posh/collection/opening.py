@@ -172,8 +172,11 @@ def _read_snapshot(folder: Path, connection: Connection, numbering: int) -> tupl
     table = SlotTable.of(seqs, ids, np.ones(len(seqs), bool), numbering)
     index, n_trained, n_unsaved = None, 0, len(seqs)
     if generation:
-        empty, n_trained = build_index.stored_index(connection, generation)
+        empty, n_trained, measured_seq = build_index.stored_index(connection, generation)
         index, table, n_unsaved = saved_index.read_or_build(folder, connection, generation, empty, table)
+        index = build_index.count_writes(index, table, measured_seq)
+        if index.is_overdue:  # such as the index of an older version
+            index = index.measured()
     snapshot = CollectionSnapshot(
         version,
         n_features,

@@ -74,7 +74,8 @@ class Reindexing:
             self._add(block, codes)
         self._index = self._index.measured()  # again only if others have written many items meanwhile
         if self._n_trained:
-            build_index.write_trained_state(connection, self.generation, self._index, self._n_trained)
+            args = (self.generation, self._index, self._n_trained, snapshot.last_seq)
+            build_index.write_trained_state(connection, *args)
         n_features = self._index.hasher.n_features_in_
         meta = {"generation": self.generation, "n_features": n_features, "options": json.dumps(self._options)}
         tables.put_meta(connection, meta | {"snapshot": None, "version": snapshot.version + 1})

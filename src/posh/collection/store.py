@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from posh._progress import progress
+from posh._progress import cancellable, progress
 from posh.collection import build_index, opening, reindexing, rows, saved_index, tables
 from posh.collection.database import Connection, deadline
 from posh.collection.filters import Tree
@@ -26,8 +26,9 @@ from posh.collection.masks import Masks, combined
 from posh.collection.opening import OpenOptions
 from posh.collection.snapshot import CollectionSnapshot, Mask
 from posh.collection.sqlite_errors import CLOSED
-from posh.errors import StorageError
+from posh.errors import CancelledError, StorageError
 from posh.hashers.base import Hasher
+from posh.index.snapshot import IndexSnapshot
 
 __all__ = ["Store"]
 
@@ -62,6 +63,8 @@ class Store:
         self._closed = False
         self._new_generation = 0  # the generation that reindexing makes, 0 if it does not run
         self._n_unsaved = 0  # items written since the index was saved
+        self._measuring: threading.Thread | None = None
+        self._stop_measuring = threading.Event()
 
     def _open(self, options: OpenOptions) -> None:
         path = self.path
@@ -82,6 +85,7 @@ class Store:
             elif build_index.lacks_index(self.snapshot):
                 self.reindex(None, {})
             undo.pop_all()
+        self._measure_if_due()
 
     @property
     def is_closed(self) -> bool:
@@ -163,6 +167,7 @@ class Store:
             deleted = before.slot_table.n_live - after.slot_table.n_live
             self._n_unsaved += deleted if n_items is None else n_items
             worth_saving = saved_index.is_worth_it(after, self._n_unsaved)
+        self._measure_if_due()
         if worth_saving and self._long_work.acquire(blocking=False):
             try:
                 self._save_index()
@@ -245,6 +250,54 @@ class Store:
         except StorageError as error:
             logger.warning("codes that are out of use stay until the next opening: %s", error)
 
+    def _measure_if_due(self) -> None:
+        """Measure the index in the background if its items have changed so much that this is due."""
+        with self._lock:
+            index = self.snapshot.index
+            is_running = self._measuring is not None and self._measuring.is_alive()
+            if index is None or not index.is_due or is_running or self._closed:
+                return
+            self._measuring = threading.Thread(target=self._measure, name="posh-measuring", daemon=True)
+            self._measuring.start()
+
+    def _measure(self) -> None:
+        """Measure the newest snapshot, and give the measurements to the snapshot that is the newest then."""
+        with self._long_work, cancellable(self._stop_measuring):
+            before = self.snapshot
+            try:
+                if before.index is None or self._closed:
+                    return
+                measured = before.index.measured()
+                with self._lock:
+                    self._publish_measurements(before, measured)
+            except CancelledError:
+                pass  # the collection is being closed
+            except Exception as error:  # the writes that caused it are done
+                logger.warning("%s: the index was not measured again (%s)", self.path, error)
+
+    def _publish_measurements(self, before: CollectionSnapshot, measured: IndexSnapshot) -> None:
+        """Give measurements of an earlier snapshot to the newest one; the caller holds the lock of writes."""
+        now = self.snapshot
+        if (
+            now.index is None
+            or before.index is None
+            or now.slot_table.numbering != before.slot_table.numbering
+        ):
+            return
+        index = now.index.with_measurements(before.index, measured)
+        if index is None:
+            return
+        with self.database.writing() as connection:
+            args = (now.generation, index, now.n_trained, before.last_seq)
+            build_index.write_trained_state(connection, *args)
+        self.snapshot = replace(now, index=index)
+
+    def wait_until_measured(self) -> None:
+        """Wait for a measurement that is under way."""
+        thread = self._measuring
+        if thread is not None:
+            thread.join()
+
     def compact(self) -> None:
         """Give back memory and room on the disk, and save the index."""
         with self._long_work:
@@ -289,6 +342,7 @@ class Store:
             if self._closed or os.getpid() != self._process:
                 return
             self._closed = True
+        self._stop_measuring.set()
         with self._long_work:
             try:
                 if saved_index.is_worth_it(self.snapshot, self._n_unsaved):

@@ -72,8 +72,10 @@ def delete(
     if not deleted:
         return snapshot
     slots = _slots(snapshot, deleted)
-    index = None if snapshot.index is None else snapshot.index.without(slots)
-    following = replace(snapshot, slot_table=snapshot.slot_table.without(slots), index=index)
+    following = replace(snapshot, slot_table=snapshot.slot_table.without(slots))
+    if snapshot.index is not None:
+        with cancellable(_NEVER):
+            following = _measured(connection, following, snapshot.index.without(slots))
     return _end(connection, following, deleted, 0)
 
 
@@ -139,10 +141,21 @@ def _with_documents(
     with cancellable(_NEVER):
         if build_index.must_train_again(index, snapshot.n_trained, snapshot.slot_table.n_live):
             return _trained(connection, snapshot, index)
-        grown = index.with_documents(seqs, vectors, codes)
-    if grown.n_measured != index.n_measured:
-        build_index.write_trained_state(connection, snapshot.generation, grown, snapshot.n_trained)
-    return replace(snapshot, index=grown)
+        return _measured(connection, snapshot, index.with_documents(seqs, vectors, codes, more_follow=True))
+
+
+def _measured(
+    connection: Connection, snapshot: CollectionSnapshot, index: IndexSnapshot
+) -> CollectionSnapshot:
+    """Measure an index whose items have changed too much for the last measurement.
+
+    Otherwise the store does so in the background, if there are many items.
+    """
+    if index.is_due and (len(index) <= build_index.AT_ONCE or index.is_overdue):
+        index = index.measured()
+        args = (snapshot.generation, index, snapshot.n_trained, snapshot.last_seq)
+        build_index.write_trained_state(connection, *args)
+    return replace(snapshot, index=index)
 
 
 def _trained(
@@ -151,8 +164,8 @@ def _trained(
     """Train the index on all items, and build it again."""
     table = snapshot.slot_table.compacted()
     trained = build_index.train(connection, index, table)
-    filled = build_index.fill(connection, snapshot.generation, trained, table)
-    build_index.write_trained_state(connection, snapshot.generation, filled, table.n_live)
+    filled = build_index.fill(connection, snapshot.generation, trained, table).measured()
+    build_index.write_trained_state(connection, snapshot.generation, filled, table.n_live, snapshot.last_seq)
     return replace(snapshot, slot_table=table, index=filled, n_trained=table.n_live)
 
 

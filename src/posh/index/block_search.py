@@ -161,7 +161,7 @@ class SearchableBlocks(CodeIndex, ABC):
         # The k-th itself may be in the sample: rounding, which differs between batches, must not decide.
         rounding = _ROUNDING * np.abs(own).max(axis=1, initial=0.0, keepdims=True)
         counts = np.count_nonzero(own >= scores[:, None] - rounding, axis=1)
-        return (counts + 1) * (self.n_live / len(sample))
+        return np.asarray((counts + 1) * (self.n_live / len(sample)))
 
     @cached_property
     def _sample(self) -> Float32:
@@ -225,7 +225,7 @@ class SearchableBlocks(CodeIndex, ABC):
     @property
     def n_features(self) -> int:
         """Columns of vectors."""
-        return int(self.space.centroids.shape[1])
+        return self.space.n_features
 
     def vectors(self, slots: Slots) -> Float32:
         """Stored vectors by slot; if none are stored, as far as 8 bits tell them."""

@@ -21,7 +21,7 @@ from posh.index.drift import Drift
 from posh.index.measuring import mean_residual, measure, visited_share
 from posh.index.metric import Metric
 from posh.index.samples import is_held_out
-from posh.index.sliced import Mask, Slots, fields_of
+from posh.index.sliced import Slots, fields_of
 from posh.index.space import CodeShape, Space, code_shape, default_lists
 from posh.index.stored import Stored
 from posh.index.tuning import Tuning
@@ -74,7 +74,7 @@ class BlockIndex(SearchableBlocks):
         assert options.metric is not None
         rng = np.random.default_rng(options.random_state)
         n_lists = cls.n_lists_for(options, n)
-        known = np.flatnonzero(~is_held_out(np.arange(len(X))))
+        known = _not_held_out(np.arange(len(X)))
         sample = X[np.sort(rng.permutation(known)[: cls.training_size(options, n)])]
         metric = Metric.of(options.metric, sample).fitting(also)
         stored = metric.stored(sample)
@@ -158,13 +158,43 @@ class BlockIndex(SearchableBlocks):
             return self._with_new_lists()
         if not self.is_due:
             return self
-        measured = self._calibrated(added)
+        measured = self._calibrated(added, with_newest=self.calibration is not None)
         return measured._with_new_lists() if measured._has_misfit() else measured
 
     @property
     def is_due(self) -> bool:
         """Whether the documents have changed so much that searches must be measured again."""
         return self._needs_calibration(self.n_live) and (self.calibration is None or self.drift.is_due)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the last measurement says nothing about the present documents."""
+        return self.is_due and (self.calibration is None or self.drift.is_overdue)
+
+    def with_writes(self, n_added: int, n_deleted: int) -> Self:
+        """Count these as the writes since the last measurement."""
+        before = Drift(self.drift.n_docs, self.drift.residual)
+        return replace(self, drift=before.with_added(n_added, before.residual).with_deleted(n_deleted))
+
+    def with_measurements(self, before: Self, measured: Self) -> Self | None:
+        """Take over the lists and measurements that an earlier state, with the same slots, was given."""
+        if self.calibration is not before.calibration:
+            return None
+        blocks = self.blocks
+        added = np.arange(len(before), len(self))
+        if measured.space is not self.space:
+            added = added[self.live.rows[added]]
+            blocks = measured._with_blocks(measured.blocks, self.stored.some(added), added.astype(np.uint32))
+            blocks = blocks.without((~self.live.rows).view(np.uint8))
+        n_deleted = before.n_live + len(self) - len(before) - self.n_live
+        return replace(
+            self,
+            space=measured.space,
+            blocks=blocks,
+            calibration=measured.calibration,
+            tuning=measured.tuning,
+            drift=measured.drift,
+        ).with_writes(len(self) - len(before), n_deleted)
 
     @property
     def n_measured(self) -> int:
@@ -190,7 +220,7 @@ class BlockIndex(SearchableBlocks):
         """The same documents in lists that are trained on them."""
         rng = np.random.default_rng(self.options.random_state)
         live = np.flatnonzero(self.live.rows)
-        known = live[~is_held_out(live)]
+        known = _not_held_out(live)
         chosen = np.sort(rng.permutation(known)[: self.training_size(self.options, self.n_live)])
         n_lists = self.n_lists_for(self.options, self.n_live)
         sample, old = self.stored.some(chosen), self.space
@@ -200,7 +230,7 @@ class BlockIndex(SearchableBlocks):
         for start in range(0, len(live), self.rows_at_once):
             slots = live[start : start + self.rows_at_once]
             blocks = empty._with_blocks(blocks, self.stored.some(slots), slots.astype(np.uint32))
-        return replace(empty, blocks=blocks)._calibrated()
+        return replace(empty, blocks=blocks)._calibrated(with_newest=True)
 
     def without(self, slots: Slots) -> Self:
         """Remove the documents at these slots."""
@@ -230,12 +260,13 @@ class BlockIndex(SearchableBlocks):
         vectors = np.ascontiguousarray(stored)
         return blocks.with_documents(vectors, lists, slots, cores(), kernels.active())
 
-    def _calibrated(self, added: npt.NDArray[Any] | None = None) -> Self:
+    def _calibrated(self, added: npt.NDArray[Any] | None = None, *, with_newest: bool = False) -> Self:
         n_probe = min(self.options.n_probe, self.space.n_lists)
         found = calibrate(self.space, self.blocks, self.stored, self._typical(added), self.n_live, n_probe)
         calibrated = replace(self, calibration=found)
         is_tuned = self.options.recall is not None and self.n_live > FEW
-        tuning = measure(calibrated, self.options.recall or 0.0) if is_tuned else None
+        recall = self.options.recall or 0.0
+        tuning = measure(calibrated, recall, with_newest=with_newest) if is_tuned else None
         vectors = self._typical(added)
         residual = mean_residual(self, vectors, np.arange(len(vectors)))
         return replace(calibrated, tuning=tuning, drift=Drift(self.n_live, residual))
@@ -289,3 +320,8 @@ class BlockIndex(SearchableBlocks):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, blocks=_native.Blocks.from_arrays(state["space"].native, *state["blocks"]))
 
+
+def _not_held_out(slots: Slots) -> Slots:
+    """Return the documents to train lists on: all if they are few."""
+    known = slots[~is_held_out(slots)]
+    return known if len(known) else slots

@@ -26,6 +26,7 @@ _FIRST_MARGIN = 2.0  # deviations by which the first limit is below the expected
 _FIRST_SHARE = 0.977  # of the queries whose k-th nearest is nearer than the first limit: two deviations
 _QUERIES = 500
 _REMEMBERED = 1000
+_CAREFUL = 4.0  # slack of searches that begin without a limit: nothing is to be lost
 _MIN_SHARED = 4.0  # visits per list from which on lists are visited in order, all queries at once
 _GROUPS, _LISTS = 20, 16  # of 256 documents, in the nearest lists of each query
 _KS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -50,8 +51,8 @@ class Calibration:
     """Measured with ``n_docs`` documents.
 
     ``counts`` (2,) are scale and spread: what the cosine of a residual and a query is multiplied by, and the
-    standard deviation of counts, compared with :class:`~posh.index.counts.CountModel`. ``limits`` (n, 3) are k, intercept, slope: from the score of the
-    best list, a score that the k-th best most likely exceeds.
+    standard deviation of counts, compared with :class:`~posh.index.counts.CountModel`. ``limits`` (n, 3) are
+    k, intercept, slope: from the score of the best list, a score that the k-th best most likely exceeds.
     """
 
     n_docs: int
@@ -112,7 +113,7 @@ def _settings(space: Space, calibration: Calibration, asked: Asked) -> _native.B
         thresholds=model.thresholds(asked.slack * spread),
         threshold_scale=scale * N_THRESHOLDS / 2 / model.reach,
         half_margin=_HALF_MARGIN * asked.slack,
-        first=calibration.first_limit(asked.rank),
+        first=calibration.first_limit(asked.rank) if asked.slack < _CAREFUL else None,
         min_shared=_MIN_SHARED,
     )
 
@@ -144,11 +145,7 @@ def calibrate(
 
 def _model(space: Space) -> CountModel:
     shape, n_minus = space.shape, _N_MINUS if space.n_lists > 1 else 0
-    return CountModel(_N_PLUS, n_minus, _n_scanned(space), shape.n_active / shape.n_bits)
-
-
-def _n_scanned(space: Space) -> int:
-    return space.shape.n_bits
+    return CountModel(_N_PLUS, n_minus, shape.n_bits, shape.n_active / shape.n_bits)
 
 
 def _counts(space: Space, blocks: _native.Blocks, queries: Float32) -> tuple[float, float]:

@@ -183,6 +183,27 @@ class CodeIndex(ABC):
         """Documents that it had when it last measured; 0 if it never did."""
         return 0
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the documents have changed so much that :meth:`measured` would measure them again."""
+        return False
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether so much has changed that the last measurement says nothing any more."""
+        return False
+
+    def with_measurements(self, before: Self, measured: Self) -> Self | None:
+        """Take over the lists and measurements that an earlier state, with the same slots, was given.
+
+        Returns None if this state was measured itself in the meantime.
+        """
+        return None
+
+    def with_writes(self, n_added: int, n_deleted: int) -> Self:
+        """Count these as the writes since the last measurement."""
+        return self
+
     def without(self, slots: Slots) -> Self:
         """Remove the documents at these slots."""
         live = self.live.rows.copy()

@@ -11,6 +11,7 @@ from posh.model_files import Arrays, expect
 __all__ = ["NO_DRIFT", "Drift"]
 
 _WRITTEN = 0.2  # share of the measured documents, after which everything is measured again
+_OVERDUE = 0.5  # the same, after which the last measurement says nothing any more
 _SEEN = 0.02  # share of new documents that show a worse fit
 _LEAST = 1000  # new documents that show a worse fit
 _WORSE = 1.3  # times the mean squared residual
@@ -18,10 +19,10 @@ _WORSE = 1.3  # times the mean squared residual
 
 @dataclass(frozen=True)
 class Drift:
-    """The writes since the last measurement of ``n_docs`` documents, whose mean squared residual was ``residual``.
+    """The writes since the last measurement.
 
-    ``n_written`` counts additions and deletions, ``n_added`` and ``squares`` the additions and the sum of
-    their squared residuals.
+    That was of ``n_docs`` documents, whose mean squared residual was ``residual``. ``n_written`` counts
+    additions and deletions, ``n_added`` and ``squares`` the additions and the sum of their squared residuals.
     """
 
     n_docs: int
@@ -57,6 +58,11 @@ class Drift:
         is_seen = self.n_added >= max(_LEAST, _SEEN * self.n_docs)
         return is_seen and self.squares > _WORSE * self.n_added * self.residual
 
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the last measurement says nothing about the present documents."""
+        return self.n_written >= _OVERDUE * self.n_docs
+
     def with_margin(self, recall: float) -> float:
         """Return a higher recall to aim at, the more was written since the measurement.
 
@@ -72,7 +78,9 @@ class Drift:
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Drift:
         """Return the drift of :meth:`to_arrays`; raise ValueError or KeyError if it is wrong."""
-        n_docs, residual, n_written, n_added, squares = expect(arrays, "drift", np.float64, (5,), low=0).tolist()
+        n_docs, residual, n_written, n_added, squares = expect(
+            arrays, "drift", np.float64, (5,), low=0
+        ).tolist()
         return cls(int(n_docs), residual, int(n_written), int(n_added), squares)
 
 

@@ -12,7 +12,7 @@ from posh import kernels
 from posh._threads import cores
 from posh.index.brute_force import nearest
 from posh.index.code_index import SlotScores
-from posh.index.reach import RANKS, Neighbours, Reach, ReachTable, lifts_of, measure_reach, scales_of
+from posh.index.reach import RANKS, Neighbours, Reach, lifts_of, measure_reach, scales_of
 from posh.index.samples import is_held_out, random_order, sample_slots
 from posh.index.sliced import Slots
 from posh.index.space import Space
@@ -31,15 +31,14 @@ _NEW_QUERIES = 400
 _RESIDUALS = 2000  # documents whose residuals are looked at
 
 
-def measure(index: BlockIndex, recall: float) -> Tuning:
+def measure(index: BlockIndex, recall: float, *, with_newest: bool) -> Tuning:
     """Measure searches of an index with a calibration.
 
-    After the first time, the newest documents must reach the recall by themselves: they may be of a kind that
-    the lists were not trained on.
+    ``with_newest`` requires that the newest documents reach the recall by themselves: they may be of another
+    kind, and so may be the queries to come.
     """
     live = np.flatnonzero(index.live.rows)
-    is_first = index.tuning is None
-    queries, groups = _query_slots(live, is_first)
+    queries, groups = _query_slots(live, with_newest)
     rows = index.stored.rows.rows if index.stored.has_vectors else index.vectors(np.arange(len(index)))
     list_of = np.empty(len(index), np.int32)
     index.blocks.lists_of_slots(list_of)
@@ -68,12 +67,12 @@ def measure(index: BlockIndex, recall: float) -> Tuning:
     return replace(tuning, trained_share=trained, measured=_verified(tuning, index, known, search, recall))
 
 
-def _query_slots(live: Slots, is_first: bool) -> tuple[Slots, list[npt.NDArray[np.int64]]]:
+def _query_slots(live: Slots, with_newest: bool) -> tuple[Slots, list[npt.NDArray[np.int64]]]:
     """Return slots of documents to search for, and groups of them that must reach the recall each."""
     order = random_order(live)
     order = order[np.argsort(~is_held_out(order), kind="stable")]
     order = order[: max(_LEAST_QUERIES, int(is_held_out(live).sum()))]
-    if is_first:
+    if not with_newest:
         return order[:_QUERIES], [np.arange(min(_QUERIES, len(order)))]
     newest = order[order >= live[len(live) - len(live) // _NEWEST]][:_NEW_QUERIES]
     slots = np.concatenate([order[: _QUERIES - len(newest)], newest])
@@ -82,7 +81,11 @@ def _query_slots(live: Slots, is_first: bool) -> tuple[Slots, list[npt.NDArray[n
 
 
 def _known_neighbours(
-    index: BlockIndex, rows: npt.NDArray[np.generic], live: Slots, slots: Slots, list_of: npt.NDArray[np.int32]
+    index: BlockIndex,
+    rows: npt.NDArray[np.generic],
+    live: Slots,
+    slots: Slots,
+    list_of: npt.NDArray[np.int32],
 ) -> KnownNeighbours:
     """Return documents as queries with their true neighbours."""
     queries = index.space.metric.like_queries(np.asarray(rows[slots], np.float32))
@@ -102,7 +105,7 @@ def _sampled_lists(
     scores = queries @ sample.T
     if index.space.metric.is_distance:
         scores -= 0.5 * np.einsum("ij,ij->i", sample, sample)
-    return list_of[slots][np.argsort(-scores, axis=1)]
+    return np.asarray(list_of[slots][np.argsort(-scores, axis=1)])
 
 
 def mean_residual(index: BlockIndex, rows: npt.NDArray[np.generic], slots: Slots) -> float:

@@ -52,7 +52,7 @@ ALL_LISTS = Reach(1, 0.0, 1.0)
 class Neighbours(NamedTuple):
     """The lists of the true neighbours of queries, nearest first.
 
-    ``nearest`` (m, depth) has all of them, ``sampled`` (m, s) those of a random sample of the ``n`` documents.
+    ``nearest`` (m, depth) has all of them, ``sampled`` (m, s) those in a random sample of ``n`` documents.
     ``groups`` are row numbers of queries; the recall must be reached by each group.
     """
 
@@ -117,8 +117,16 @@ class ReachTable:
         shares = expect(arrays, "reach_shares", np.float64, (n, 2, r))
         if not n or not r or (np.diff(ranks) <= 0).any() or (np.diff(recalls) <= 0).any():
             raise ValueError("expected ascending ranks and recalls, found others")
-        if recalls[0] <= 0 or recalls[-1] >= 1 or (powers < 1).any() or (powers > 1000).any() or (lifts <= 0).any():
-            raise ValueError("expected recalls between 0 and 1, powers and positive lifts, found other numbers")
+        if (
+            recalls[0] <= 0
+            or recalls[-1] >= 1
+            or (powers < 1).any()
+            or (powers > 1000).any()
+            or (lifts <= 0).any()
+        ):
+            raise ValueError(
+                "expected recalls between 0 and 1, powers and positive lifts, found other numbers"
+            )
         return cls(ranks, recalls, powers, lifts, shares)
 
 
@@ -126,7 +134,7 @@ def scales_of(space: Space, queries: Float32, routing: Float32) -> Doubles:
     """Return the scale of gaps (m,) for prepared queries (m, d) and their routing scores (m, n_lists)."""
     spread = space.spread
     if not space.metric.is_distance:
-        return np.linalg.norm(queries.astype(np.float64), axis=1) * spread
+        return np.asarray(np.linalg.norm(queries.astype(np.float64), axis=1) * spread)
     difference = queries - space.centroids[routing.argmax(axis=1)]
     return np.asarray(0.5 * (spread**2 + np.einsum("ij,ij->i", difference, difference, dtype=np.float64)))
 
@@ -180,4 +188,4 @@ def _bounds(lifts: Doubles, lists: Lists, groups: list[npt.NDArray[np.int64]], r
 def _shares(lifts: Doubles, n_live: Doubles, bounds: Doubles) -> Doubles:
     """Return the mean share of documents (r,) in lists that reach bounds (r,)."""
     some = lifts[:: max(1, len(lifts) // _COUNTED)]
-    return np.array([((some >= bound) @ n_live).mean() for bound in bounds]) / n_live.sum()
+    return np.array([((some >= bound) @ n_live).mean() / n_live.sum() for bound in bounds])

@@ -15,7 +15,7 @@ _SAMPLED_NUMBERS, _MOST = 1 << 19, 4096
 
 
 def _hashes(slots: Slots) -> npt.NDArray[np.uint64]:
-    values = slots.astype(np.uint64) * _MIXING[0]
+    values = (slots.astype(np.uint64) + np.uint64(1)) * _MIXING[0]
     values ^= values >> np.uint64(31)
     return np.asarray(values * _MIXING[1])
 
@@ -42,4 +42,6 @@ def sample_slots(n_slots: int, n_features: int) -> Slots:
     """Return ascending slots, one from each of equal parts: as many as can be compared in little time."""
     n = min(n_slots, _MOST, max(512, _SAMPLED_NUMBERS // n_features))
     starts = np.arange(n + 1) * n_slots // max(1, n)
-    return starts[:-1] + (_hashes(starts[:-1]) % np.maximum(1, np.diff(starts)).astype(np.uint64)).astype(np.int64)
+    return starts[:-1] + (_hashes(starts[:-1]) % np.maximum(1, np.diff(starts)).astype(np.uint64)).astype(
+        np.int64
+    )

@@ -217,8 +217,36 @@ class IndexSnapshot:
         return added if more_follow or not len(ids) else added.measured(own)
 
     def measured(self, added: npt.NDArray[Any] | None = None) -> IndexSnapshot:
-        """With new measurements of the documents, if the structure needs any; ``added`` (n, d) came last."""
+        """Measure the documents again if they have changed enough; ``added`` (n, d) came last."""
         return self if self.documents is None else replace(self, documents=self.documents.measured(added))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether :meth:`measured` would measure the documents again."""
+        return self.documents is not None and self.documents.structure.is_due
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether so much has changed that the last measurement says nothing any more."""
+        return self.documents is not None and self.documents.structure.is_overdue
+
+    def with_measurements(self, before: IndexSnapshot, measured: IndexSnapshot) -> IndexSnapshot | None:
+        """Take over the measurements that an earlier snapshot, with the same slots, was given.
+
+        Returns None if they do not suit this snapshot any more.
+        """
+        now, then, after = self.documents, before.documents, measured.documents
+        if now is None or then is None or after is None:
+            return None
+        structure = now.structure.with_measurements(then.structure, after.structure)
+        return None if structure is None else replace(self, documents=replace(now, structure=structure))
+
+    def with_writes(self, n_added: int, n_deleted: int) -> IndexSnapshot:
+        """Count these as the writes since the last measurement."""
+        if self.documents is None:
+            return self
+        structure = self.documents.structure.with_writes(n_added, n_deleted)
+        return replace(self, documents=replace(self.documents, structure=structure))
 
     def without(self, slots: Slots) -> IndexSnapshot:
         """Remove the documents at these slots."""

@@ -100,6 +100,11 @@ class Space:
         return len(self.centroids)
 
     @property
+    def n_features(self) -> int:
+        """The number of columns of vectors."""
+        return int(self.centroids.shape[1])
+
+    @property
     def spread(self) -> float:
         """The typical length of residuals."""
         return math.sqrt(self.mean_square)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -68,7 +69,7 @@ class Measured(NamedTuple):
 class KnownNeighbours(NamedTuple):
     """Prepared queries (m, d) that are documents, their slots (m,), and their true neighbours (m, depth).
 
-    Neighbours are best first and do not have the query itself. ``lists`` (m, depth) are those of the neighbours.
+    Neighbours are best first, without the query itself. ``lists`` (m, depth) are their lists.
     """
 
     queries: Float32
@@ -104,24 +105,32 @@ class Tuning:
     residual: float
     trained_share: float
 
-    def effort(self, space: Space, recall: float, k: int, rank: float, *, tail: bool = False) -> Effort | None:
+    def effort(
+        self, space: Space, recall: float, k: int, rank: float, *, tail: bool = False
+    ) -> Effort | None:
         """Return the cheapest effort that finds this share; None if only comparing all vectors does.
 
         ``rank`` is that of the k-th result among all documents, see :class:`~posh.index.reach.ReachTable`.
         """
         if recall >= 1.0:  # a measurement with some queries cannot promise that for all
             return None
-        own = self.codes[self.codes[:, 0] == self._measured_k(k)]
         efforts = [
             Effort(0, self.reach.choose(rank, recall / found, tail=tail), slack, oversample)
-            for _, slack, oversample, found in own.tolist()
+            for slack, oversample, found in self._codes_for(k)
             if found > recall
         ]
         return min(efforts, key=lambda effort: _cost(effort, k, space), default=None)
 
-    def _measured_k(self, k: int) -> float:
+    def _codes_for(self, k: int) -> Iterator[tuple[float, float, float]]:
+        """Yield slack, oversample and the share that codes find, the lower one of the two nearest k."""
         ks = np.unique(self.codes[:, 0])
-        return float(ks[min(int(np.searchsorted(ks, k)), len(ks) - 1)])
+        above = min(int(np.searchsorted(ks, k)), len(ks) - 1)
+        near = {float(ks[above]), float(ks[above if ks[above] == k else max(0, above - 1)])}
+        tables = [self.codes[self.codes[:, 0] == own] for own in near]
+        for slack, oversample in np.unique(np.concatenate(tables)[:, 1:3], axis=0).tolist():
+            # A search that is more careful than one that was measured finds at least as much.
+            found = [table[(table[:, 1:3] <= (slack, oversample)).all(axis=1), 3] for table in tables]
+            yield slack, oversample, float(min(own.max(initial=0.0) for own in found))
 
     def rows(self) -> list[Measured]:
         """Return the recalls that were measured, by k."""
@@ -168,10 +177,12 @@ def _cost(effort: Effort, k: int, space: Space) -> float:
     Visiting a list takes longer if more of its documents pass. Candidates are compared column by column.
     """
     visits = effort.reach.share * space.n_lists * (1 + effort.slack)
-    return visits + k * effort.oversample * space.centroids.shape[1] / 500
+    return visits + k * effort.oversample * space.n_features / 500
 
 
-def tune(search: Search, known: KnownNeighbours, reach: ReachTable, visited: Callable[[Reach, int], Doubles]) -> Doubles:
+def tune(
+    search: Search, known: KnownNeighbours, reach: ReachTable, visited: Callable[[Reach, int], Doubles]
+) -> Doubles:
     """Measure the share of neighbours in visited lists that codes find, as rows of ``Tuning.codes``.
 
     ``search`` returns the slots and scores of k + 1 documents: a document finds itself, too. ``visited``
@@ -179,26 +190,23 @@ def tune(search: Search, known: KnownNeighbours, reach: ReachTable, visited: Cal
     """
     depth = known.true.slots.shape[1]
     rows: list[tuple[float, ...]] = []
-    for k in [k for k in KS if k < depth] + [min(depth, KS[-1])]:
+    for k in progress([k for k in KS if k < depth] + [min(depth, KS[-1])], "measuring recall", "k"):
         chosen = reach.choose(k, _ROUTED)
         some = known.first(max(_LEAST_QUERIES, _RESULTS // k))
         routed = float(visited(chosen, k)[: len(some.queries)].mean())
-
-        def find(slack: float, oversample: float) -> float:
-            shares = recalls_of(search, some, k, Effort(0, chosen, slack, oversample))
-            return min(1.0, float(shares.mean()) / routed)
-
-        rows += [(k, *row) for row in _measure_codes(find, f"measuring recall, k={k}")]
+        rows += [(k, *row) for row in _measure_codes(partial(recalls_of, search, some, k), chosen, routed)]
     return np.array(rows)
 
 
-def _measure_codes(find: Callable[[float, float], float], title: str) -> Iterator[tuple[float, float, float]]:
+def _measure_codes(
+    recalls: Callable[[Effort], Doubles], reach: Reach, routed: float
+) -> Iterator[tuple[float, float, float]]:
     """Yield slack, oversample and recall for more and more careful searches, as long as these find more."""
     best = 0.0
-    for oversample in progress(_OVERSAMPLES, title, "line"):
+    for oversample in _OVERSAMPLES:
         before = best
         for slack in _SLACKS:
-            found = find(slack, oversample)
+            found = min(1.0, float(recalls(Effort(0, reach, slack, oversample)).mean()) / routed)
             best = max(best, found)
             yield slack, oversample, found
             if found >= _ENOUGH:

@@ -178,10 +178,21 @@ def test_a_slot_without_a_document_is_named(saved, tmp_path, kind):
             index.compact()
 
 
-def test_a_measurement_of_more_lists_than_there_can_be_is_refused(saved, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "lie"),
+    [
+        ("tuned_codes", lambda a: a * [1, 1, -1, 1]),
+        ("reach_lifts", np.zeros_like),
+        ("reach_powers", np.zeros_like),
+        ("reach_ranks", lambda a: a[::-1].copy()),
+        ("reach_recalls", lambda a: a + 1),
+        ("drift", lambda a: -a),
+    ],
+)
+def test_measurements_that_cannot_be_are_refused(saved, tmp_path, name, lie):
     shutil.copytree(saved / "float32", tmp_path / "index")
-    rewritten(tmp_path / "index", "tuning", arrays_of(saved / "float32")["tuning"] * [1, 1e300, 1, 1, 1, 1])
-    with pytest.raises(posh.FormatError, match="a table of measured searches"):
+    rewritten(tmp_path / "index", name, lie(arrays_of(saved / "float32")[name]))
+    with pytest.raises(posh.FormatError, match="expected"):
         posh.Index.load(tmp_path / "index")
 
 
