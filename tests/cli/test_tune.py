@@ -14,7 +14,6 @@ import posh
 from posh import metrics
 from posh.cli import _tune_labels, _tune_vectors, main
 from posh.cli._tune_vectors import Setting, best_seen, chosen, front
-from posh.index.tuning import Effort
 from tests.cli.running import one_error, run_json
 from tests.index.test_build import clusters
 from tests.index.test_metric import plain_scores
@@ -64,19 +63,17 @@ def test_recall_is_the_share_of_the_true_nearest(tuned: dict[str, Any]) -> None:
         (default,) = [one for one in own if one.is_default]
         assert len(own) > 3
         for one in own:
-            hits = index.search(data.queries, 10, **one.effort._asdict())
+            hits = index.search(data.queries, 10, recall=one.asked, exact=one.asked is None)
             share = np.mean(np.take_along_axis(true, hits.ids, axis=1) >= last - 1e-5 * np.abs(last))
             assert one.recall == pytest.approx(share, abs=1e-3)
             assert one.bytes_per_vector == index.memory_usage()["total"] / 3600
         plain = index.search(data.queries, 10)
-        np.testing.assert_array_equal(
-            plain.ids, index.search(data.queries, 10, **default.effort._asdict()).ids
-        )
+        np.testing.assert_array_equal(plain.ids, index.search(data.queries, 10, recall=default.asked).ids)
         assert default.recall >= 0.88
 
 
 def setting(recall: float, rate: float, size: float, **more: Any) -> Setting:
-    return Setting("float32", Effort(1, 1.0, 1.4), recall, rate, rate, size, **more)
+    return Setting("float32", 0.95, recall, rate, rate, size, **more)
 
 
 def test_the_front_leaves_out_what_another_one_beats() -> None:
@@ -148,10 +145,7 @@ def test_a_table_a_plot_and_a_line_of_python(capsys: pytest.CaptureFixture[str])
 
 def test_few_vectors_are_compared_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
     values = run_json(capsys, "tune", "digits.npy", "--no-plot")
-    (plain,) = [one for one in values["settings"] if one["store"] == "float16"]
-    assert (plain["effort"], plain["recall"]) == (None, pytest.approx(1.0, abs=0.01))
-    assert main(["tune", "digits.npy", "--no-plot"]) == 0
-    assert "compares all vectors" in capsys.readouterr().out
+    assert {one["recall"] for one in values["settings"] if one["store"] == "float32"} <= {1.0}
 
 
 def tuned_with(monkeypatch: pytest.MonkeyPatch, *settings: Setting) -> None:
@@ -178,18 +172,18 @@ def test_a_setting_that_index_build_does_not_choose_comes_with_its_search(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     default = setting(0.945, 2000, 400, is_default=True)
-    other = Setting("float32", Effort(30, 2.0, 3.0), 0.9612, 1000, 1000, 400)
+    other = Setting("float32", 0.97, 0.9612, 1000, 1000, 400)
     tuned_with(monkeypatch, default, other)
     assert main(["tune", "x.npy", "--no-plot"]) == 0
     text = capsys.readouterr().out
     assert "for a recall of 0.95, 0.9612 measured:" in text
     scope: dict[str, Any] = {"posh": posh, "X": X, "Q": X[:3]}
     exec("\n".join(re.findall(r"^  (\w+ = .*)$", text, flags=re.MULTILINE)), scope)
-    expected = scope["index"].search(X[:3], 10, n_probe=30, slack=2.0, oversample=3.0)
+    expected = scope["index"].search(X[:3], 10, recall=0.97)
     np.testing.assert_array_equal(scope["hits"].ids, expected.ids)
     values = run_json(capsys, "tune", "x.npy", "--no-plot")
     assert values["chosen"] == values["best_seen"] == values["settings"][-1]
-    assert values["python"].endswith("\nhits = index.search(Q, k=10, n_probe=30, slack=2, oversample=3)")
+    assert values["python"].endswith("\nhits = index.search(Q, k=10, recall=0.97)")
 
 
 def interrupted_after(n: int, call: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -10,16 +11,18 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import posh
 from posh import model_files
-from posh._progress import cancellable
+from posh._progress import cancellable, progress
 from posh.collection import build_index, rows, saved_index
 from posh.collection.checking import check_collection
 from posh.index.params import SearchParams
+from posh.index.snapshot import IndexSnapshot
 from tests.collection.opened import folders, reopened
 from tests.collection.reference import ReferenceCollection
 from tests.index.test_build import clusters, found_share
@@ -108,11 +111,12 @@ def test_what_was_measured_survives_reopening(collection, saved, monkeypatch):
     before, found = tuning(collection), ids_of(collection)
     assert len(folders(collection)) == 1
     with monkeypatch.context() as patch:
-        patch.setattr("posh.index.blocks.tune", None)  # nothing is measured again
+        patch.setattr("posh.index.blocks.measure", None)  # nothing is measured again
         collection = reopened(collection, saved_index=saved)
     after = tuning(collection)
     assert (after.n_docs, after.n_queries) == (N, before.n_queries)
-    np.testing.assert_array_equal(after.rows, before.rows)
+    np.testing.assert_array_equal(after.codes, before.codes)
+    np.testing.assert_array_equal(after.reach.lifts, before.reach.lifts)
     np.testing.assert_array_equal(ids_of(collection), found)
     assert share(collection, N, recall=0.99) >= 0.98
     collection.close()
@@ -136,9 +140,9 @@ def test_a_measurement_that_is_lost_is_made_again(collection):
 
 def test_growing_measures_again_and_then_trains_again(collection):
     first = collection._store.snapshot
-    collection.upsert(range(N, 8000), X[N:8000])
+    collection.upsert(range(N, 7000), X[N:7000])
     assert tuning(collection).n_docs == N
-    collection.upsert(range(8000, 9500), X[8000:9500])
+    collection.upsert(range(7000, 9500), X[7000:9500])
     grown = collection._store.snapshot
     assert (tuning(collection).n_docs, grown.n_trained, first.n_trained) == (9500, N, N)
     collection = reopened(collection, saved_index=False)
@@ -168,6 +172,101 @@ def test_a_saved_index_of_an_older_measurement_does_not_count(collection, monkey
     collection = reopened(collection)
     assert tuning(collection).n_docs == 9500
     collection.close()
+
+
+@pytest.fixture
+def measured_in_background(monkeypatch):
+    """Collections of any size are measured like large ones."""
+    monkeypatch.setattr(build_index, "AT_ONCE", 0)
+
+
+def test_a_large_collection_is_measured_in_the_background(collection, measured_in_background, monkeypatch):
+    """Searches and writes go on; the measurement is of the state when it began."""
+    begun, go_on, measure = threading.Event(), threading.Event(), IndexSnapshot.measured
+
+    def slow(self, *args):
+        begun.set()
+        assert go_on.wait(60)
+        return measure(self, *args)
+
+    monkeypatch.setattr(IndexSnapshot, "measured", slow)
+    collection.upsert(range(N, 7500), X[N:7500])
+    assert begun.wait(60)
+    collection.upsert(range(7500, 7600), X[7500:7600])
+    collection.delete([0, 1])
+    assert tuning(collection).n_docs == N
+    assert share(collection, 7600) >= 0.85
+    go_on.set()
+    collection._store.wait_until_measured()
+    assert (tuning(collection).n_docs, collection.report().n_written) == (7500, 102)
+    assert share(collection, 7600) >= 0.88
+    found = ids_of(collection)
+    collection = reopened(collection, saved_index=False)
+    assert (tuning(collection).n_docs, collection.report().n_written) == (7500, 102)
+    np.testing.assert_array_equal(ids_of(collection), found)
+    collection.close()
+    assert check_collection(collection.path).problems == []
+
+
+def test_lists_that_are_trained_in_the_background_hold_later_writes(collection, measured_in_background):
+    """Documents of another kind, written before and while the lists are trained."""
+    other = np.ascontiguousarray(X[:, ::-1])
+    collection.upsert(range(2500), other[:2500])
+    collection._store.wait_until_measured()
+    before = collection._store.snapshot
+    collection.upsert(range(2500, 2600), other[2500:2600])
+    collection.delete([2599])
+    index = before.index.measured() if before.index.is_due else before.index
+    lists = index.documents.structure._with_new_lists()
+    measured = replace(index, documents=replace(index.documents, structure=lists))
+    now = collection._store.snapshot.index.with_measurements(before.index, measured)
+    assert now.documents.structure.space is lists.space
+    hits = now.nearest(Q, SearchParams(10, exact=True))
+    found = now.nearest(Q, SearchParams(10))
+    assert found_share_of(found.slots, hits.slots) >= 0.88
+    assert len(now) == N - 1
+
+
+def test_a_measurement_is_dropped_if_another_came_first(collection, measured_in_background):
+    before = collection._store.snapshot.index
+    measured = replace(
+        before, documents=replace(before.documents, structure=before.documents.structure._calibrated())
+    )
+    assert before.with_measurements(before, measured) is not None
+    assert measured.with_measurements(before, measured) is None
+
+
+def test_a_measurement_that_fails_is_logged(collection, measured_in_background, monkeypatch, caplog):
+    monkeypatch.setattr(IndexSnapshot, "measured", lambda self: 1 / 0)
+    collection.upsert(range(N, 7500), X[N:7500])
+    collection._store.wait_until_measured()
+    assert "the index was not measured again (division by zero)" in caplog.text
+    assert share(collection, 7500) >= 0.85
+
+
+def test_closing_stops_a_measurement(collection, measured_in_background, monkeypatch):
+    begun = threading.Event()
+
+    def endless(self):
+        begun.set()
+        for _ in progress(itertools.count(), "measuring"):
+            pass
+
+    monkeypatch.setattr(IndexSnapshot, "measured", endless)
+    collection.upsert(range(N, 7500), X[N:7500])
+    assert begun.wait(60)
+    collection.close()
+    assert not collection._store._measuring.is_alive() or collection._store._measuring.join(60) is None
+
+
+def test_a_write_that_replaces_most_items_measures_before_it_returns(collection, measured_in_background):
+    other = np.ascontiguousarray(X[:, ::-1])
+    collection.upsert(range(N), other[:N])
+    assert tuning(collection).n_docs == N
+    assert collection.report().n_written == 0
+    expected = np.argsort(-unit(Q[:, ::-1]) @ unit(other[:N]).T, axis=1, kind="stable")[:, :10]
+    found = collection.search(np.ascontiguousarray(Q[:, ::-1]), 10, recall=0.95).ids.astype(np.int64)
+    assert found_share_of(found, expected) >= 0.93
 
 
 def test_items_that_come_one_by_one(tmp_path):

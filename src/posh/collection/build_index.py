@@ -46,7 +46,7 @@ __all__ += [
 ]
 
 BLOCK = 8192  # items that are read and added together
-AT_ONCE = 10_000  # items that are measured within a write; more are measured in the background
+AT_ONCE = 20_000  # items that are measured within a write; more are measured in the background
 _DEFAULTS = {"structure": "ivf", "recall": 0.95}
 _TRAINING = 20_000  # items that an index is trained on, if its structure does not need more
 
