@@ -132,7 +132,7 @@ class PairSums:
         mean = self.total / self.n
         centred = self.cross - np.outer(np.diag(self.gram), mean)
         if ridge is None:
-            ridge = self._best_ridge(centred)
+            return self._solve_with_best_ridge(centred, mean)
         ridged = self.gram + self._penalty(ridge) * np.eye(len(self.gram))
         weights = scipy.linalg.solve(ridged, centred, assume_a="pos")
         return RidgeSolution(np.asarray(weights, np.float32), mean, ridge)
@@ -140,8 +140,8 @@ class PairSums:
     def _penalty(self, ridge: float) -> float:
         return float(ridge * np.trace(self.gram) / len(self.gram))
 
-    def _best_ridge(self, centred: Float64) -> float:
-        """Return the ridge with the least error by generalised cross-validation (Golub, Heath, Wahba 1979).
+    def _solve_with_best_ridge(self, centred: Float64, mean: Float64) -> RidgeSolution:
+        """Solve with the ridge of least generalised cross-validation error (Golub, Heath and Wahba 1979).
 
         That is r / (n − t)² with the squared residuals r of all pairs and the trace t of the matrix that maps
         vectors to decoded vectors. Both follow from the eigenvalues s of Σhhᵀ and the squared lengths c of
@@ -149,7 +149,8 @@ class PairSums:
         """
         used = np.flatnonzero(np.diag(self.gram))
         s, vectors = scipy.linalg.eigh(self.gram[np.ix_(used, used)])
-        c = np.square(vectors.T @ centred[used]).sum(axis=1)
+        along = vectors.T @ centred[used]
+        c = np.square(along).sum(axis=1)
         spread = self.square - self.total @ self.total / self.n
 
         def error(ridge: float) -> float:
@@ -157,7 +158,10 @@ class PairSums:
             residual = spread - c @ ((s + 2 * p) / (s + p) ** 2)
             return float(residual / (self.n - (s / (s + p)).sum()) ** 2)
 
-        return min(_RIDGES, key=error)
+        ridge = min(_RIDGES, key=error)
+        weights = np.zeros(centred.shape, np.float32)
+        weights[used] = vectors @ (along / (s + self._penalty(ridge))[:, None])
+        return RidgeSolution(weights, mean, ridge)
 
 
 def _sparse(codes: Any, n_bits: int | None = None) -> Codes:
