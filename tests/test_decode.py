@@ -44,6 +44,39 @@ def test_partial_fits_equal_one_fit(fitted):
     np.testing.assert_allclose(whole.fit(codes, X).weights_, parts.weights_, atol=1e-5)
 
 
+@pytest.mark.parametrize(("n", "noise"), [(40, 0.5), (100, 3.0), (600, 0.01)])
+def test_the_chosen_ridge_is_good_on_held_out_vectors(fitted, n, noise):
+    _, hasher, _ = fitted
+    X = clusters(1600, 16)
+    X = X + np.random.default_rng(0).normal(scale=noise, size=X.shape)
+    codes = hasher.encode(X)
+
+    def error(ridge):
+        decoder = posh.LinearDecoder(ridge).fit(codes[:n], X[:n])
+        return np.square(X[600:] - decoder.decode(codes[600:])).sum()
+
+    errors = [error(10.0**power) for power in np.arange(-3, 1.5, 0.5)]
+    assert error(None) < 1.05 * min(errors)
+    assert error(None) <= error(1e-3)
+
+
+def test_the_chosen_ridge_has_the_least_cross_validation_error(fitted):
+    """By the plain formula, with the matrix that maps vectors to decoded vectors."""
+    X, _, codes = fitted
+    X, codes = X[:90], codes[:90]
+    H, Z = codes.to_dense(float), X - X.mean(axis=0)
+
+    def error(ridge):
+        penalty = ridge * np.trace(H.T @ H) / 64
+        smoother = H @ np.linalg.solve(H.T @ H + penalty * np.eye(64), H.T)
+        return np.square(Z - smoother @ Z).sum() / (90 - np.trace(smoother)) ** 2
+
+    decoder = posh.LinearDecoder(ridge=None).fit(codes, X)
+    assert decoder.ridge_ == min((0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), key=error)
+    same = posh.LinearDecoder(decoder.ridge_).fit(codes, X)
+    np.testing.assert_allclose(decoder.weights_, same.weights_, atol=1e-5)
+
+
 def test_bits_that_are_never_set_decode_to_nothing():
     codes = posh.Codes([[0, 1], [0, 2], [1, 2]], n_bits=8)
     decoder = posh.LinearDecoder().fit(codes, np.eye(3))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import collections
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +20,11 @@ from posh.hashers._units import unit_rows
 from posh.hashers.base import SparseHasher
 from posh.preprocess import Float32, Float64
 
-__all__ = ["SBIHT", "LinearDecoder"]
+__all__ = ["SBIHT", "LinearDecoder", "PairSums", "RidgeSolution"]
 
 _ROWS = 8192
 _TILE = 1024
+_RIDGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 class LinearDecoder(BaseEstimator):  # type: ignore[misc]
@@ -34,7 +34,8 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
     ----------
     ridge
         Weight of the penalty on D, relative to the mean diagonal of Σ h hᵀ. It makes D unique where the codes
-        do not determine it: a bit that is never set adds nothing to a decoded vector.
+        do not determine it: a bit that is never set adds nothing to a decoded vector. None chooses a weight
+        from 0.001 to 10 by generalised cross-validation, which estimates the error on held-out vectors.
 
     Attributes
     ----------
@@ -42,6 +43,8 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
         The transpose of D.
     mean_ : float64 (n_features,)
         The mean μ of the vectors seen.
+    ridge_ : float
+        The weight of the penalty in use.
 
     Examples
     --------
@@ -56,9 +59,10 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
 
     weights_: Float32
     mean_: Float64
-    _sums: _Sums
+    ridge_: float
+    _sums: PairSums
 
-    def __init__(self, ridge: float = 1e-3) -> None:
+    def __init__(self, ridge: float | None = 1e-3) -> None:
         self.ridge = ridge
 
     def fit(self, codes: Codes, X: npt.ArrayLike) -> Self:
@@ -76,48 +80,88 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
         return np.asarray(codes.to_csr() @ self.weights_ + self.mean_, np.float32)
 
     def _learn(self, codes: Codes, X: npt.ArrayLike, *, first: bool) -> Self:
-        _validate.real("ridge", self.ridge, 0.0, open_low=True)
-        codes = _sparse(codes, None if first else len(self._sums.counts))
+        if self.ridge is not None:
+            _validate.real("ridge", self.ridge, 0.0, open_low=True)
+        codes = _sparse(codes, None if first else len(self.weights_))
         array = _validate.vectors(X, None if first else len(self.mean_))
         if len(array) != len(codes):
             raise ValueError(f"expected as many vectors as codes ({len(codes)}), got {len(array)}")
-        sums = _Sums.zero(codes.n_bits, array.shape[1]) if first else copy.deepcopy(self._sums)
-        for start in steps_of(range(0, len(array), _ROWS)):
-            sums.add(codes[start : start + _ROWS], array[start : start + _ROWS])
-        self.weights_ = sums.solve(self.ridge)
-        self.mean_ = sums.total / sums.n
+        sums = PairSums.zero(codes.n_bits, array.shape[1]) if first else self._sums
+        sums = sums.with_pairs(codes, array)
+        self.weights_, self.mean_, self.ridge_ = sums.solve(self.ridge)
         self._sums = sums
         return self
 
 
-@dataclass
-class _Sums:
-    """The sums that least squares need: n, Σx, Σh, Σhhᵀ, Σhxᵀ."""
+class RidgeSolution(NamedTuple):
+    """Weights (n_bits, d) and mean (d,) of a linear decoder, and the ridge that they were solved with."""
+
+    weights: Float32
+    mean: Float64
+    ridge: float
+
+
+@dataclass(frozen=True, eq=False)
+class PairSums:
+    """The sums over pairs of codes and vectors that least squares need: n, Σ‖x‖², Σx, Σhhᵀ, Σhxᵀ."""
 
     n: int
+    square: float
     total: Float64
-    counts: Float64
     gram: Float64
     cross: Float64
 
     @classmethod
-    def zero(cls, n_bits: int, n_features: int) -> _Sums:
-        shapes = (n_features, n_bits, (n_bits, n_bits), (n_bits, n_features))
-        return cls(0, *(np.zeros(shape) for shape in shapes))
+    def zero(cls, n_bits: int, n_features: int) -> PairSums:
+        """Return the sums over no pairs."""
+        return cls(0, 0.0, np.zeros(n_features), np.zeros((n_bits, n_bits)), np.zeros((n_bits, n_features)))
 
-    def add(self, codes: Codes, X: npt.NDArray[Any]) -> None:
-        H = codes.to_csr().astype(np.float64)
-        self.n += len(X)
-        self.total += X.sum(axis=0, dtype=np.float64)
-        self.counts += H.sum(axis=0)
-        self.gram += (H.T @ H).toarray()
-        self.cross += H.T @ X
+    def with_pairs(self, codes: Codes, X: npt.NDArray[Any]) -> PairSums:
+        """Return the sums over these pairs, too; the order of pairs matters only by rounding."""
+        square, total, gram, cross = self.square, self.total.copy(), self.gram.copy(), self.cross.copy()
+        for start in steps_of(range(0, len(X), _ROWS)):
+            H, some = codes[start : start + _ROWS].to_csr().astype(np.float64), X[start : start + _ROWS]
+            square += float(np.einsum("ij,ij->", some, some, dtype=np.float64))
+            total += some.sum(axis=0, dtype=np.float64)
+            gram += (H.T @ H).toarray()
+            cross += H.T @ some
+        return PairSums(self.n + len(X), square, total, gram, cross)
 
-    def solve(self, ridge: float) -> Float32:
-        centred = self.cross - np.outer(self.counts, self.total / self.n)
-        penalty = ridge * np.trace(self.gram) / len(self.gram)
-        ridged = self.gram + penalty * np.eye(len(self.gram))
-        return np.asarray(scipy.linalg.solve(ridged, centred, assume_a="pos"), np.float32)
+    def solve(self, ridge: float | None) -> RidgeSolution:
+        """Solve the least squares of :class:`LinearDecoder`."""
+        mean = self.total / self.n
+        centred = self.cross - np.outer(np.diag(self.gram), mean)
+        if ridge is None:
+            return self._solve_with_best_ridge(centred, mean)
+        ridged = self.gram + self._penalty(ridge) * np.eye(len(self.gram))
+        weights = scipy.linalg.solve(ridged, centred, assume_a="pos")
+        return RidgeSolution(np.asarray(weights, np.float32), mean, ridge)
+
+    def _penalty(self, ridge: float) -> float:
+        return float(ridge * np.trace(self.gram) / len(self.gram))
+
+    def _solve_with_best_ridge(self, centred: Float64, mean: Float64) -> RidgeSolution:
+        """Solve with the ridge of least generalised cross-validation error (Golub, Heath and Wahba 1979).
+
+        That is r / (n − t)² with the squared residuals r of all pairs and the trace t of the matrix that maps
+        vectors to decoded vectors. Both follow from the eigenvalues s of Σhhᵀ and the squared lengths c of
+        Σhxᵀ along its eigenvectors: r = Σ‖x − μ‖² − Σ c (s + 2p) / (s + p)², t = Σ s / (s + p), penalty p.
+        """
+        used = np.flatnonzero(np.diag(self.gram))
+        s, vectors = scipy.linalg.eigh(self.gram[np.ix_(used, used)])
+        along = vectors.T @ centred[used]
+        c = np.square(along).sum(axis=1)
+        spread = self.square - self.total @ self.total / self.n
+
+        def error(ridge: float) -> float:
+            p = self._penalty(ridge)
+            residual = spread - c @ ((s + 2 * p) / (s + p) ** 2)
+            return float(residual / (self.n - (s / (s + p)).sum()) ** 2)
+
+        ridge = min(_RIDGES, key=error)
+        weights = np.zeros(centred.shape, np.float32)
+        weights[used] = vectors @ (along / (s + self._penalty(ridge))[:, None])
+        return RidgeSolution(weights, mean, ridge)
 
 
 def _sparse(codes: Any, n_bits: int | None = None) -> Codes:

@@ -25,6 +25,8 @@ KINDS = {
     for refine in REFINERS
 } | {f"dense-{refine}": (DENSE, {"refine": refine}) for refine in (None, "vectors", "cosine")}
 
+pytestmark = pytest.mark.filterwarnings("ignore:expected refine=.* to learn from:UserWarning")
+
 
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("n_queries", [0, 1, 40])

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sklearn.exceptions import NotFittedError
 
 import posh
+from posh.index.decoder_training import learning_size
 from tests.conftest import CASES, clusters
 from tests.index.reference import PlainIndex
 
@@ -160,8 +161,8 @@ def test_decoder_refinement_is_distance_to_the_decoded_candidates():
     index = posh.Index(SPARSE, refine="decoder").add(DATA)
     hits = index.search(QUERIES, 10, oversample=3.0)
     candidates = posh.Index(SPARSE).add(DATA).search(QUERIES, 30).ids
-    codes = SPARSE.encode(DATA)
-    decoded = posh.LinearDecoder().fit(codes, DATA).decode(codes)
+    codes, n = SPARSE.encode(DATA), learning_size(len(DATA))
+    decoded = posh.LinearDecoder(ridge=None).fit(codes[:n], DATA[:n]).decode(codes)
     for query, ids, scores, among in zip(QUERIES, hits.ids, hits.scores, candidates, strict=True):
         distance = np.square(query - decoded[among]).sum(axis=1)
         np.testing.assert_allclose(scores, -np.sort(distance)[:10], rtol=1e-4, atol=1e-4)
@@ -187,9 +188,10 @@ def test_refinement_by_vectors_is_exact_when_everything_is_a_candidate(refine, k
 
 
 def test_sbiht_refinement_orders_by_its_decoder():
-    index = posh.Index(SPARSE, refine="sbiht").add(DATA[:400])
+    index = posh.Index(SPARSE, refine="sbiht").add(DATA[:384])
     hits = index.search(QUERIES[:3], 5)
-    decoder = posh.SBIHT(SPARSE, posh.LinearDecoder().fit(SPARSE.encode(DATA[:400]), DATA[:400]))
+    linear = posh.LinearDecoder(ridge=None).fit(SPARSE.encode(DATA[:384]), DATA[:384])
+    decoder = posh.SBIHT(SPARSE, linear)
     for query, ids, scores in zip(QUERIES, hits.ids, hits.scores, strict=False):
         distance = np.square(query - decoder.decode(SPARSE.encode(DATA[ids]))).sum(axis=1)
         np.testing.assert_allclose(scores, -distance, rtol=1e-3)

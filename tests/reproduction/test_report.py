@@ -283,6 +283,27 @@ def test_the_same_records_give_the_same_files(records, files, tmp_path):
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in files]
 
 
+def test_quick_runs_are_not_judged(tmp_path):
+    records = [
+        record(unit, measures={name: value(0.5) for name in ("map_100", "map_1000", "precision_1000")})
+        for unit in SPECS["figure-3"].quick
+    ]
+    written(tmp_path, records)
+    markdown = next(p for p in report.write(tmp_path, tmp_path, quick=True) if p.suffix == ".md").read_text()
+    assert "| claim | measurement |" in markdown
+    assert "clearly ahead in" in markdown
+    for word in ("confirmed", "refuted", "undecided", "What holds", "agree with the paper"):
+        assert word not in markdown
+
+
+def test_quick_runs_train_on_enough_vectors_for_a_decoder():
+    units = [unit for spec in SPECS.values() for unit in spec.quick]
+    sizes = [unit["n_train"] for unit in units if "n_train" in unit]
+    assert sizes
+    assert min(sizes) >= 3000
+    assert all(10 * unit["per_class"][0] >= unit["n_train"] for unit in units if "per_class" in unit)
+
+
 @pytest.mark.parametrize("quick", [[], ["--quick"]], ids=["full", "quick"])
 def test_nothing_recorded_is_a_report_too(tmp_path, monkeypatch, capsys, quick):
     monkeypatch.chdir(tmp_path)

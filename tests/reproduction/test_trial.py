@@ -45,7 +45,7 @@ def overlaps(hasher, X):
 def decoder_scores(hasher, X, n_train):
     """Minus the distances to the vectors that least squares restores from codes."""
     codes = hasher.encode(DIGITS.base)
-    decoder = posh.LinearDecoder().fit(codes[:n_train], DIGITS.base[:n_train])
+    decoder = posh.LinearDecoder(ridge=None).fit(codes[:n_train], DIGITS.base[:n_train])
     return -np.linalg.norm(X[:, None].astype(np.float64) - decoder.decode(codes)[None], axis=2)
 
 

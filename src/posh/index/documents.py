@@ -9,15 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from posh._arrays import MappedFile
+from posh.codes import Codes
 from posh.index import string_ids
 from posh.index.append_only import AppendOnlyArray
 from posh.index.code_index import AnyCodes, CodeIndex
+from posh.index.refine import Refiner
 from posh.index.sliced import Mask, Slots
 from posh.index.string_ids import Ids
 from posh.preprocess import Float32
 
 __all__ = ["LAST_ID", "Documents"]
 
+_AT_ONCE = 8192  # documents whose rows are made together
 LAST_ID = 2**63 - 1
 """The largest id that is a number. It must be given: automatic ids stop before it."""
 
@@ -76,17 +79,40 @@ class Documents:
         return self.structure.live.rows
 
     def with_documents(
-        self, codes: AnyCodes | None, X: npt.NDArray[Any] | None, ids: Ids, refiner_rows: Float32
-    ) -> Documents:
-        """Add documents; X are their vectors (n, d), if the structure needs them."""
-        return replace(
+        self, codes: AnyCodes | None, X: npt.NDArray[Any] | None, ids: Ids, refiner: Refiner | None
+    ) -> tuple[Documents, Refiner | None]:
+        """Add documents; also return the refiner, which may have learned from their vectors X (n, d).
+
+        If it has, the rows of the documents before change, too.
+        """
+        refiner, earlier_rows = self._learned(codes, X, refiner)
+        rows = np.empty((len(ids), 0), np.float32) if refiner is None else refiner.rows_of(codes, X)
+        added = replace(
             self,
             structure=self.structure.with_codes(codes, X),
             ids=string_ids.appended(self.ids, ids),
-            refiner_rows=self.refiner_rows.with_rows(refiner_rows),
+            refiner_rows=earlier_rows.with_rows(rows),
             ids_are_slots=self.ids_are_slots and _are_slots(ids, self.n_slots),
             next_id=max(self.next_id, _above(ids)),
         )
+        return added, refiner
+
+    def _learned(
+        self, codes: Any, X: npt.NDArray[Any] | None, refiner: Refiner | None
+    ) -> tuple[Refiner | None, AppendOnlyArray]:
+        """Return the refiner after documents to be added, and its rows of those present."""
+        n = 0 if refiner is None or X is None else refiner.n_to_learn_from
+        if refiner is None or X is None or not n:
+            return refiner, self.refiner_rows
+        grown, is_new = refiner.with_pairs(codes[:n], X[:n])
+        if not is_new:
+            return grown, self.refiner_rows
+        present = Codes.trusted(self.structure.codes.rows, grown.hasher.n_bits)
+        rows = np.empty((len(present), grown.row_width()), np.float32)
+        for start in range(0, len(present), _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            rows[some] = grown.rows_of(present[some], None)
+        return grown, AppendOnlyArray.of(rows)
 
     def measured(self, added: npt.NDArray[Any] | None = None) -> Documents:
         """With new measurements of the documents, if the structure needs any; ``added`` (n, d) came last."""

@@ -8,7 +8,7 @@ removed            slots of deleted documents, int64
 next_id            above every number that was ever an id, int64; 2^63 - 1 if no automatic ids are left
 planes, parts      all planes one after the other, uint64; (offset, stride, n_docs, list) of each segment
 centroids          of the lists, float32, and ``assignment``, the list of each slot, int32
-decoder_…          the trained state of the refiner
+decoder_…          the trained state of the refiner, and the sums that it goes on learning from
 =================  ===============================================================================
 """
 
@@ -57,7 +57,7 @@ def save(
             "removed": np.flatnonzero(~documents.live),
             "next_id": np.array(documents.next_id, np.int64),
         }
-        arrays |= documents.structure.to_arrays() | (refiner.trained_state() if refiner else {})
+        arrays |= documents.structure.to_arrays() | (refiner.to_arrays() if refiner else {})
     write_folder(path, FORMAT, VERSION, {"params": options}, arrays, {_HASHER: hasher.to_bytes()})
 
 

@@ -1,33 +1,36 @@
 """Refiners: a better order for the candidates of a search (the paper's "Candidate refinement").
 
-A refiner is trained on the first documents, makes a row of numbers for every document, and scores candidates
-again. Higher is better.
+A refiner is trained on documents, makes a row of numbers for every document, and scores candidates again.
+Higher is better.
 """
 
 from __future__ import annotations
 
+import copy
 import math
+import warnings
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from posh import kernels
 from posh.codes import Codes
-from posh.decode import SBIHT, LinearDecoder
+from posh.decode import SBIHT, LinearDecoder, PairSums
 from posh.hashers._tiles import Projection, for_each_tile
 from posh.hashers._units import directions
 from posh.hashers.base import Hasher
+from posh.index.decoder_training import ENOUGH, DecoderTraining, learning_size
 from posh.model_files import Arrays, expect
-from posh.preprocess import Float32, Preprocess
+from posh.preprocess import Float32, Float64, Preprocess
 
 __all__ = ["REFINERS", "CandidateDocuments", "Refiner"]
 
-_TRAINING = 20_000  # documents that the decoder learns from: bounds the time of the first addition
 _ORDINARY = 2.0**16  # scales from its inverse on have squares that suit float32
 _LARGEST = float(np.finfo(np.float32).max)
+_FEW = 2  # documents per bit: with fewer, a decoder mostly lowers MAP@50 (measured: docs/search.md)
 
 
 class CandidateDocuments(NamedTuple):
@@ -48,7 +51,7 @@ class Refiner(ABC):
 
     kind: ClassVar[str]
     sparse_only: ClassVar[bool] = True
-    needs_training: ClassVar[bool] = False  # on the first documents
+    needs_training: ClassVar[bool] = False  # on documents
     needs_vectors: ClassVar[bool] = False  # of every document: codes are not enough
 
     def __init__(self, hasher: Hasher[Any]) -> None:
@@ -79,14 +82,30 @@ class Refiner(ABC):
         return A if self.unit == 1.0 else A / self.unit
 
     def fit(self, codes: Any, X: npt.NDArray[Any]) -> None:  # noqa: B027  # by default nothing to train
-        """Train on the first documents."""
+        """Train on a sample of documents, once: documents that are added change nothing."""
+
+    @property
+    def n_to_learn_from(self) -> int:
+        """Documents that it still learns from when they are added: none after :meth:`fit`."""
+        return 0
+
+    def with_pairs(self, codes: Any, X: npt.NDArray[Any]) -> tuple[Self, bool]:
+        """Return a refiner that has seen more documents, and whether the rows of earlier ones change."""
+        return self, False
+
+    def warn_of_few(self) -> None:  # noqa: B027
+        """Warn the caller of a search if there were too few documents to learn from."""
 
     def trained_state(self) -> Arrays:
         """What was trained, by name."""
         return {}
 
+    def to_arrays(self) -> Arrays:
+        """The trained state, and what it goes on learning from, for the file of its index."""
+        return self.trained_state()
+
     def restore(self, arrays: Arrays) -> None:  # noqa: B027
-        """Take over the arrays of :meth:`trained_state`."""
+        """Take over the arrays of :meth:`to_arrays`, or of :meth:`trained_state` to learn no more."""
 
 
 class DecoderRefiner(Refiner):
@@ -98,14 +117,59 @@ class DecoderRefiner(Refiner):
 
     kind = "decoder"
     needs_training = True
+    decoder: LinearDecoder
+    n_learned: int | None = None  # documents that the decoder learned from, unless an old file left it out
+    training: DecoderTraining | None  # None if it learns no more
+
+    def __init__(self, hasher: Hasher[Any]) -> None:
+        super().__init__(hasher)
+        self.training = DecoderTraining(PairSums.zero(hasher.n_bits, hasher.n_features_in_))
 
     def row_width(self) -> int:
         """One number: ‖D h‖², in squares of the unit."""
         return 1
 
     def fit(self, codes: Codes, X: npt.NDArray[Any]) -> None:
-        """Learn the decoder."""
-        self.decoder = LinearDecoder().fit(codes[:_TRAINING], X[:_TRAINING])
+        """Learn the decoder once."""
+        sums = PairSums.zero(self.hasher.n_bits, self.hasher.n_features_in_)
+        self._learn(sums.with_pairs(codes[:ENOUGH], X[:ENOUGH]))
+        self.training = None
+
+    @property
+    def n_to_learn_from(self) -> int:
+        """Documents until the decoder has enough."""
+        return 0 if self.training is None else ENOUGH - self.training.n
+
+    def with_pairs(self, codes: Codes, X: npt.NDArray[Any]) -> tuple[Self, bool]:
+        """Return a refiner that has seen these documents, and whether it has learned another decoder."""
+        assert self.training is not None
+        grown, training = copy.copy(self), self.training
+        n_first = max(0, learning_size(training.n + len(X)) - training.n)
+        if n_first:
+            training = training.with_pairs(codes[:n_first], X[:n_first]).summed()
+            grown._learn(training.sums)
+        training = training.with_pairs(codes[n_first:], X[n_first:])
+        grown.training = None if training.n == ENOUGH else training
+        return grown, n_first > 0
+
+    def warn_of_few(self) -> None:
+        """Warn if the decoder learned from fewer than two documents per bit."""
+        enough = _FEW * self.hasher.n_bits
+        if self.n_learned is not None and self.n_learned < enough:
+            message = (
+                f"expected refine={self.kind!r} to learn from {enough:,} documents or more ({_FEW} per bit), "
+                f"got {self.n_learned:,}: results may be worse than with refine=None; add documents, or use "
+                "refine='vectors' or a hasher with fewer bits"
+            )
+            warnings.warn(message, stacklevel=4)  # the caller of Index.search
+
+    def _learn(self, sums: PairSums) -> None:
+        self._take(*sums.solve(ridge=None)[:2])
+        self.n_learned = sums.n
+
+    def _take(self, weights: Float32, mean: Float64) -> None:
+        self.decoder = LinearDecoder()
+        self.decoder.weights_, self.decoder.mean_ = weights, mean
 
     def rows_of(self, codes: Codes, X: npt.NDArray[Any] | None) -> Float32:
         """‖D h‖² of each document."""
@@ -129,20 +193,26 @@ class DecoderRefiner(Refiner):
         return out
 
     def trained_state(self) -> Arrays:
-        """Weights and mean of the decoder, and the unit of the rows."""
-        return {
-            "decoder_weights": self.decoder.weights_,
-            "decoder_mean": self.decoder.mean_,
-            "decoder_unit": np.array(self.unit),
-        }
+        """Weights and mean of the decoder, the documents it learned from, and the unit of the rows."""
+        state: Arrays = {"decoder_weights": self.decoder.weights_, "decoder_mean": self.decoder.mean_}
+        learned = {} if self.n_learned is None else {"decoder_learned": np.array(self.n_learned, np.int64)}
+        return state | {"decoder_unit": np.array(self.unit)} | learned
+
+    def to_arrays(self) -> Arrays:
+        """The trained state, and the sums that it goes on learning from."""
+        return self.trained_state() | ({} if self.training is None else self.training.to_arrays())
 
     def restore(self, arrays: Arrays) -> None:
-        """Take over weights, mean and unit."""
-        self.decoder = LinearDecoder()
-        d = self.hasher.n_features_in_
-        self.decoder.weights_ = expect(arrays, "decoder_weights", np.float32, (self.hasher.n_bits, d))
-        self.decoder.mean_ = expect(arrays, "decoder_mean", np.float64, (d,))
-        self.unit = 1.0  # files of older versions do not have it
+        """Take over the arrays; those of older versions have no sums, and the oldest no unit."""
+        D, d = self.hasher.n_bits, self.hasher.n_features_in_
+        weights = expect(arrays, "decoder_weights", np.float32, (D, d))
+        self._take(weights, expect(arrays, "decoder_mean", np.float64, (d,)))
+        self.training = self.n_learned = None
+        if "decoder_learned" in arrays:
+            self.n_learned = int(expect(arrays, "decoder_learned", np.int64, (), low=1))
+        if "decoder_seen" in arrays:
+            self.training = DecoderTraining.from_arrays(arrays, D, d)
+        self.unit = 1.0
         if "decoder_unit" in arrays:
             self.unit = float(expect(arrays, "decoder_unit", np.float64, ()))
         if not 0.0 < self.unit < np.inf:

@@ -26,7 +26,6 @@ from posh.index.search import Searched, allowed_slots, find, padded
 from posh.index.sliced import Mask, Slots
 from posh.index.string_ids import Ids, IdsLike
 from posh.model_files import Arrays
-from posh.preprocess import Float32
 
 __all__ = ["IndexSnapshot"]
 
@@ -69,6 +68,8 @@ class IndexSnapshot:
             if found is not None:
                 hits = Hits(documents.ids_of(found.slots), found.scores, self._kind(params))
                 return hits.above(params.min_score)
+        if self.refiner is not None:
+            self.refiner.warn_of_few()
         array = self.checked(_validate.queries(X))
         allowed = None if filter is None or documents is None else allowed_slots(filter, documents)
         complete = params.completed(self.options, self.hasher)
@@ -159,12 +160,15 @@ class IndexSnapshot:
 
     # Changing --------------------------------------------------------------------------------------
 
-    def train(self, X: npt.NDArray[Any], n: int | None = None) -> IndexSnapshot:
-        """Without documents, trained on vectors (m, d) for ``n`` (by default m) documents to come."""
+    def train(self, X: npt.NDArray[Any], n: int | None = None, *, fit_refiner: bool = True) -> IndexSnapshot:
+        """Without documents, trained on vectors (m, d) for ``n`` (by default m) documents to come.
+
+        A refiner that is not fitted here learns from documents as they are added.
+        """
         if not self._has_fitted_hasher:
-            return self.with_fitted_hasher(X).train(X, n)
+            return self.with_fitted_hasher(X).train(X, n, fit_refiner=fit_refiner)
         refiner = self._new_refiner()
-        if refiner is not None and refiner.needs_training:
+        if refiner is not None and refiner.needs_training and fit_refiner:
             first = X[:_ROWS]
             refiner.fit(self.encode(first), first)
         structure = self._structure.train(self.hasher, self.options, X, len(X) if n is None else n)
@@ -203,17 +207,17 @@ class IndexSnapshot:
         """
         trained = self
         if trained.documents is None:
-            trained = trained.train(np.empty((0, self.hasher.n_features_in_)) if X is None else X)
-        documents = trained.documents
+            known = np.empty((0, self.hasher.n_features_in_)) if X is None else X
+            trained = trained.train(known, fit_refiner=X is None)
+        documents, refiner = trained.documents, trained.refiner
         assert documents is not None
         at_once = self._structure.rows_at_once
         for start in progress(range(0, len(ids), at_once), "adding", "block"):
             rows = slice(start, start + at_once)
             own = None if X is None else X[rows]
             block = trained._codes(own) if codes is None else codes[rows]
-            refiner_rows = trained._refiner_rows(len(ids[rows]), block, own)
-            documents = documents.with_documents(block, own, ids[rows], refiner_rows)
-        added = replace(trained, documents=documents)
+            documents, refiner = documents.with_documents(block, own, ids[rows], refiner)
+        added = replace(trained, documents=documents, refiner=refiner)
         return added if more_follow or not len(ids) else added.measured(own)
 
     def measured(self, added: npt.NDArray[Any] | None = None) -> IndexSnapshot:
@@ -319,8 +323,3 @@ class IndexSnapshot:
 
     def _codes(self, X: Any) -> Any:
         return self.encode(X) if self._structure.has_codes else None
-
-    def _refiner_rows(self, n: int, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
-        if self.refiner is None:
-            return np.empty((n, 0), np.float32)
-        return self.refiner.rows_of(codes, X)

@@ -25,13 +25,14 @@ _AUTHORS_DATA = ("mnist-gist-knnh", "cifar10-gist-knnh", "cifar10-vgg", "labelme
 _METHODS = (*trial.DENSE, *trial.SPARSE)
 _SIZES, _SEEDS = (8, 16, 32, 64, 128), range(10)
 _QUICK_SIZES, _QUICK_SEEDS = (16, 64), range(2)
-_SMALL: dict[str, Any] = {"n_train": 1000, "n_base": 10_000, "n_queries": 500}
+_QUICK_TRAIN = 3000  # a decoder of 1,024 bits needs 2,048 vectors or more to help
+_SMALL: dict[str, Any] = {"n_train": _QUICK_TRAIN, "n_base": 10_000, "n_queries": 500}
 
 _SAMPLE = (
     "Base and queries are fixed; 5,000 training vectors, the same for every method; sparse codes have 1,024 "
     "bits."
 )
-_QUICK_SAMPLE = "1,000 training vectors, the first 10,000 of the base, 500 queries"
+_QUICK_SAMPLE = f"{_QUICK_TRAIN:,} training vectors, the first 10,000 of the base, 500 queries"
 _PROTOCOL = (
     f"{_SAMPLE} 10 trials that differ by their random initialisation. The quick twin: {_QUICK_SAMPLE}, "
     "2 trials."
@@ -101,7 +102,7 @@ def _lengths(
 
 # Scale.
 _SCALE_DATA, _SCALE_SIZES = ("glove-100", "cifar10-patches"), (16, 32, 64)
-_SCALE_SMALL: dict[str, Any] = {"n_train": 1000, "n_base": 50_000, "n_queries": 200}
+_SCALE_SMALL: dict[str, Any] = {"n_train": _QUICK_TRAIN, "n_base": 50_000, "n_queries": 200}
 _SCALE_SEEDS, _PLACES_SEEDS = range(5), range(3)
 
 
@@ -137,10 +138,10 @@ _SPECS = (
         "Objective against accuracy, epoch by epoch",
         "A better BioHash objective does not mean better accuracy; a better POSH objective does.",
         "CIFAR10-GIST, 1,000 vectors and 100 queries of each class, 5,000 training vectors, 64 of 1,024 bits "
-        "set, 3 trials. The quick twin: 200 vectors and 50 queries of each class, 1,000 training vectors, "
-        "1 trial.",
+        f"set, 3 trials. The quick twin: 300 vectors and 50 queries of each class, {_QUICK_TRAIN:,} training "
+        "vectors, 1 trial.",
         _learning(range(3)),
-        _learning(range(1), per_class=(200, 50), n_train=1000),
+        _learning(range(1), per_class=(300, 50), n_train=_QUICK_TRAIN),
     ),
     Spec(
         "figure-3",
@@ -186,8 +187,8 @@ _SPECS = (
         "places205",
         "MAP@1000 and Precision@1000 on Places205, its coarse quantizer and queries per second",
         "POSH is best on a large set, where SphericalHash is no better than FruitFly.",
-        "5,000 training vectors, all queries, 3 trials. The quick twin: 1,000 training vectors, the first "
-        "50,000 of the base, 200 queries, 1 trial.",
+        f"5,000 training vectors, all queries, 3 trials. The quick twin: {_QUICK_TRAIN:,} training vectors, "
+        "the first 50,000 of the base, 200 queries, 1 trial.",
         tuple(
             scale.unit("places205", *cell, n_train=5000, n_queries=None)
             for cell in product(scale.METHODS, _SCALE_SIZES, _PLACES_SEEDS)
@@ -202,11 +203,12 @@ _SPECS = (
         "SBIHT iteration by iteration",
         "SBIHT meets codes ever better, down to exactly, and gains hardly any accuracy by it.",
         "CIFAR10-GIST, 1,000 vectors and 100 queries of each class, POSH with 16 and 64 of 1,024 bits set, "
-        "50 iterations for every vector, MAP@100 of 200 candidates, 3 trials. The quick twin: 200 vectors "
-        "and 50 queries of each class, 1,000 training vectors, 1 trial.",
+        "50 iterations for every vector, MAP@100 of 200 candidates, 3 trials. The quick twin: 300 vectors "
+        f"and 50 queries of each class, {_QUICK_TRAIN:,} training vectors, 1 trial.",
         tuple(sbiht.unit(*cell) for cell in product((16, 64), range(3))),
         tuple(
-            sbiht.unit(*cell, per_class=(200, 50), n_train=1000) for cell in product(_QUICK_SIZES, range(1))
+            sbiht.unit(*cell, per_class=(300, 50), n_train=_QUICK_TRAIN)
+            for cell in product(_QUICK_SIZES, range(1))
         ),
     ),
     Spec(
@@ -231,12 +233,12 @@ _SPECS = (
         "Digits were enlarged before their features were computed.",
         "10,500 images, of which 1,050 are queries and 5,000 train, 1 trial; results are cut off at the same "
         "share of the base as in figure 3. Half of the cells choose, half judge. LSH, which is random, has "
-        "10 trials. The quick twin has 2,000 images.",
+        "10 trials. The quick twin has 3,500 images.",
         tuple(
             gist_settings.unit(*setting, lsh_trials=lsh_trials)
             for lsh_trials, setting in product((None, 10), gist_settings.SETTINGS)
         ),
-        tuple(gist_settings.unit(side, n_images=2000) for side in (None, 56)),
+        tuple(gist_settings.unit(side, n_images=3500) for side in (None, 56)),
     ),
     Spec(
         "mnist-gist-128",
@@ -276,7 +278,7 @@ _SPECS = (
         "POSH is best on a large set, where SphericalHash is no better than FruitFly.",
         "GloVe (340,479 × 100) and image patches (2,428,372 × 128): 10,000 training vectors, 1,000 queries, "
         "5 trials; relevant are the 100 vectors of the largest cosine. The quick twin: 50,000 image patches, "
-        "1,000 training vectors, 200 queries, 1 trial.",
+        f"{_QUICK_TRAIN:,} training vectors, 200 queries, 1 trial.",
         tuple(scale.unit(*cell) for cell in product(_SCALE_DATA, scale.METHODS, _SCALE_SIZES, _SCALE_SEEDS)),
         tuple(
             scale.unit("cifar10-patches", *cell, **_SCALE_SMALL)

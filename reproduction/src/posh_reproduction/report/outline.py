@@ -42,7 +42,7 @@ def blocks_of(evidence: Evidence) -> list[Block]:
 def _sections(evidence: Evidence, claims: list[Claim]) -> list[Block]:
     return [
         *_summary(evidence, claims),
-        *_claims(claims),
+        *_claims(claims, judged=not evidence.quick),
         *_method(),
         *orthogonality.section(evidence),
         *objectives.section(evidence),
@@ -67,8 +67,8 @@ def _title(evidence: Evidence) -> Iterator[Block]:
     if evidence.quick:
         yield Text.of(
             "**This is the quick twin**: smaller bases, fewer training vectors, queries and trials.",
-            "Levels are not comparable with the paper's; it shows that everything runs, and mostly the",
-            "order of the methods.",
+            "Levels are not comparable with the paper's, and no claim is judged: it shows that everything",
+            "runs, and mostly the order of the methods.",
         )
     yield Text.of(
         "Every table and figure of the paper (Tepper, Sengupta and Willke), measured with this library",
@@ -83,6 +83,13 @@ def _summary(evidence: Evidence, claims: list[Claim]) -> Iterator[Block]:
     if not evidence.quick:
         yield Text(_agreement(evidence), is_list=True)
     yield from sections_trials.differences(evidence)
+    if not evidence.quick:
+        yield from _verdicts(claims)
+    yield Heading(3, "Why values differ")
+    yield Text(_REASONS, is_list=True)
+
+
+def _verdicts(claims: list[Claim]) -> Iterator[Block]:
     counts = Counter(claim.verdict for claim in claims)
     verdicts = (CONFIRMED, REFUTED, MIXED, UNDECIDED, MISSING)
     shown = ", ".join(f"{counts[verdict]} {verdict}" for verdict in verdicts)
@@ -97,8 +104,6 @@ def _summary(evidence: Evidence, claims: list[Claim]) -> Iterator[Block]:
         if chosen:
             yield Text.of(intro)
             yield Text(chosen, is_list=True)
-    yield Heading(3, "Why values differ")
-    yield Text(_REASONS, is_list=True)
 
 
 def _unfinished(evidence: Evidence) -> Iterator[Block]:
@@ -157,8 +162,12 @@ def _share(agreeing: int, total: int) -> str:
     return f" ({100 * agreeing / total:.0f} %; aim: {_WANTED} %)"
 
 
-def _claims(claims: list[Claim]) -> Iterator[Block]:
+def _claims(claims: list[Claim], *, judged: bool) -> Iterator[Block]:
     yield Heading(2, "Every claim, with its measurement")
+    if not judged:
+        yield Text.of("A quick run measures too little to judge a claim. The full run does.")
+        yield Table(["claim", "measurement"], [[claim.text, claim.evidence] for claim in claims])
+        return
     yield Text.of(
         "A claim about every cell is confirmed if the 95 % interval of each difference is above zero, and",
         "refuted if one is below. A claim about most cells needs more than half; with neither majority it is",
