@@ -16,10 +16,12 @@ from posh._system import sync_folder
 __all__ = ["LockFile", "atomic_write", "locked", "make_folder", "sync_folder", "writing"]
 
 _FULL = "free some space on the disk, or choose another one, and try again"
+_BROKEN = "mend the disk, or choose another one, and try again"
 _REFUSED = "make the folder and its files writable, or choose another folder"
 _REMEDIES = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
+    errno.EIO: _BROKEN,
     errno.EROFS: _REFUSED,
     errno.EACCES: _REFUSED,
     errno.EPERM: _REFUSED,
@@ -34,7 +36,8 @@ def writing(path: Path, temporary: Path) -> Iterator[None]:
     except OSError as error:
         is_cut = error.errno is None and "requested and" in str(error)  # how NumPy says that no more fits
         number = errno.ENOSPC if is_cut else error.errno
-        is_own = error.filename is None or Path(str(error.filename)).is_relative_to(temporary)
+        failed = temporary if error.filename is None else Path(str(error.filename))
+        is_own = failed.is_relative_to(temporary) or temporary.is_relative_to(failed)
         if number not in _REMEDIES or not is_own:
             raise
         raise OSError(number, f"{os.strerror(number)}: {_REMEDIES[number]}", str(path)) from error

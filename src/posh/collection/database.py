@@ -232,9 +232,15 @@ def create(path: Path, first: Callable[[Connection], None]) -> None:
             connection.execute("COMMIT")
         finally:
             connection.close()
-    new.replace(path)
-    for folder in (path.parent, path.parent.resolve().parent):
-        sync_folder(folder)
+    try:
+        new.replace(path)
+        for folder in (path.parent, path.parent.resolve().parent):
+            sync_folder(folder)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: expected a disk that takes a new file, got {error.strerror}: "
+            "free some space on it, or mend it, and try again"
+        ) from error
 
 
 def connect(path: Path, mode: str, *more: str) -> Connection:
