@@ -13,8 +13,9 @@ from pathlib import Path
 from posh import _system
 from posh._system import sync_folder
 
-__all__ = ["LockFile", "atomic_write", "locked", "make_folder", "sync_folder", "writing"]
+__all__ = ["LockFile", "atomic_write", "locked", "make_folder", "sync_folder", "write_again", "writing"]
 
+_BLOCK = 1 << 20
 _FULL = "free some space on the disk, or choose another one, and try again"
 _BROKEN = "mend the disk, or choose another one, and try again"
 _REFUSED = "make the folder and its files writable, or choose another folder"
@@ -64,6 +65,19 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):  # on a read-only disk, even if there is none
             temporary.unlink()
+
+
+def write_again(path: Path) -> None:
+    """Write the bytes of a file to the disk once more.
+
+    If the last sync of another process failed, the system may show bytes that the disk does not have. It
+    takes them for written, and a sync alone would not write them.
+    """
+    with path.open("rb+", buffering=0) as file:
+        while block := file.read(_BLOCK):
+            file.seek(-len(block), os.SEEK_CUR)
+            file.write(block)  # perhaps not all of it: the next block begins where this ends
+        _system.sync(file.fileno())
 
 
 def make_folder(folder: Path) -> None:
