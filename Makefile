@@ -59,7 +59,8 @@ serve: $(if $(wildcard $(READY)),$(READY),$(SERVING))
 docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-# ASan and UBSan on the kernels alone: Python's own memory would drown what they find.
+# ASan and UBSan on the kernels alone: Python's own memory would drown what they find. TSan needs a build of its own, and
+# fewer cases, because it is slower.
 sanitize: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check cmake ninja
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
@@ -67,6 +68,11 @@ sanitize: $(READY)
 	$(BIN)/cmake --build build/sanitize
 	build/sanitize/search_driver
 	build/sanitize/blocks_driver
+	$(BIN)/cmake -S . -B build/sanitize-thread -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+	  -DPOSH_SANITIZE=thread
+	$(BIN)/cmake --build build/sanitize-thread
+	build/sanitize-thread/search_driver 40
+	build/sanitize-thread/blocks_driver 40
 
 # The sdist and the wheels in dist/, each tried in an empty environment, for the versions of Python that are found here.
 VERSIONS ?= 3.11 3.12 3.13 3.14

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -154,3 +156,12 @@ def test_processes_that_run_and_that_do_not():
     assert _system.is_alive(os.getpid())
     assert not _system.is_alive(ended.pid)
     assert not _system.is_alive(10**30)
+
+
+def test_a_sync_that_fails_names_the_folder(monkeypatch, tmp_path):
+    def failing(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(_system, "sync", failing)
+    with pytest.raises(OSError, match=re.escape(f"Input/output error: '{tmp_path}'")):
+        _system.sync_folder(tmp_path)

@@ -13,13 +13,16 @@ from pathlib import Path
 from posh import _system
 from posh._system import sync_folder
 
-__all__ = ["LockFile", "atomic_write", "locked", "make_folder", "sync_folder", "writing"]
+__all__ = ["LockFile", "atomic_write", "locked", "make_folder", "sync_folder", "write_again", "writing"]
 
+_BLOCK = 1 << 20
 _FULL = "free some space on the disk, or choose another one, and try again"
+_BROKEN = "mend the disk, or choose another one, and try again"
 _REFUSED = "make the folder and its files writable, or choose another folder"
 _REMEDIES = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
+    errno.EIO: _BROKEN,
     errno.EROFS: _REFUSED,
     errno.EACCES: _REFUSED,
     errno.EPERM: _REFUSED,
@@ -34,7 +37,8 @@ def writing(path: Path, temporary: Path) -> Iterator[None]:
     except OSError as error:
         is_cut = error.errno is None and "requested and" in str(error)  # how NumPy says that no more fits
         number = errno.ENOSPC if is_cut else error.errno
-        is_own = error.filename is None or Path(str(error.filename)).is_relative_to(temporary)
+        failed = temporary if error.filename is None else Path(str(error.filename))
+        is_own = failed.is_relative_to(temporary) or temporary.is_relative_to(failed)
         if number not in _REMEDIES or not is_own:
             raise
         raise OSError(number, f"{os.strerror(number)}: {_REMEDIES[number]}", str(path)) from error
@@ -61,6 +65,19 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):  # on a read-only disk, even if there is none
             temporary.unlink()
+
+
+def write_again(path: Path) -> None:
+    """Write the bytes of a file to the disk once more.
+
+    If the last sync of another process failed, the system may show bytes that the disk does not have. It
+    takes them for written, and a sync alone would not write them.
+    """
+    with path.open("rb+", buffering=0) as file:
+        while block := file.read(_BLOCK):
+            file.seek(-len(block), os.SEEK_CUR)
+            file.write(block)  # perhaps not all of it: the next block begins where this ends
+        _system.sync(file.fileno())
 
 
 def make_folder(folder: Path) -> None:

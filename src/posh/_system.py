@@ -18,7 +18,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["at_fork", "is_alive", "lock", "sync", "sync_folder", "unlock"]
+__all__ = ["at_fork", "is_alive", "lock", "sync", "sync_file", "sync_folder", "unlock"]
 
 
 def at_fork(**calls: Callable[[], Any]) -> None:
@@ -41,11 +41,17 @@ def sync(descriptor: int) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Sync a folder, so that the names of its files survive a power failure."""
-    if os.name == "nt":  # Windows opens no folders, and writes the names by itself
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
+    if os.name != "nt":  # Windows opens no folders, and writes the names by itself
+        sync_file(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Sync a file that is not open; an error names it."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         sync(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(descriptor)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sqlite3
 
@@ -10,7 +11,7 @@ import pytest
 
 import posh
 from posh import _files
-from posh.collection import opening
+from posh.collection import database, opening
 from tests.collection.implementations import DATA, SPARSE
 
 
@@ -141,3 +142,48 @@ def test_a_page_that_is_not_written_leaves_no_doubt(collection, code):
     database._writer = working
     collection.upsert(["later"], np.zeros((1, 8)))
     assert collection.count() == 11
+
+
+@pytest.fixture
+def left(collection, tmp_path):
+    """A folder as a killed process leaves it: with a log."""
+    collection.delete([3])
+    return shutil.copytree(collection.path, tmp_path / "left")
+
+
+def test_a_log_that_is_left_is_written_again_before_it_is_used(left, monkeypatch):
+    written = []
+    log, write_again = left / f"{opening.DATABASE}-wal", database.write_again
+    content = log.read_bytes()
+    monkeypatch.setattr(database, "write_again", lambda path: (write_again(path), written.append(path)))
+    connect = database.connect
+    monkeypatch.setattr(
+        database, "connect", lambda *how: (written.append(log.read_bytes()), connect(*how))[1]
+    )
+    with posh.Collection(left) as opened:
+        assert 3 not in opened
+    assert content
+    assert written[:2] == [log, content]
+
+
+def test_a_log_that_cannot_be_written_again_lets_nothing_be_written(left, monkeypatch):
+    def failing(path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "write_again", failing)
+        with posh.Collection(left) as opened:
+            assert len(opened) == 9
+            with pytest.raises(posh.StorageError, match="close this collection, open it again"):
+                opened.delete([4])
+    with posh.Collection(left) as opened:
+        assert opened.delete([4]) == 1
+
+
+@pytest.mark.parametrize("size", [0, 10, 1000, 1001, 2500])
+def test_a_file_that_is_written_again_is_the_same(size, tmp_path, monkeypatch):
+    content = np.random.default_rng(size).bytes(size)
+    (tmp_path / "file").write_bytes(content)
+    monkeypatch.setattr(_files, "_BLOCK", 1000)
+    _files.write_again(tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == content

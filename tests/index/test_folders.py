@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -138,11 +139,11 @@ def test_a_disk_that_fails_leaves_an_index(tmp_path, monkeypatch, when):
 
     def failing(file):
         if next(count) >= when:
-            raise OSError("disk full")
+            raise OSError(errno.EIO, "Input/output error")
         fsync(file)
 
     monkeypatch.setattr(os, "fsync", failing)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OSError, match=f"Input/output error: mend the disk.*{tmp_path}"):
         INDEXES[1].save(tmp_path)
     monkeypatch.undo()
     found = len(posh.Index.load(tmp_path))

@@ -1,13 +1,19 @@
 // Every kernel of the search in blocks against the scalar one on random cases, for a build with sanitizers: see
 // search_driver.cpp. Each block has an allocation of its own, so that one byte too far is noticed.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <stdexcept>
+#include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "blocks.h"
@@ -289,11 +295,82 @@ bool random_case_agrees() {
   return !changed || searches_agree(search, *changed);
 }
 
+// The newest version of an index: one thread replaces it while others search it.
+class Newest {
+ public:
+  void set(std::size_t number, Lists lists) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    number_ = number;
+    lists_ = std::move(lists);
+  }
+  std::pair<std::size_t, Lists> get() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return {number_, lists_};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::size_t number_ = 0;
+  Lists lists_;
+};
+
+const posh::Kernels& fastest_kernel() {
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < posh::n_kernels; ++i)
+    if (posh::kernels[i].supported()) best = i;
+  return posh::kernels[best];
+}
+
+// Threads search the newest version of an index, each with helpers of its own, while another adds and removes documents.
+// Every search finds what the version that it took holds.
+bool concurrent_searches_agree() {
+  const Case c;
+  const posh::Router router(c.routing.data(), c.bias.data(), c.n_lists, c.shape.n_columns);
+  const std::vector<std::size_t> ends{0, c.n_docs / 3, c.n_docs / 2, c.n_docs};
+  const std::vector<std::uint8_t> none(c.n_slots), allowed(c.n_slots, 1);
+  std::vector<std::uint8_t> removed(c.n_slots);
+  for (std::uint8_t& flag : removed) flag = between(0, 9) == 0;
+  posh::BlockSearch search = random_search(c, router, allowed);
+  const posh::Kernels& kernel = fastest_kernel();
+
+  std::vector<Results> expected;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const Lists lists = random_lists(c, {ends.begin(), ends.begin() + i + 1}, removed, posh::kernels[0].encode_docs);
+    search.lists = lists.get();
+    expected.push_back(results_of(search, 1, posh::kernels[0].search_blocks));
+  }
+  Newest newest;
+  newest.set(0, random_lists(c, {0}, none, kernel.encode_docs));
+  std::atomic<bool> agree{true};
+  const auto read = [&](posh::BlockSearch own) {
+    for (std::size_t number = 0; number + 1 < ends.size();) {
+      Lists lists;
+      std::tie(number, lists) = newest.get();
+      own.lists = lists.get();
+      if (!(results_of(own, 3, kernel.search_blocks) == expected[number])) agree = false;
+    }
+  };
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 3; ++i) readers.emplace_back(read, search);
+  for (std::size_t i = 1; i < ends.size(); ++i) {
+    const Lists lists = newest.get().second;
+    const posh::Residuals added = c.residuals(ends[i - 1], ends[i]);
+    const Lists more = posh::with_documents(*lists, c.projection, added, kernel.encode_docs, 3, nullptr);
+    newest.set(i, posh::without_documents(*more, removed.data(), removed.size()));
+  }
+  for (std::thread& reader : readers) reader.join();
+  if (!agree) std::printf("%s finds something else on several threads\n", kernel.name);
+  return agree;
+}
+
 }  // namespace
 
-int main() {
-  constexpr int n_cases = 100;
+// The number of cases may be given.
+int main(int n_arguments, char** arguments) {
+  const int n_cases = n_arguments > 1 ? std::atoi(arguments[1]) : 100, n_concurrent = n_cases / 4;
   for (int i = 0; i < n_cases; ++i)
     if (!random_case_agrees()) return std::printf("case %d\n", i), 1;
-  std::printf("%d cases of blocks, all kernels agree\n", n_cases);
+  for (int i = 0; i < n_concurrent; ++i)
+    if (!concurrent_searches_agree()) return std::printf("concurrent case %d\n", i), 1;
+  std::printf("%d cases of blocks and %d concurrent ones, all kernels agree\n", n_cases, n_concurrent);
 }

@@ -5,9 +5,12 @@
 //
 // All arrays are exactly as long as the contracts in kernels.h ask for, so that one word too far is noticed.
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "kernels.h"
@@ -77,6 +80,22 @@ bool kernels_agree(const AnySearch& search, Verb posh::Kernels::*verb) {
   return true;
 }
 
+// Several callers at once, each with helpers of its own, search the same documents.
+template <class AnySearch, class Verb>
+bool callers_agree(const AnySearch& search, Verb posh::Kernels::*verb) {
+  const Results expected = results_of(search, 1, posh::kernels[0].*verb);
+  std::atomic<bool> agree{true};
+  std::vector<std::thread> callers;
+  for (std::size_t i = 0; i < posh::n_kernels; ++i)
+    if (posh::kernels[i].supported())
+      callers.emplace_back([&, i] {
+        if (!(results_of(search, 3, posh::kernels[i].*verb) == expected)) agree = false;
+      });
+  for (std::thread& caller : callers) caller.join();
+  if (!agree) std::printf("a kernel differs from scalar while others search\n");
+  return agree;
+}
+
 const std::int64_t* slots_of(const std::vector<Documents>& all, const posh::Segment& segment) {
   const auto same = [&](const Documents& d) { return d.segment.first_slot == segment.first_slot; };
   return std::find_if(all.begin(), all.end(), same)->slots.data();
@@ -110,13 +129,15 @@ bool random_search_agrees() {
   std::vector<const std::int64_t*> slots;
   for (const posh::Segment& segment : segments) slots.push_back(slots_of(documents, segment));
   const posh::ListSearch lists{search, slots.data(), offsets.data(), visits.data()};
-  return kernels_agree(search, &posh::Kernels::overlap_topk) && kernels_agree(lists, &posh::Kernels::overlap_lists);
+  return kernels_agree(search, &posh::Kernels::overlap_topk) && kernels_agree(lists, &posh::Kernels::overlap_lists) &&
+         callers_agree(search, &posh::Kernels::overlap_topk) && callers_agree(lists, &posh::Kernels::overlap_lists);
 }
 
 }  // namespace
 
-int main() {
-  constexpr int n_searches = 150;
+// The number of searches may be given.
+int main(int n_arguments, char** arguments) {
+  const int n_searches = n_arguments > 1 ? std::atoi(arguments[1]) : 150;
   for (int i = 0; i < n_searches; ++i)
     if (!random_search_agrees()) return 1;
   std::printf("%d searches, all kernels agree\n", n_searches);

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import shutil
 import sqlite3
 import uuid
 from pathlib import Path
 
 from posh._files import sync_folder
+from posh._system import sync_file
 from posh.collection.database import Connection
 from posh.collection.opening import DATABASE
 from posh.collection.sqlite_errors import translate_sqlite_errors
@@ -47,8 +47,4 @@ def write_backup(connection: Connection, path: Path) -> None:
 def _copy(connection: Connection, file: Path) -> None:
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as target:
         connection.backup(target, pages=_PAGES)
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(file)

@@ -8,6 +8,7 @@ the data.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import threading
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from posh._files import sync_folder
+from posh._files import sync_folder, write_again
 from posh.collection import schema
 from posh.collection.sqlite_errors import is_undone, translate_sqlite_errors
 from posh.errors import FormatError, StorageError
@@ -76,6 +77,8 @@ class Database:
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._closed = False
+        log = path.with_name(f"{path.name}-wal")
+        self._in_doubt = not _is_written(log)  # whether the log may have something that the disk has not
         with translate_sqlite_errors(path):
             self._writer = connect(path, "rw")
             try:
@@ -84,8 +87,7 @@ class Database:
             except BaseException:
                 self._writer.close()
                 raise
-        self._file, self._log = OpenedFile(path), OpenedFile(path.with_name(f"{path.name}-wal"))
-        self._in_doubt = False  # whether a commit failed that may have been written
+        self._file, self._log = OpenedFile(path), OpenedFile(log)
 
     def _check(self) -> None:
         if self._pragma("application_id") != schema.APPLICATION:
@@ -104,11 +106,7 @@ class Database:
             schema.upgrade(self._writer)
 
     def _settle(self) -> None:
-        """Move what a killed process has left in the log to the database.
-
-        If the last sync of that process failed, the log may be only in the memory of the system, and a later
-        sync of it would succeed without writing it.
-        """
+        """Move what a killed process has left in the log to the database."""
         with contextlib.suppress(sqlite3.Error):  # on a full disk or in a read-only folder, reading goes on
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -220,6 +218,20 @@ class Database:
             connection.close()
 
 
+def _is_written(log: Path) -> bool:
+    """Write the log that a killed process has left to the disk; return False if the disk fails.
+
+    If the last sync of that process failed, the end of the log may be only in the memory of the system, and
+    SQLite's sync of it would succeed without writing it. Then the database would have pages from the end of
+    the log while the disk has its beginning, from which a power failure would bring back older pages.
+    """
+    try:
+        write_again(log)
+    except OSError as error:  # there is no log, or SQLite says why nothing can be written
+        return error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS)
+    return True
+
+
 def create(path: Path, first: Callable[[Connection], None]) -> None:
     """Make a database with empty tables and call ``first`` on it, completely or not at all."""
     new = path.with_name(f"{path.name}{NEW}")
@@ -232,9 +244,15 @@ def create(path: Path, first: Callable[[Connection], None]) -> None:
             connection.execute("COMMIT")
         finally:
             connection.close()
-    new.replace(path)
-    for folder in (path.parent, path.parent.resolve().parent):
-        sync_folder(folder)
+    try:
+        new.replace(path)
+        for folder in (path.parent, path.parent.resolve().parent):
+            sync_folder(folder)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: expected a disk that takes a new file, got {error.strerror}: "
+            "free some space on it, or mend it, and try again"
+        ) from error
 
 
 def connect(path: Path, mode: str, *more: str) -> Connection:

@@ -20,9 +20,15 @@ What is assumed of the disk:
 - What is synced stays as it is: no bit rot, and no write of one file changes another.
 - SQLite's ``-shm`` file is mapped into memory and means nothing after a crash: it is missing or garbage.
 
+- After an ``fsync`` of a file that failed, the program still sees the changes, but the disk may not have
+  them, and a later ``fsync`` does not write them: Linux forgets them. Names may still be synced later.
+
 ``sync``, ``syncfs``, ``sync_file_range`` and ``msync`` count for nothing. Not simulated are disks that lie
-about ``fsync``, ``fsync`` that fails, and a second power failure during the recovery from the first. Symbolic
-links and swapping two names end a recording with an error.
+about ``fsync``. Symbolic links and swapping two names end a recording with an error.
+
+``failing.py`` lets the n-th open, write, sync, rename, removal, truncation or ``mkdir`` of a step fail
+(``faults.py``), for every n: the error is clear, nothing is lost, and the same step works afterwards, even if
+the power fails then. ``recovery.py`` lets the power fail a second time while a program recovers.
 
 No write goes unnoticed: whenever a file is closed, renamed or removed, its length and checksum are recorded
 too, and must be those of the file played back. At the end, the whole folder must be.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import islice
@@ -101,9 +103,11 @@ def fresh_answers(plain: posh.BaseCollection) -> list[Any]:
 
 
 class Collections(Subject):
+    errors = posh.StorageError
+
     def __init__(self, n: int) -> None:
         super().__init__(n)
-        self._script = [("create", None), *islice(script(), n - 1)]
+        self.script = [("create", None), *islice(script(), n - 1)]
 
     @cached_property
     def _expected(self) -> list[tuple[list[Any], list[Any]]]:
@@ -111,7 +115,7 @@ class Collections(Subject):
         plain: posh.BaseCollection = ReferenceCollection(FIRST, metadata=METADATA)
         expected = [(content(plain), fresh_answers(plain))]
         for number in range(1, self.steps):
-            plain = done(plain, number, self._script[number])
+            plain = done(plain, number, self.script[number])
             expected.append((content(plain), fresh_answers(plain)))
         return expected
 
@@ -121,13 +125,24 @@ class Collections(Subject):
             posh.Collection(root / FOLDER, FIRST, metadata=METADATA).close()
             return
         with posh.Collection(root / FOLDER) as collection:
-            done(collection, number, self._script[number])
+            done(collection, number, self.script[number]).close()
+
+    def prepare(self, root: Path, number: int) -> None:
+        """Leave the files as they are while the collection is open: with a log to recover from."""
+        whole = root.with_name("whole")
+        super().prepare(whole, number)
+        with contextlib.ExitStack() as stack:
+            if number:
+                collection = stack.enter_context(posh.Collection(whole / FOLDER))
+                collection.set_metadata(collection.metadata)
+            shutil.copytree(whole, root)
+        shutil.rmtree(whole)
 
     def go_on(self, root: Path, first: int) -> None:
         small_limits()
         collection: posh.BaseCollection = posh.Collection(root / FOLDER)
         for number in range(first, self.steps):
-            collection = done(collection, number, self._script[number])
+            collection = done(collection, number, self.script[number])
             acknowledge(number)
         collection.close()
 
@@ -138,19 +153,24 @@ class Collections(Subject):
             opened = posh.Collection(path)
         else:  # whoever was interrupted does the same once more
             opened = posh.Collection(path, FIRST, metadata=METADATA)
-        allowed = self._expected[max(0, acknowledged - 1) : acknowledged + 1]
         with opened as collection:
-            found = content(collection)
-            fitting = [fresh for written, fresh in allowed if written == found]
-            assert fitting, _difference(allowed[0][0], found)
-            searched = answers(
-                lambda queries, k, odd: collection.search(queries, k, filter={"odd": True} if odd else None)
-            )
-            assert searched == fitting[0], "a fresh index answers otherwise"
+            self.require_content(collection, acknowledged)
+            n_items = len(collection)
             collection.upsert(["one more"], DATA[:1])
         with posh.Collection(path) as collection:
             assert "one more" in collection, "the next write is gone"
-            assert len(collection) == len(found[0]) + 1, "the next write is not alone"
+            assert len(collection) == n_items + 1, "the next write is not alone"
+
+    def require_content(self, collection: posh.Collection, acknowledged: int) -> None:
+        """Raise unless a collection holds what was acknowledged, or that and the next step, and finds it."""
+        allowed = self._expected[max(0, acknowledged - 1) : acknowledged + 1]
+        found = content(collection)
+        fitting = [fresh for written, fresh in allowed if written == found]
+        assert fitting, _difference(allowed[0][0], found)
+        searched = answers(
+            lambda queries, k, odd: collection.search(queries, k, filter={"odd": True} if odd else None)
+        )
+        assert searched == fitting[0], "a fresh index answers otherwise"
 
 
 def _difference(expected: list[Any], found: list[Any]) -> str:

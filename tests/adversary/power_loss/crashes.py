@@ -24,15 +24,18 @@ class Crash:
     state: State
 
 
-def crashes(operations: list[Operation], *, moments: int, subsets: int, seed: int = 0) -> Iterator[Crash]:
+def crashes(
+    operations: list[Operation], *, moments: int, subsets: int, first: int = 0, seed: int = 0
+) -> Iterator[Crash]:
     """All distinct states at each moment at which something was acknowledged, and at some others.
 
     These are ``moments`` at which a folder is about to be synced, because most is uncertain then, and as many
-    of all, chosen at random. ``subsets`` is the number of random states for each moment.
+    of all, chosen at random. ``subsets`` is the number of random states for each moment. Moments before the
+    operation ``first`` are left out.
     """
     disk, rng, seen = Disk(), random.Random(seed), set()
     acknowledged = 0
-    chosen = _chosen(operations, moments, rng)
+    chosen = _chosen(operations, first, moments, rng)
     for number, operation in enumerate(operations):
         disk.play(operation)
         acknowledged += operation.kind == "!"
@@ -45,8 +48,8 @@ def crashes(operations: list[Operation], *, moments: int, subsets: int, seed: in
                 yield Crash(number, acknowledged, what, state)
 
 
-def _chosen(operations: list[Operation], moments: int, rng: random.Random) -> set[int]:
-    numbered = list(enumerate(operations))
+def _chosen(operations: list[Operation], first: int, moments: int, rng: random.Random) -> set[int]:
+    numbered = list(enumerate(operations))[first:]
     folders = {operation.inode for operation in operations if operation.kind == "m"}
     acknowledged = [number for number, operation in numbered if operation.kind == "!"]
     delicate = [number - 1 for number, (kind, inode, *_) in numbered if kind == "s" and inode in folders]

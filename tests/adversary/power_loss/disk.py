@@ -30,7 +30,7 @@ class Change(NamedTuple):
 
 @dataclass
 class File:
-    """``synced`` is on the disk for sure; ``pending`` leads from there to ``content``."""
+    """``synced`` is on the disk for sure; ``pending`` leads to ``content``, unless a sync failed."""
 
     path: str  # at which it was created
     synced: bytes = b""
@@ -42,9 +42,15 @@ class File:
         apply(self.content, change)
 
     def sync(self) -> None:
-        if self.pending:
-            self.synced = bytes(self.content)
-            self.pending.clear()
+        synced = bytearray(self.synced)
+        for change in self.pending:
+            apply(synced, change)
+        self.synced = bytes(synced)
+        self.pending.clear()
+
+    def forget(self) -> None:
+        """A sync failed: the program still sees the changes, but no later sync writes them."""
+        self.pending.clear()
 
 
 class Place(NamedTuple):
@@ -97,6 +103,8 @@ class Disk:
                 self._file(inode).change(Change(offset, None))
             case "s":
                 self._sync(self._number(inode))
+            case "x" if self._number(inode) in self.files:
+                self._file(inode).forget()
             case "k":
                 self._compare(inode, offset, int.from_bytes(data, "little"))
             case "?":

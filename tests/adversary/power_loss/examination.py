@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import multiprocessing
 import os
 import re
@@ -10,7 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,14 @@ class Findings:
     def __add__(self, other: Findings) -> Findings:
         return Findings(self.states + other.states, self.bad + other.bad)
 
+    def save(self, file: Path) -> None:
+        file.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, file: Path) -> Findings:
+        """Those that a program has saved."""
+        return cls(**json.loads(file.read_text()))
+
     def __str__(self) -> str:
         kinds = Counter(line.split(": ", 1)[1] for line in self.bad)
         examples = [f"  {n} times: {kind}" for kind, n in kinds.most_common(10)]
@@ -42,9 +52,8 @@ class Findings:
 def examined(tested: Subject, found: Iterable[Crash]) -> Findings:
     """Write each state into a folder and have it judged."""
     findings = Findings()
-    place = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="power-loss-", dir=place) as folder:
-        root = Path(folder, "root")
+    with scratch_folder() as folder:
+        root = folder / "root"
         for crash in found:
             write(root, crash.state)
             findings.states += 1
@@ -54,10 +63,25 @@ def examined(tested: Subject, found: Iterable[Crash]) -> Findings:
                 where = (
                     f"after operation {crash.after}, {crash.acknowledged} steps acknowledged, {crash.what}"
                 )
-                why = f"{type(error).__name__} {error}".replace(str(root), "").splitlines()[0]
-                findings.bad.append(re.sub("[0-9a-f]{32}", "…", f"{where}: {why}"))
+                findings.bad.append(f"{where}: {described(error, root)}")
             shutil.rmtree(root)
     return findings
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A temporary folder, in memory if that is possible."""
+    place = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="power-loss-", dir=place) as folder:
+        yield Path(folder)
+
+
+def described(error: Exception, *roots: Path) -> str:
+    """An error on one line, without what differs from run to run."""
+    line = (f"{type(error).__name__} {error}".splitlines() or [""])[0]
+    for root in roots:
+        line = line.replace(str(root), "")
+    return re.sub("[0-9a-f]{32}", "…", line)
 
 
 def write(root: Path, state: State) -> None:

@@ -28,10 +28,9 @@ class ServedFolders(Subject):
         if phase == 0 and not there:
             folder.create(NAME, {"turn": turn}, {}).close()
         elif there:
-            collection = folder.open(NAME)
-            if phase == 1:
-                collection.upsert(range(3), VECTORS)
-            collection.close()
+            with folder.open(NAME) as collection:
+                if phase == 1:
+                    collection.upsert(range(3), VECTORS)
             if phase == 2:
                 folder.drop(NAME)
 

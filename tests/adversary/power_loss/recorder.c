@@ -5,11 +5,14 @@
  *   m folder made        c file created      l second name       r renamed (first -> second)
  *   u name removed       d folder removed    w data written      t length set (offset = length)
  *   s file or folder synced                  k content as it is now: offset = length, data = CRC-32
+ *   x sync that failed: the system has forgotten the changes, and a later sync does not write them
  *   ! marker of the program                  ? a call that the simulator does not understand
  *
  * One lock is held from before each call until its record is written: the order of the log is the order of
  * the calls. `k` records let the reader notice a write that was not recorded. Calls go to the kernel
  * directly. Of C's buffered files only `fwrite` is recorded, and flushed at once.
+ *
+ * `power_loss_fail` makes one call fail that would change a file below the root, or open one: see `fails`.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -39,6 +42,16 @@ static char root[PATH_MAX];
 static size_t root_length;
 static int log_file = -1;
 static int kill_at = 0; /* the sync, counted from 1, before which this process is killed; 0 for never */
+static struct {
+    char kind;       /* of the calls: o open, w write, s sync, r rename, u remove, t set the length, m make a folder */
+    int left;        /* calls of this kind until the one that fails */
+    int error;       /* errno of the failure */
+    int is_short;    /* whether the write writes half of its bytes instead */
+    int lasts;       /* whether all later calls of this kind fail too */
+    int happened;
+    int is_paused;
+} fault;
+static int calls[128]; /* of each kind since `power_loss_fail` */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 static void record(char kind, uint64_t inode, int64_t offset, const char *first, const char *second,
@@ -66,6 +79,19 @@ static int path_of(int file, char *out) {
     ssize_t length = readlink(link, out, PATH_MAX - 1);
     out[length < 0 ? 0 : length] = 0;
     return length > 0;
+}
+
+/* Whether a call of this kind, of a file below the root, is to fail; errno says how. */
+static int fails(char kind) {
+    if (fault.is_paused) return 0;
+    pthread_mutex_lock(&lock);
+    calls[(int)kind]++;
+    int first = fault.kind == kind && !fault.happened && --fault.left == 0;
+    int yes = first || (fault.kind == kind && fault.happened && fault.lasts);
+    fault.happened |= first;
+    pthread_mutex_unlock(&lock);
+    if (yes) errno = fault.error;
+    return yes;
 }
 
 /* Whether an open file or folder is below the root. */
@@ -131,19 +157,47 @@ static void record_content_at(const char *path) {
     errno = error;
 }
 
-__attribute__((constructor)) static void start(void) {
-    const char *folder = getenv("POWER_LOSS_ROOT"), *log = getenv("POWER_LOSS_LOG");
+void power_loss_stop(void) {
+    if (log_file >= 0) syscall(SYS_close, log_file);
+    log_file = -1;
+}
+
+/* Record what happens below `folder` from now on, in a new log. */
+void power_loss_start(const char *folder, const char *log) {
     struct stat status;
-    unsetenv("LD_PRELOAD"); /* programs that this one starts are not recorded */
-    if (!folder || !log || !realpath(folder, root) || stat(root, &status)) return;
+    power_loss_stop();
+    if (!realpath(folder, root) || stat(root, &status)) abort();
     root_length = strlen(root);
     log_file = syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
     record('m', status.st_ino, 0, "", "", NULL, 0);
 }
 
+__attribute__((constructor)) static void start(void) {
+    const char *folder = getenv("POWER_LOSS_ROOT"), *log = getenv("POWER_LOSS_LOG");
+    unsetenv("LD_PRELOAD"); /* programs that this one starts are not recorded */
+    if (folder && log) power_loss_start(folder, log);
+}
+
+/* Let the call of a kind with this number fail, counted from 1; 0 for none. */
+void power_loss_fail(char kind, int number, int error, int is_short, int lasts) {
+    memset(calls, 0, sizeof calls);
+    fault.happened = 0;
+    fault.left = number;
+    fault.error = error;
+    fault.is_short = is_short;
+    fault.lasts = lasts;
+    fault.kind = number ? kind : 0;
+}
+
+void power_loss_pause_faults(int yes) { fault.is_paused = yes; }
+
+int power_loss_calls(char kind) { return calls[(int)kind]; }
+
+int power_loss_has_failed(void) { return fault.happened; }
+
 void power_loss_mark(const char *text) {
     pthread_mutex_lock(&lock);
-    record('!', 0, 0, text, "", NULL, 0);
+    if (log_file >= 0) record('!', 0, 0, text, "", NULL, 0);
     pthread_mutex_unlock(&lock);
 }
 
@@ -161,14 +215,13 @@ void power_loss_kill_at_sync(int number) { kill_at = number; }
 static int opened(int folder, const char *path, int flags, mode_t mode) {
     char name[PATH_MAX];
     struct stat status;
-    if (!(flags & (O_CREAT | O_TRUNC)) || !resolved(folder, path, name)) {
-        return syscall(SYS_openat, folder, path, flags, mode);
-    }
+    if (!resolved(folder, path, name)) return syscall(SYS_openat, folder, path, flags, mode);
+    if (fails('o')) return -1;
     pthread_mutex_lock(&lock);
     int error = errno, existed = !lstat(name, &status);
     errno = error;
     int file = syscall(SYS_openat, folder, path, flags, mode);
-    if (file >= 0 && !fstat(file, &status)) {
+    if (file >= 0 && flags & (O_CREAT | O_TRUNC) && !fstat(file, &status)) {
         if (!existed) record('c', status.st_ino, 0, inside(name), "", NULL, 0);
         else if (flags & O_TRUNC) record('t', status.st_ino, 0, "", "", NULL, 0);
     }
@@ -227,6 +280,13 @@ static ssize_t written(int file, const struct iovec *parts, int count, int64_t o
 #define WRITE (positioned ? syscall(SYS_pwritev, file, parts, count, offset, 0L) \
                           : syscall(SYS_writev, file, parts, count))
     if (!watched(file, &status)) return WRITE;
+    struct iovec half = {parts[0].iov_base, parts[0].iov_len / 2};
+    int is_first = !fault.happened;
+    if (fails('w')) {
+        if (!(fault.is_short && is_first && half.iov_len)) return -1;
+        parts = &half;
+        count = 1;
+    }
     LOCKED(ssize_t, n, WRITE, if (n > 0) record_parts(
         status.st_ino, positioned ? offset : lseek(file, 0, SEEK_CUR) - n, parts, count, n));
 }
@@ -249,6 +309,7 @@ size_t fwrite(const void *data, size_t size, size_t count, FILE *stream) {
     size_t (*real)(const void *, size_t, size_t, FILE *) = dlsym(RTLD_NEXT, "fwrite");
     struct stat status;
     if (!watched(fileno(stream), &status)) return real(data, size, count, stream);
+    if (fails('w')) return 0;
     pthread_mutex_lock(&lock);
     fflush(stream);
     int64_t at = ftello(stream);
@@ -275,6 +336,7 @@ ssize_t copy_file_range(int from, off64_t *at_from, int to, off64_t *at_to, size
     struct stat status;
 #define COPY syscall(SYS_copy_file_range, from, at_from, to, at_to, size, flags)
     if (!watched(to, &status)) return COPY;
+    if (fails('w')) return -1;
     LOCKED(ssize_t, n, COPY, if (n > 0) record_copied(
         to, status.st_ino, (at_to ? *at_to : lseek(to, 0, SEEK_CUR)) - n, n));
 }
@@ -283,6 +345,7 @@ ssize_t sendfile(int to, int from, off_t *at_from, size_t size) {
     struct stat status;
 #define SEND syscall(SYS_sendfile, to, from, at_from, size)
     if (!watched(to, &status)) return SEND;
+    if (fails('w')) return -1;
     LOCKED(ssize_t, n, SEND, if (n > 0) record_copied(to, status.st_ino, lseek(to, 0, SEEK_CUR) - n, n));
 }
 ssize_t sendfile64(int to, int from, off64_t *at_from, size_t size) { return sendfile(to, from, at_from, size); }
@@ -297,6 +360,7 @@ static void record_length(int file) {
 int ftruncate(int file, off_t size) {
     struct stat status;
     if (!watched(file, &status)) return syscall(SYS_ftruncate, file, size);
+    if (fails('t')) return -1;
     LOCKED(int, failed, syscall(SYS_ftruncate, file, size), if (!failed) record_length(file));
 }
 int ftruncate64(int file, off64_t size) { return ftruncate(file, size); }
@@ -314,6 +378,7 @@ int truncate64(const char *path, off64_t size) { return truncate(path, size); }
 int fallocate(int file, int mode, off_t at, off_t size) {
     struct stat status;
     if (!watched(file, &status)) return syscall(SYS_fallocate, file, mode, at, size);
+    if (fails('t')) return -1;
     LOCKED(int, failed, syscall(SYS_fallocate, file, mode, at, size), if (!failed) record_length(file));
 }
 int fallocate64(int file, int mode, off64_t at, off64_t size) { return fallocate(file, mode, at, size); }
@@ -324,6 +389,10 @@ static int synced(long number, int file) {
     struct stat status;
     if (!watched(file, &status)) return syscall(number, file);
     if (kill_at > 0 && --kill_at == 0) syscall(SYS_kill, getpid(), SIGKILL);
+    if (fails('s')) {
+        record('x', status.st_ino, 0, "", "", NULL, 0);
+        return -1;
+    }
     LOCKED(int, failed, syscall(number, file), if (!failed) record('s', status.st_ino, 0, "", "", NULL, 0));
 }
 int fsync(int file) { return synced(SYS_fsync, file); }
@@ -338,6 +407,7 @@ int renameat2(int from_at, const char *from, int to_at, const char *to, unsigned
     int ours = resolved(from_at, from, one) + resolved(to_at, to, two);
 #define RENAME syscall(SYS_renameat2, from_at, from, to_at, to, flags)
     if (!ours) return RENAME;
+    if (fails('r')) return -1;
     pthread_mutex_lock(&lock);
     char kind = ours == 2 && !(flags & ~RENAME_NOREPLACE) ? 'r' : '?'; /* into or out of the root, or swapped */
     record_content_at(one);
@@ -354,6 +424,7 @@ int rename(const char *from, const char *to) { return renameat2(AT_FDCWD, from, 
 int unlinkat(int at, const char *path, int flags) {
     char name[PATH_MAX];
     if (!resolved(at, path, name)) return syscall(SYS_unlinkat, at, path, flags);
+    if (fails('u')) return -1;
     pthread_mutex_lock(&lock);
     if (!(flags & AT_REMOVEDIR)) record_content_at(name);
     int failed = syscall(SYS_unlinkat, at, path, flags);
@@ -368,6 +439,7 @@ int mkdirat(int at, const char *path, mode_t mode) {
     char name[PATH_MAX];
     struct stat status;
     if (!resolved(at, path, name)) return syscall(SYS_mkdirat, at, path, mode);
+    if (fails('m')) return -1;
     LOCKED(int, failed, syscall(SYS_mkdirat, at, path, mode),
            if (!failed && !lstat(name, &status)) record('m', status.st_ino, 0, inside(name), "", NULL, 0));
 }

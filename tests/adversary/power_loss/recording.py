@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -53,17 +54,20 @@ def recorded(library: Path, root: Path, subject: str, steps: int) -> Path:
     """Run the program of a subject, in the new folder ``root``, and return the log of what it did there."""
     root.mkdir()
     log = root.with_suffix(".log")
-    environment = os.environ | {
+    run(library, "subjects", root, subject, steps, POWER_LOSS_ROOT=str(root), POWER_LOSS_LOG=str(log))
+    return log
+
+
+def run(library: Path, module: str, *arguments: object, **environment: str) -> None:
+    """Run a module of this package with the recorder preloaded."""
+    environment |= {
         "LD_PRELOAD": str(library),
-        "POWER_LOSS_ROOT": str(root),
-        "POWER_LOSS_LOG": str(log),
         "TQDM_DISABLE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OPENBLAS_NUM_THREADS": "1",  # its threads do not survive a fork
     }
-    command = [sys.executable, "-m", "tests.adversary.power_loss.subjects", str(root), subject, str(steps)]
-    subprocess.run(command, check=True, cwd=PROJECT, env=environment)
-    return log
+    command = [sys.executable, "-m", f"tests.adversary.power_loss.{module}", *map(str, arguments)]
+    subprocess.run(command, check=True, cwd=PROJECT, env=os.environ | environment)
 
 
 def read(log: Path) -> Iterator[Operation]:
@@ -83,6 +87,38 @@ def read(log: Path) -> Iterator[Operation]:
 def acknowledge(text: object) -> None:
     """Called by the recorded program: what it has done so far was acknowledged."""
     ctypes.CDLL(None).power_loss_mark(str(text).encode())
+
+
+@contextlib.contextmanager
+def recording(root: Path, log: Path) -> Iterator[list[Operation]]:
+    """Record what this program does below a folder.
+
+    The list has operations that make the files that are there; at the end, those of the program follow.
+    """
+    operations = list(_made(root))
+    ctypes.CDLL(None).power_loss_start(os.fsencode(root), os.fsencode(log))
+    try:
+        yield operations
+    finally:
+        ctypes.CDLL(None).power_loss_stop()
+    operations += read(log)
+
+
+def _made(root: Path) -> Iterator[Operation]:
+    """Operations that make the files of a folder, and sync them."""
+    folders = [root]
+    yield Operation("m", root.stat().st_ino, 0, "", "", b"")
+    for path in sorted(root.rglob("*")):
+        name, inode = str(path.relative_to(root)), path.stat().st_ino
+        if path.is_dir():
+            folders.append(path)
+            yield Operation("m", inode, 0, name, "", b"")
+        else:
+            yield Operation("c", inode, 0, name, "", b"")
+            yield Operation("w", inode, 0, "", "", path.read_bytes())
+            yield Operation("s", inode, 0, "", "", b"")
+    for folder in folders:
+        yield Operation("s", folder.stat().st_ino, 0, "", "", b"")
 
 
 def kill_at_sync(number: int) -> None:

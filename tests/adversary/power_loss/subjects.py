@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.adversary.power_loss.recording import acknowledge, kill_at_sync
@@ -18,6 +19,8 @@ from tests.adversary.power_loss.recording import acknowledge, kill_at_sync
 
 class Subject(ABC):
     """A program of ``steps`` steps that are alike in every process; doing one twice is the same as once."""
+
+    errors: type[OSError] = OSError  # raised by a step if the disk fails; the message names the path
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -57,6 +60,12 @@ class Subject(ABC):
             self.step(root, number)
             acknowledge(number)
 
+    def prepare(self, root: Path, number: int) -> None:
+        """Do the steps before this one, in a new folder."""
+        root.mkdir()
+        for before in range(number):
+            self.step(root, before)
+
     @abstractmethod
     def step(self, root: Path, number: int) -> None:
         """Do a step, whatever an interrupted process has left of it."""
@@ -72,6 +81,13 @@ def subject(name: str, steps: int) -> Subject:
     found = getattr(importlib.import_module(f"tests.adversary.power_loss.{module}"), class_name)(steps)
     assert isinstance(found, Subject)
     return found
+
+
+def parsed(cases: Iterable[str]) -> Iterator[tuple[str, list[int]]]:
+    """Names of subjects, and numbers: ``module:class,4,2``."""
+    for case in cases:
+        name, *numbers = case.split(",")
+        yield name, [int(number) for number in numbers]
 
 
 def main(root: str, name: str, steps: str) -> None:

@@ -5,6 +5,7 @@ Each saves one content over the other, as ``file`` in a new folder.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import shutil
@@ -22,10 +23,13 @@ class Careful(Subject):
 
     def step(self, root: Path, number: int) -> None:
         folder = root / "new"
-        folder.mkdir(exist_ok=True)
-        if self.sync_parent:
-            sync(root)
-        self.save(folder, content(number))
+        try:
+            folder.mkdir(exist_ok=True)
+            if self.sync_parent:
+                sync(root)
+            self.save(folder, content(number))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(folder)) from error
 
     def save(self, folder: Path, new: bytes) -> None:
         with (folder / "temporary").open("wb") as file:
@@ -86,6 +90,59 @@ class SyncsBeforeTheLastWrite(Careful):
         sync(folder)
 
 
+class IgnoresErrors(Careful):
+    """Renames what it has written, however little that is."""
+
+    def save(self, folder: Path, new: bytes) -> None:
+        with contextlib.suppress(OSError), (folder / "temporary").open("wb", buffering=0) as file:
+            file.write(new)
+            os.fsync(file.fileno())
+        (folder / "temporary").rename(folder / "file")
+        sync(folder)
+
+
+class SyncsAgain(Careful):
+    """Trusts a sync that succeeds after one that failed."""
+
+    def save(self, folder: Path, new: bytes) -> None:
+        with (folder / "temporary").open("wb", buffering=0) as file:
+            file.write(new)
+            try:
+                os.fsync(file.fileno())
+            except OSError:
+                os.fsync(file.fileno())
+        (folder / "temporary").rename(folder / "file")
+        sync(folder)
+
+
+class HidesThePath(Careful):
+    def step(self, root: Path, number: int) -> None:
+        try:
+            super().step(root, number)
+        except OSError:
+            raise OSError("it failed") from None
+
+
+class LeavesFilesOpen(Careful):
+    def save(self, folder: Path, new: bytes) -> None:
+        file = os.open(folder / "temporary", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.write(file, new)
+        os.fsync(file)
+        os.close(file)
+        (folder / "temporary").rename(folder / "file")
+        sync(folder)
+
+
+class RecoversInPlace(Careful):
+    """Saves with care, but completes a file that was not renamed by writing over the old one."""
+
+    def save(self, folder: Path, new: bytes) -> None:
+        if (folder / "temporary").exists():
+            (folder / "file").write_bytes(new)
+            (folder / "temporary").unlink()
+        super().save(folder, new)
+
+
 class WritesUnseen(Careful):
     """Writes through memory, which the recorder cannot see, and removes the file again."""
 
@@ -134,5 +191,7 @@ class UsesEveryCall(Careful):
 
 def sync(folder: Path) -> None:
     file = os.open(folder, os.O_RDONLY)
-    os.fsync(file)
-    os.close(file)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
