@@ -23,7 +23,7 @@ from posh.index.code_index import CodeIndex, Queries, SlotScores
 from posh.index.direct import DirectSearch
 from posh.index.drift import NO_DRIFT, Drift
 from posh.index.metric import reals
-from posh.index.reach import ALL_LISTS
+from posh.index.reach import ALL_LISTS, Among
 from posh.index.samples import sample_slots
 from posh.index.sliced import Mask, Slots
 from posh.index.space import Space
@@ -106,9 +106,10 @@ class SearchableBlocks(CodeIndex, ABC):
             return effort
         if self.tuning is not None:
             assert params.recall is not None
+            among = Among.ALL if n_allowed is None else Among.RANDOM if rank is None else Among.REGION
             rank = params.k * self.tuning.n_docs / max(1, n) if rank is None else rank
             recall = self.drift.with_margin(params.recall)
-            effort = self.tuning.effort(self.space, recall, params.k, rank, tail=n_allowed is not None)
+            effort = self.tuning.effort(self.space, recall, params.k, rank, among)
         if effort is None and not self.stored.has_vectors:  # everything that is possible without vectors
             return Effort(self.space.n_lists, ALL_LISTS, _CAREFUL, 8.0)
         return effort
@@ -161,7 +162,7 @@ class SearchableBlocks(CodeIndex, ABC):
         # The k-th itself may be in the sample: rounding, which differs between batches, must not decide.
         rounding = _ROUNDING * np.abs(own).max(axis=1, initial=0.0, keepdims=True)
         counts = np.count_nonzero(own >= scores[:, None] - rounding, axis=1)
-        return np.asarray((counts + 1) * (self.n_live / len(sample)))
+        return np.asarray(counts * (self.n_live / len(sample)))
 
     @cached_property
     def _sample(self) -> Float32:

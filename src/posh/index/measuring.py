@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from posh import kernels
 from posh._threads import cores
 from posh.index.brute_force import nearest
 from posh.index.code_index import SlotScores
-from posh.index.reach import RANKS, Neighbours, Reach, lifts_of, measure_reach, scales_of
+from posh.index.reach import RANKS, Neighbours, Reach, Regional, lifts_of, measure_reach, scales_of
 from posh.index.samples import is_held_out, random_order, sample_slots
 from posh.index.sliced import Slots
 from posh.index.space import Space
@@ -28,6 +28,7 @@ _QUERIES = 1000
 _LEAST_QUERIES = 500  # if fewer documents are held out from training, others are queries too
 _NEWEST = 5  # part of the documents that must reach the recall by itself
 _NEW_QUERIES = 400
+_REGIONS = np.tile([0.02, 0.1, 0.3], 6)  # shares of all lists
 _RESIDUALS = 2000  # documents whose residuals are looked at
 
 
@@ -47,8 +48,11 @@ def measure(index: BlockIndex, recall: float, *, with_newest: bool) -> Tuning:
     routing = np.empty((len(queries), index.space.n_lists), np.float32)
     index.blocks.routing_scores(known.queries, routing, kernels.active())
     scales = scales_of(index.space, known.queries, routing)
-    sampled = _sampled_lists(index, rows, known.queries, list_of)
-    reach = measure_reach(routing, scales, n_live, Neighbours(known.lists, sampled, len(live), groups))
+    sample = _Sample.of(index, rows, known, list_of)
+    neighbours = Neighbours(
+        known.lists, sample.by_distance(), len(live), groups, _regional(index.space, known, sample, len(live))
+    )
+    reach = measure_reach(routing, scales, n_live, neighbours)
 
     def search(vectors: Float32, k: int, effort: Effort) -> SlotScores:
         # With the first limit of k: that of k + 1 could be much lower.
@@ -95,17 +99,55 @@ def _known_neighbours(
     return KnownNeighbours(queries, slots, others, list_of[others.slots])
 
 
-def _sampled_lists(
-    index: BlockIndex, rows: npt.NDArray[np.generic], queries: Float32, list_of: npt.NDArray[np.int32]
-) -> npt.NDArray[np.int32]:
-    """Return the lists of a random sample of documents, nearest first for each query."""
-    slots = sample_slots(len(index), rows.shape[1])
-    slots = slots[index.live.rows[slots]]
-    sample = np.asarray(rows[slots], np.float32)
-    scores = queries @ sample.T
-    if index.space.metric.is_distance:
-        scores -= 0.5 * np.einsum("ij,ij->i", sample, sample)
-    return np.asarray(list_of[slots][np.argsort(-scores, axis=1)])
+class _Sample(NamedTuple):
+    """A random sample of documents: their lists (s,), and their scores (m, s), -inf for the query itself."""
+
+    lists: npt.NDArray[np.int32]
+    scores: Float32
+
+    @classmethod
+    def of(
+        cls,
+        index: BlockIndex,
+        rows: npt.NDArray[np.generic],
+        known: KnownNeighbours,
+        list_of: npt.NDArray[np.int32],
+    ) -> _Sample:
+        slots = sample_slots(len(index), rows.shape[1])
+        slots = slots[index.live.rows[slots]]
+        sample = np.asarray(rows[slots], np.float32)
+        scores = known.queries @ sample.T
+        if index.space.metric.is_distance:
+            scores -= 0.5 * np.einsum("ij,ij->i", sample, sample)
+        scores[known.own_slots[:, None] == slots] = -np.inf
+        return cls(list_of[slots], scores)
+
+    def by_distance(self) -> npt.NDArray[np.int32]:
+        """Return the lists (m, s), nearest document first."""
+        return np.asarray(self.lists[np.argsort(-self.scores, axis=1)])
+
+
+def _regional(space: Space, known: KnownNeighbours, sample: _Sample, n: int) -> Regional:
+    """Return the nearest documents of queries in regions: lists around a random one.
+
+    Up to the depth of known neighbours their ranks are exact, beyond it the sample tells them.
+    """
+    rng = np.random.default_rng(0)
+    found = []
+    for share in _REGIONS:
+        similarity = space.list_scores(space.centroids[rng.integers(space.n_lists, size=1)])[0]
+        region = similarity >= np.quantile(similarity, 1 - share)
+        inside = region[known.lists]
+        is_near = inside.any(axis=1)
+        near, far = np.flatnonzero(is_near), np.flatnonzero(~is_near & region[sample.lists].any())
+        columns = inside[near].argmax(axis=1)
+        found.append(Regional(near, columns + 1.0, known.lists[near, columns]))
+        scores = sample.scores[far]
+        best = np.where(region[sample.lists], scores, -np.inf).argmax(axis=1)
+        own = np.take_along_axis(scores, best[:, None], axis=1)
+        ranks = np.count_nonzero(scores >= own, axis=1) * (n / len(sample.lists))
+        found.append(Regional(far, ranks, sample.lists[best]))
+    return Regional(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
 def mean_residual(index: BlockIndex, rows: npt.NDArray[np.generic], slots: Slots) -> float:

@@ -13,6 +13,7 @@ leave every tenth document make the k nearest of them as hard to find as the 10 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,18 @@ from posh.index.space import Space
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
-__all__ = ["ALL_LISTS", "Neighbours", "Reach", "ReachTable", "lifts_of", "measure_reach", "scales_of"]
+__all__ = [
+    "ALL_LISTS",
+    "RANKS",
+    "Among",
+    "Neighbours",
+    "Reach",
+    "ReachTable",
+    "Regional",
+    "lifts_of",
+    "measure_reach",
+]
+__all__ += ["scales_of"]
 
 Doubles = npt.NDArray[np.float64]
 Lists = npt.NDArray[np.int32]
@@ -36,6 +48,7 @@ _TYPICAL = 0.95  # recall at which powers are compared
 _COLUMNS = 64  # neighbours of each query that are looked at for a rank
 _COUNTED = 200  # queries with which visited documents are counted
 _SMALLEST = 1e-30  # lift: every list has more
+_LEAST_REGIONAL = 100  # documents of a rank
 
 
 class Reach(NamedTuple):
@@ -49,17 +62,36 @@ class Reach(NamedTuple):
 ALL_LISTS = Reach(1, 0.0, 1.0)
 
 
+class Regional(NamedTuple):
+    """The nearest document of each query (row) in some region: its rank among all documents, and its list.
+
+    Of the documents of its list it is one of the nearest to the query, so that its list is farther away than
+    the lists of other documents of that rank.
+    """
+
+    rows: npt.NDArray[np.int64]
+    ranks: Doubles
+    lists: Lists
+
+    def near(self, rank: float) -> Regional:
+        """Return those of about this rank."""
+        chosen = (self.ranks > rank / 3) & (self.ranks <= rank)
+        return Regional(self.rows[chosen], self.ranks[chosen], self.lists[chosen])
+
+
 class Neighbours(NamedTuple):
     """The lists of the true neighbours of queries, nearest first.
 
     ``nearest`` (m, depth) has all of them, ``sampled`` (m, s) those in a random sample of ``n`` documents.
-    ``groups`` are row numbers of queries; the recall must be reached by each group.
+    ``groups`` are row numbers of queries; the recall must be reached by each group. ``regional`` are
+    neighbours among the documents of a region only, as a filter may leave them.
     """
 
     nearest: Lists
     sampled: Lists
     n: int
     groups: list[npt.NDArray[np.int64]]
+    regional: Regional
 
     def ranks(self) -> list[int]:
         """Ranks to measure: up to the depth exactly, then three times as far each, up to half of all."""
@@ -79,11 +111,21 @@ class Neighbours(NamedTuple):
         return known[:, columns]
 
 
+class Among(IntEnum):
+    """The documents among which neighbours up to a rank are searched for."""
+
+    ALL = 0
+    RANDOM = (
+        1  # those that a filter leaves, as if by chance: their neighbours have ranks up to that of the last
+    )
+    REGION = 2  # those of a region that may be far from the query
+
+
 @dataclass(frozen=True, eq=False)
 class ReachTable:
-    """Measured bounds: for each of ``ranks`` (n,) ascending, and for all neighbours up to it or the tail.
+    """Measured bounds: for each of ``ranks`` (n,) ascending, and each member of :class:`Among`.
 
-    ``powers`` (n, 2), ``lifts`` (n, 2, r) and ``shares`` (n, 2, r) belong to the recalls (r,).
+    ``powers`` (n, 3), ``lifts`` (n, 3, r) and ``shares`` (n, 3, r) belong to the recalls (r,).
     """
 
     ranks: Doubles
@@ -92,15 +134,15 @@ class ReachTable:
     lifts: Doubles
     shares: Doubles
 
-    def choose(self, rank: float, recall: float, *, tail: bool = False) -> Reach:
-        """Return the lists to visit for the neighbours up to a rank, or for those near the rank (tail)."""
+    def choose(self, rank: float, recall: float, among: Among = Among.ALL) -> Reach:
+        """Return the lists to visit for the neighbours up to a rank."""
         row = int(np.searchsorted(self.ranks, rank * (1 - 1e-9)))
         if row == len(self.ranks) or recall > self.recalls[-1]:
             return ALL_LISTS
         at, known = np.log(1 - max(recall, self.recalls[0])), np.log(1 - self.recalls)[::-1]
-        lift = np.exp(np.interp(at, known, np.log(self.lifts[row, int(tail), ::-1])))
-        share = np.interp(at, known, self.shares[row, int(tail), ::-1])
-        return Reach(int(self.powers[row, int(tail)]), float(lift), float(share))
+        lift = np.exp(np.interp(at, known, np.log(self.lifts[row, among, ::-1])))
+        share = np.interp(at, known, self.shares[row, among, ::-1])
+        return Reach(int(self.powers[row, among]), float(lift), float(share))
 
     def to_arrays(self) -> Arrays:
         """Return the arrays of a file."""
@@ -112,9 +154,9 @@ class ReachTable:
         ranks = expect(arrays, "reach_ranks", np.float64, (None,))
         recalls = expect(arrays, "reach_recalls", np.float64, (None,))
         n, r = len(ranks), len(recalls)
-        powers = expect(arrays, "reach_powers", np.float64, (n, 2))
-        lifts = expect(arrays, "reach_lifts", np.float64, (n, 2, r))
-        shares = expect(arrays, "reach_shares", np.float64, (n, 2, r))
+        powers = expect(arrays, "reach_powers", np.float64, (n, len(Among)))
+        lifts = expect(arrays, "reach_lifts", np.float64, (n, len(Among), r))
+        shares = expect(arrays, "reach_shares", np.float64, (n, len(Among), r))
         if not n or not r or (np.diff(ranks) <= 0).any() or (np.diff(recalls) <= 0).any():
             raise ValueError("expected ascending ranks and recalls, found others")
         if (
@@ -153,21 +195,33 @@ def measure_reach(routing: Float32, scales: Doubles, n_live: Doubles, neighbours
     """Measure which lists find the neighbours of queries with these routing scores (m, n_lists)."""
     lifts = {power: lifts_of(routing, scales, n_live, power) for power in _POWERS}
     ranks = neighbours.ranks()
-    powers = np.empty((len(ranks), 2))
-    bounds, shares = np.empty((2, len(ranks), 2, len(_RECALLS)))
+    powers = np.empty((len(ranks), len(Among)))
+    bounds, shares = np.empty((2, len(ranks), len(Among), len(_RECALLS)))
     for row, rank in enumerate(ranks):
-        for tail in (False, True):
-            lists = neighbours.around(rank, tail=tail)
-            at = row, int(tail)
-            typical = {
-                power: _bounds(own, lists, neighbours.groups, np.array([_TYPICAL]))
-                for power, own in lifts.items()
-            }
-            power = min(typical, key=lambda power: _shares(lifts[power], n_live, typical[power])[0])
-            powers[at] = power
-            bounds[at] = np.minimum.accumulate(_bounds(lifts[power], lists, neighbours.groups, _RECALLS))
-            shares[at] = _shares(lifts[power], n_live, bounds[at])
+        for among in Among:
+            lists = neighbours.around(rank, tail=among != Among.ALL)
+            power = _best_power(lifts, n_live, lists, neighbours.groups)
+            found = _bounds(lifts[power], lists, neighbours.groups, _RECALLS)
+            if among == Among.REGION:
+                found = np.minimum(
+                    found, _regional_bounds(lifts[power], neighbours.regional.near(rank), _RECALLS)
+                )
+            powers[row, among] = power
+            bounds[row, among] = np.minimum.accumulate(found)
+            shares[row, among] = _shares(lifts[power], n_live, bounds[row, among])
     return ReachTable(np.array(ranks, np.float64), _RECALLS, powers, bounds, shares)
+
+
+def _best_power(
+    lifts: dict[int, Doubles], n_live: Doubles, lists: Lists, groups: list[npt.NDArray[np.int64]]
+) -> int:
+    """Return the power whose lifts (m, n_lists) visit the fewest documents."""
+
+    def share(power: int) -> float:
+        bound = _bounds(lifts[power], lists, groups, np.array([_TYPICAL]))
+        return float(_shares(lifts[power], n_live, bound)[0])
+
+    return min(lifts, key=share)
 
 
 def _bounds(lifts: Doubles, lists: Lists, groups: list[npt.NDArray[np.int64]], recalls: Doubles) -> Doubles:
@@ -183,6 +237,17 @@ def _bounds(lifts: Doubles, lists: Lists, groups: list[npt.NDArray[np.int64]], r
         errors = [(some >= bound).mean(axis=1).std() / np.sqrt(len(some)) for bound in first]
         found.append(np.quantile(some, np.maximum(0, 1 - recalls - errors)))
     return np.asarray(np.maximum(np.min(found, axis=0) * (1 - 1e-6), _SMALLEST))
+
+
+def _regional_bounds(lifts: Doubles, regional: Regional, recalls: Doubles) -> Doubles:
+    """Return the lifts (r,) that find these shares of documents; infinite if there are too few to tell."""
+    if len(regional.rows) < _LEAST_REGIONAL:
+        return np.full(len(recalls), np.inf)
+    errors = np.sqrt(recalls * (1 - recalls) / len(np.unique(regional.rows)))
+    own = lifts[regional.rows, regional.lists]
+    return np.asarray(
+        np.maximum(np.quantile(own, np.maximum(0, 1 - recalls - errors)) * (1 - 1e-6), _SMALLEST)
+    )
 
 
 def _shares(lifts: Doubles, n_live: Doubles, bounds: Doubles) -> Doubles:

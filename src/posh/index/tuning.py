@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from posh._progress import progress
 from posh.index.code_index import SlotScores
-from posh.index.reach import Reach, ReachTable
+from posh.index.reach import Among, Reach, ReachTable
 from posh.index.sliced import Slots
 from posh.index.space import Space
 from posh.model_files import Arrays, expect
@@ -106,7 +106,7 @@ class Tuning:
     trained_share: float
 
     def effort(
-        self, space: Space, recall: float, k: int, rank: float, *, tail: bool = False
+        self, space: Space, recall: float, k: int, rank: float, among: Among = Among.ALL
     ) -> Effort | None:
         """Return the cheapest effort that finds this share; None if only comparing all vectors does.
 
@@ -115,7 +115,7 @@ class Tuning:
         if recall >= 1.0:  # a measurement with some queries cannot promise that for all
             return None
         efforts = [
-            Effort(0, self.reach.choose(rank, recall / found, tail=tail), slack, oversample)
+            Effort(0, self.reach.choose(rank, recall / found, among), slack, oversample)
             for slack, oversample, found in self._codes_for(k)
             if found > recall
         ]
