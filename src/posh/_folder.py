@@ -30,7 +30,7 @@ from posh._files import atomic_write, locked, make_folder, sync_folder, writing
 from posh.errors import FormatError
 from posh.model_files import Arrays
 
-__all__ = ["Content", "read_folder", "require_free", "write_folder"]
+__all__ = ["Content", "read_folder", "remove_folder", "require_free", "write_folder"]
 
 MANIFEST = "manifest.json"
 LOCK = ".posh-lock"
@@ -139,6 +139,30 @@ def _remove_leftovers(path: Path, data: str, replaced: str | None) -> None:
                 entry.unlink()
             elif entry.name != data and (entry.name == replaced or _DATA.fullmatch(entry.name)):
                 _remove_data(entry)
+
+
+def remove_folder(path: Path, kind: str) -> None:
+    """Remove a folder that :func:`write_folder` made, complete or not; keep files of other programs."""
+    if path.is_symlink() or not path.is_dir():
+        return
+    names = {entry.name for entry in path.iterdir()}
+    own = {name for name in names if _DATA.fullmatch(name) or _TEMPORARY.fullmatch(name)}
+    try:
+        own |= {MANIFEST, str(_data_in_use(path / MANIFEST, kind))}
+    except FileNotFoundError:  # the save was interrupted
+        if not own and names - {LOCK}:
+            return
+    except FileExistsError:  # a manifest of another program, or a damaged one beside our data
+        if not own:
+            return
+        own.add(MANIFEST)
+    for name in own & names:
+        if (path / name).is_dir():
+            _remove_data(path / name)
+        else:
+            (path / name).unlink()
+    if names <= own | {LOCK}:
+        shutil.rmtree(path)
 
 
 def _remove_data(folder: Path) -> None:

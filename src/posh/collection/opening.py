@@ -134,7 +134,7 @@ def prepare_folder(path: Path) -> None:
         ) from error
     if DATABASE in names or all(name == lock.NAME or name.startswith(_UNFINISHED) for name in names):
         return
-    if any(name.startswith((DATABASE, saved_index.PREFIX)) for name in names):
+    if any(name.startswith(DATABASE) or saved_index.is_name(name) for name in names):
         raise FormatError(f"{path}: expected {DATABASE} beside the other files: restore it from a copy")
     raise FileExistsError(
         f"{path}: expected an empty folder or a collection, found other files: choose another"
