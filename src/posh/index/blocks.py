@@ -15,9 +15,10 @@ from posh import _native, kernels
 from posh._threads import cores
 from posh.hashers.base import Hasher
 from posh.index.block_search import FEW, SearchableBlocks
+from posh.index.block_vectors import erase_deleted
 from posh.index.brute_force import nearest
 from posh.index.calibration import Calibration, calibrate, evenly
-from posh.index.code_index import AnyCodes, SlotScores, by_slot
+from posh.index.code_index import AnyCodes, SlotScores, by_slot, without_deleted
 from posh.index.metric import Metric
 from posh.index.sliced import Mask, Slots, fields_of
 from posh.index.space import CodeShape, Space, code_shape, default_lists
@@ -252,9 +253,12 @@ class BlockIndex(SearchableBlocks):
         return arrays
 
     def to_arrays(self) -> Arrays:
-        """The trained state, the blocks, the vectors."""
+        """The trained state, the blocks, the vectors, with zeros in place of deleted documents."""
         blocks: Arrays = dict(zip(_BLOCK_ARRAYS, self.blocks.to_arrays(), strict=True))
-        return self.trained_state() | blocks | {"vectors": self.stored.rows.rows}
+        if self.n_live < len(self):
+            erase_deleted(self.space, blocks["blocks"], blocks["block_table"], blocks["block_live"])
+        vectors = without_deleted(self.stored.rows.rows, self.live.rows)
+        return self.trained_state() | blocks | {"vectors": vectors}
 
     @classmethod
     def from_arrays(
