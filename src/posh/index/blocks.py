@@ -22,7 +22,7 @@ from posh.index.code_index import AnyCodes, SlotScores, by_slot, without_deleted
 from posh.index.metric import Metric
 from posh.index.sliced import Mask, Slots, fields_of
 from posh.index.space import CodeShape, Space, code_shape, default_lists
-from posh.index.stored import Stored
+from posh.index.stored import Stored, require_precision
 from posh.index.tuning import N_QUERIES, Effort, Tuning, largest_k, tune
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
@@ -77,6 +77,7 @@ class BlockIndex(SearchableBlocks):
         sample = X[np.sort(rng.permutation(known)[: cls.training_size(options, n)])]
         metric = Metric.of(options.metric, sample).fitting(also)
         stored = metric.stored(sample)
+        require_precision(options.store, metric, stored)
         may_reduce = options.store != "int8"
         space = Space.train(metric, shape, stored, n_lists, n, rng, may_reduce)
         return cls._empty(space, options, X.shape[1])
