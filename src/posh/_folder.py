@@ -235,7 +235,7 @@ def _read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
         digest = manifest.pop("sha256")
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: expected a saved index, found no {MANIFEST}") from None
-    except (ValueError, AttributeError, TypeError, KeyError) as error:
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         raise FormatError(f"{path / MANIFEST}: not a readable manifest ({error})") from error
     if manifest.get("format") != kind:
         raise FormatError(f"{path}: expected the format {kind!r}, found {manifest.get('format')!r}")
