@@ -112,7 +112,7 @@ def test_folders_that_hold_something_else(tmp_path, path):
         posh.Collection(tmp_path / "thesis.txt")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["shop", "thesis.txt"]
     (path / opening.DATABASE).rename(tmp_path / "elsewhere")
-    (path / "snapshot-1").mkdir()
+    (path / f"snapshot-{'1' * 32}").mkdir()
     with pytest.raises(posh.FormatError, match=r"expected collection.sqlite3 beside the other files"):
         posh.Collection(path)
 
