@@ -30,7 +30,7 @@ from posh._files import atomic_write, locked, make_folder, sync_folder, writing
 from posh.errors import FormatError
 from posh.model_files import Arrays
 
-__all__ = ["Content", "read_folder", "require_free", "write_folder"]
+__all__ = ["Content", "read_folder", "remove_folder", "require_free", "write_folder"]
 
 MANIFEST = "manifest.json"
 LOCK = ".posh-lock"
@@ -141,6 +141,30 @@ def _remove_leftovers(path: Path, data: str, replaced: str | None) -> None:
                 _remove_data(entry)
 
 
+def remove_folder(path: Path, kind: str) -> None:
+    """Remove a folder that :func:`write_folder` made, complete or not; keep files of other programs."""
+    if path.is_symlink() or not path.is_dir():
+        return
+    names = {entry.name for entry in path.iterdir()}
+    own = {name for name in names if _DATA.fullmatch(name) or _TEMPORARY.fullmatch(name)}
+    try:
+        own |= {MANIFEST, str(_data_in_use(path / MANIFEST, kind))}
+    except FileNotFoundError:  # the save was interrupted
+        if not own and names - {LOCK}:
+            return
+    except FileExistsError:  # a manifest of another program, or a damaged one beside our data
+        if not own:
+            return
+        own.add(MANIFEST)
+    for name in own & names:
+        if (path / name).is_dir():
+            _remove_data(path / name)
+        else:
+            (path / name).unlink()
+    if names <= own | {LOCK}:
+        shutil.rmtree(path)
+
+
 def _remove_data(folder: Path) -> None:
     """Remove a sub-folder, unless it holds files that are not ours."""
     if all(file.suffix in _SUFFIXES for file in folder.iterdir()):
@@ -211,7 +235,7 @@ def _read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
         digest = manifest.pop("sha256")
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: expected a saved index, found no {MANIFEST}") from None
-    except (ValueError, AttributeError, TypeError, KeyError) as error:
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         raise FormatError(f"{path / MANIFEST}: not a readable manifest ({error})") from error
     if manifest.get("format") != kind:
         raise FormatError(f"{path}: expected the format {kind!r}, found {manifest.get('format')!r}")

@@ -112,7 +112,7 @@ def test_folders_that_hold_something_else(tmp_path, path):
         posh.Collection(tmp_path / "thesis.txt")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["shop", "thesis.txt"]
     (path / opening.DATABASE).rename(tmp_path / "elsewhere")
-    (path / "snapshot-1").mkdir()
+    (path / f"snapshot-{'1' * 32}").mkdir()
     with pytest.raises(posh.FormatError, match=r"expected collection.sqlite3 beside the other files"):
         posh.Collection(path)
 
@@ -227,3 +227,71 @@ def test_a_hasher_of_ones_own(tmp_path):
     del posh.hashers.base._CLASSES["Own"]
     with pytest.raises(posh.FormatError, match="found Own: import the module that defines it first"):
         posh.Collection(tmp_path)
+
+
+# Folders of others -----------------------------------------------------------------------------------
+
+
+def write_files(folder, *names: str) -> set[str]:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    return {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("snapshot-2024", ["photo.jpg"]),
+        ("snapshot-", ["photo.jpg"]),
+        (f"snapshot-{'A' * 32}", [f"posh-data-{'0' * 32}/ids.npy"]),
+        (f"snapshot-{'a' * 33}", [f"posh-data-{'0' * 32}/ids.npy"]),
+        (f"snapshot-{'a' * 32}", ["photo.jpg"]),
+        (f"snapshot-{'a' * 32}", ["manifest.json"]),
+        (f"snapshot-{'a' * 32}", ["manifest.json", "photo.jpg"]),
+        (f"snapshot-{'a' * 32}", [f"data-{'0' * 32}/ids.npy"]),
+    ],
+)
+def test_folders_of_others_stay(path, name, files):
+    expected = write_files(path / name, *files)
+    with posh.Collection(path) as collection:
+        collection.delete([3])
+        collection.compact()
+    assert write_files(path / name) == expected
+
+
+def test_a_file_and_a_link_with_the_name_of_a_saved_index_stay(path, tmp_path):
+    kept = write_files(tmp_path / "kept", f"posh-data-{'0' * 32}/ids.npy")
+    (path / f"snapshot-{'a' * 32}").write_text("mine")
+    (path / f"snapshot-{'b' * 32}").symlink_to(tmp_path / "kept")
+    with posh.Collection(path) as collection:
+        collection.compact()
+    assert (path / f"snapshot-{'a' * 32}").read_text() == "mine"
+    assert (path / f"snapshot-{'b' * 32}").is_symlink()
+    assert write_files(tmp_path / "kept") == kept
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [],
+        [".posh-lock"],
+        [".posh-lock", f"posh-data-{'0' * 32}/ids.npy"],
+        [".posh-lock", f"posh-data-{'0' * 32}/ids.npy", f".manifest.json.{'1' * 32}"],
+        [".posh-lock", f"posh-data-{'0' * 32}/ids.npy", "manifest.json"],  # a damaged one
+    ],
+)
+def test_interrupted_and_damaged_saves_are_removed(path, files):
+    folder = path / f"snapshot-{'a' * 32}"
+    folder.mkdir()
+    write_files(folder, *files)
+    posh.Collection(path).close()
+    assert not folder.exists()
+
+
+def test_files_of_others_in_a_saved_index_stay(path):
+    folder = path / f"snapshot-{'a' * 32}"
+    posh.Index(SPARSE).add(DATA[:5]).save(folder)
+    write_files(folder, "notes.txt")
+    posh.Collection(path).close()
+    assert {file.name for file in folder.iterdir()} == {"notes.txt", ".posh-lock"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import pickle
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -210,6 +212,43 @@ def test_a_backup_is_complete_or_not_there(writer, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         writer.backup(tmp_path / "backup")
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("owner", "call"),
+    [
+        (Path, "mkdir"),
+        (Path, "exists"),
+        (backup, "_copy"),
+        (backup, "sync_folder"),
+        (Path, "rename"),
+        (os, "fsync"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO, errno.ENOENT, errno.ENOTEMPTY])
+def test_a_disk_that_fails_during_a_backup(writer, tmp_path, monkeypatch, owner, call, number):
+    """It was a plain OSError."""
+
+    def fail(*args, **options):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, call, fail)
+        with pytest.raises(posh.StorageError, match=f"{os.strerror(number)}: free some space") as caught:
+            writer.backup(tmp_path / "backup")
+    assert caught.value.errno == number
+    assert not (tmp_path / "backup").exists()
+    writer.backup(tmp_path / "backup")
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch], ids=["folder", "file"])
+def test_a_path_that_appears_during_a_backup(writer, tmp_path, monkeypatch, make):
+    copy = backup._copy
+    monkeypatch.setattr(backup, "_copy", lambda *args: (copy(*args), make(tmp_path / "backup")))
+    with pytest.raises(FileExistsError, match="expected a path that does not exist for the backup"):
+        writer.backup(tmp_path / "backup")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", writer.path.name]
 
 
 def test_a_backup_is_on_the_disk_before_it_has_its_name(writer, tmp_path, monkeypatch):

@@ -70,18 +70,11 @@ def test_a_saved_index_that_cannot_be_used_is_not(tmp_path, caplog, how):
     assert "the index is built again" in caplog.text
 
 
-def test_numbers_of_items_are_not_used_again(tmp_path, monkeypatch, caplog):
+def test_numbers_of_items_are_not_used_again(tmp_path):
     """Or an old saved index would take a new item for one that was deleted."""
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(10), DATA[:10]).compact()
     old = folders(collection)
-
-    def fail(*args):
-        raise OSError("no room")
-
-    monkeypatch.setattr(saved_index, "write", fail)
     collection.delete([8, 9])
-    collection.compact()
-    assert "the index is not saved (no room): opening will take longer" in caplog.text
     collection = reopened(collection.upsert(["new"], DATA[50:51]))
     assert folders(collection) == old != []
     assert answers(collection) == answers(reopened(collection, saved_index=False))
@@ -102,7 +95,7 @@ def test_leftovers_are_removed(tmp_path):
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(10), DATA[:10]).compact()
     kept = folders(collection)
     collection.close()
-    (tmp_path / "snapshot-left").mkdir()
+    (tmp_path / f"snapshot-{'0' * 32}").mkdir()
     with sqlite3.connect(tmp_path / opening.DATABASE) as connection:
         connection.execute("INSERT INTO generations SELECT 7, hasher, NULL FROM generations")
         connection.execute("INSERT INTO codes SELECT 7, seq, code, sum FROM codes")

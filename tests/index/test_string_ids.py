@@ -273,7 +273,7 @@ def test_files_say_what_the_table_says(saved):
     manifest = json.loads((saved / "manifest.json").read_text())
     assert manifest["version"] == 1
     ids, text = (np.load(saved / manifest["data"] / name) for name in ("ids.npy", "id_text.npy"))
-    assert ids.tolist() == [[-1, 1], [7, 1], [-1, 5], [-1, 8]]
+    assert ids.tolist() == [[-1, 1], [0, 1], [-1, 5], [-1, 8]]  # a deleted id is 0
     assert text.tobytes().decode() == "aäöend"
 
 

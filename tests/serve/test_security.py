@@ -104,6 +104,55 @@ def test_the_own_page_is_not(http, address):
     assert answer.status_code == 204
 
 
+READING = ["/", "/health", "/openapi.json", "/v1/collections", "/v1/collections/things/map", "/metrics"]
+
+
+@pytest.mark.parametrize("path", READING)
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "", "something new"])
+@pytest.mark.parametrize(
+    ("mode", "dest"),
+    [
+        ("no-cors", "image"),
+        ("no-cors", "script"),
+        ("cors", "empty"),
+        ("navigate", "iframe"),
+        ("navigate", ""),
+    ],
+)
+def test_pages_of_other_sites_cannot_even_read(http, path, site, mode, dest):
+    """As ``<img src="http://127.0.0.1:8765/v1/…">`` does: browsers send no origin with it."""
+    headers = {"sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": dest}
+    answer = http.get(path, headers=headers)
+    assert answer.status_code == 403
+    assert answer.json()["type"] == "urn:posh:forbidden"
+
+
+LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+
+def test_links_of_other_sites_lead_to_the_page(http):
+    for path in ("/", "/docs", "/health"):
+        assert http.get(path, headers=LINK).status_code == 200
+
+
+def test_links_and_forms_of_other_sites_lead_nowhere_else(http):
+    assert http.get("/v1/collections", headers=LINK).status_code == 403
+    assert http.get("/metrics", headers=LINK).status_code == 403
+    assert http.post("/", headers=LINK).status_code == 403
+    assert http.post("/v1/collections/things/compact", headers=LINK).status_code == 403
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+def test_the_own_page_and_typed_addresses_may_read(http, site):
+    headers = {"sec-fetch-site": site, "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
+    assert http.get("/v1/collections", headers=headers).status_code == 200
+
+
+def test_with_a_token_the_site_does_not_matter(locked):
+    headers = {"authorization": f"Bearer {TOKEN}", "sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}
+    assert locked.get("/v1/collections/things", headers=headers).status_code == 200
+
+
 def test_nobody_is_told_that_other_sites_may_read(http):
     answer = http.options("/v1/collections", headers={"access-control-request-method": "GET"})
     assert not [name for name in answer.headers if name.startswith("access-control")]

@@ -14,6 +14,7 @@ from posh._system import sync_file
 from posh.collection.database import Connection
 from posh.collection.opening import DATABASE
 from posh.collection.sqlite_errors import translate_sqlite_errors
+from posh.errors import StorageError
 
 __all__ = ["write_backup"]
 
@@ -24,24 +25,50 @@ def write_backup(connection: Connection, path: Path) -> None:
     """Copy the state that a transaction reads to a new folder, completely or not at all.
 
     The copy is made beside ``path`` under another name, synced, and renamed. It has no saved index: opening
-    it builds the index from the database.
+    it builds the index from the database. Errors of the disk are a :class:`StorageError`.
     """
-    if path.exists():
-        raise FileExistsError(
+    try:
+        problem = _problem_of(path) or _write(connection, path)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            error.errno,
+            f"expected a disk that takes a backup, got {error.strerror}: free some space, make the folder "
+            "writable, or choose another",
+            str(path),
+        ) from error
+    if problem is not None:
+        raise problem
+
+
+def _problem_of(path: Path) -> OSError | None:
+    """Return the error for a path that exists or whose parent does not, if it is one."""
+    if path.is_symlink() or path.exists():
+        return FileExistsError(
             errno.EEXIST, "expected a path that does not exist for the backup: choose another", str(path)
         )
     if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "no such folder, create it first", str(path.parent))
+        return FileNotFoundError(errno.ENOENT, "no such folder, create it first", str(path.parent))
+    return None
+
+
+def _write(connection: Connection, path: Path) -> OSError | None:
+    """Write the backup, unless another process makes something at ``path``: return the error for that."""
     new = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         new.mkdir()
         with translate_sqlite_errors(new / DATABASE):
             _copy(connection, new / DATABASE)
         sync_folder(new)
+        problem = _problem_of(path)
+        if problem is not None:
+            return problem
         new.rename(path)
     finally:
         shutil.rmtree(new, ignore_errors=True)
     sync_folder(path.parent)
+    return None
 
 
 def _copy(connection: Connection, file: Path) -> None:

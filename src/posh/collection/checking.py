@@ -16,7 +16,7 @@ from posh.collection import build_index, lock, rows, saved_index, schema, tables
 from posh.collection.conditions import fields_of
 from posh.collection.database import Connection
 from posh.collection.opening import DATABASE
-from posh.collection.sqlite_errors import DamageError, translate_sqlite_errors
+from posh.collection.sqlite_errors import WRONG_CONTENT, DamageError, translate_sqlite_errors
 from posh.errors import FormatError, StorageError
 from posh.index.index import Index
 
@@ -40,7 +40,7 @@ def check_collection(path: Path) -> Findings:
             try:
                 with translate_sqlite_errors(path / DATABASE):
                     check(connection, path, found)
-            except (ValueError, OSError, TypeError) as error:
+            except (OSError, *WRONG_CONTENT) as error:
                 found.problems.append(str(error))
                 if check is _structure:  # the other checks would read an unknown format
                     break

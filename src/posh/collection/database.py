@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import sqlite3
 import threading
@@ -25,13 +26,17 @@ __all__ = ["NEW", "Connection", "Database", "OpenedFile", "connect", "create", "
 
 Connection = sqlite3.Connection
 
+logger = logging.getLogger(__name__)
+
 _REOPEN = "mend the disk, close this collection, open it again, and look which items it has"
+_NEEDED = "a reader needs the log, which may hold deleted items: close or refresh it, and compact again"
 NEW = ".new"  # the name of a database ends so until it is complete
 _IDLE_READERS = 8
 _STEPS = 20_000  # steps of SQLite's machine between two looks at the clock, about a millisecond
 
 _PRAGMAS = (
     "PRAGMA synchronous = FULL",
+    "PRAGMA secure_delete = ON",  # zeros in place of deleted rows; see Database.rewrite for the rest
     "PRAGMA fullfsync = ON",  # macOS only: see _system.sync
     "PRAGMA checkpoint_fullfsync = ON",
     "PRAGMA trusted_schema = OFF",
@@ -117,9 +122,7 @@ class Database:
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
         """Give a transaction of the only writer; it is durable at the end, and an exception undoes it."""
-        self.require_same_file("this call has changed nothing")
-        if self._in_doubt:
-            raise StorageError(f"{self.path}: an earlier write failed on its way to the disk: {_REOPEN}")
+        self._require_writable("this call has changed nothing")
         with translate_sqlite_errors(self.path):
             self._writer.execute("BEGIN IMMEDIATE")
             try:
@@ -129,6 +132,11 @@ class Database:
                 raise
             self._commit()
         self._log.require_same("this write, and what is written after it, may be lost")
+
+    def _require_writable(self, consequence: str) -> None:
+        self.require_same_file(consequence)
+        if self._in_doubt:
+            raise StorageError(f"{self.path}: an earlier write failed on its way to the disk: {_REOPEN}")
 
     def require_same_file(self, consequence: str) -> None:
         """Raise if the database was deleted, moved or replaced since it was opened."""
@@ -145,14 +153,18 @@ class Database:
             # The transaction may be in the log. SQLite goes on as if it were not there, and the next write
             # would overwrite it. The system may also have dropped what it could not write, and report the
             # next sync as a success. So nothing more is written. Opening again reads the log and writes it.
-            self._in_doubt = True
-            raise StorageError(
-                f"{self.path}: the disk failed at the end of a write ({error}). What was written before is "
-                f"safe; this write may or may not be there after reopening: {_REOPEN}"
-            ) from error
+            raise self._doubt(error) from error
         except BaseException:
             self._roll_back()
             raise
+
+    def _doubt(self, error: Exception) -> StorageError:
+        """Refuse further writes, and return the error that says so."""
+        self._in_doubt = True
+        return StorageError(
+            f"{self.path}: the disk failed at the end of a write ({error}). What was written before is "
+            f"safe; this write may or may not be there after reopening: {_REOPEN}"
+        )
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:
@@ -170,16 +182,34 @@ class Database:
             finally:
                 self._give_back(connection)
 
-    def shrink(self, pages: int) -> bool:
-        """Give up to ``pages`` free pages back to the disk; return whether there may be more."""
+    def rewrite(self, *, even_if_full: bool) -> None:
+        """Write all pages anew, without free ones (if there are any) and without traces of deleted rows.
+
+        ``secure_delete`` leaves traces: when SQLite moves rows from one page to another, copies stay in the
+        unused part of the old page, where later deletions do not find them.
+        """
+        self._require_writable("the database is not rewritten")
         with translate_sqlite_errors(self.path):
-            self._writer.executescript(f"PRAGMA incremental_vacuum({pages})")
-            if self._pragma("freelist_count"):
-                return True
+            if not (even_if_full or self._pragma("freelist_count")):
+                return
+            try:
+                self._writer.execute("VACUUM")
+            except sqlite3.OperationalError as error:
+                code = getattr(error, "sqlite_errorcode", 0)
+                if code & 0xFF == sqlite3.SQLITE_IOERR and not is_undone(error):
+                    raise self._doubt(error) from error
+                raise
+
+    def empty_log(self) -> None:
+        """Move the content of the log to the database; it stays, with a warning, if a reader needs it."""
+        with translate_sqlite_errors(self.path):
             self._writer.execute("PRAGMA busy_timeout = 0")  # do not wait for readers
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            self._writer.execute("PRAGMA busy_timeout = 5000")
-            return False
+            try:
+                is_busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                self._writer.execute("PRAGMA busy_timeout = 5000")
+        if is_busy:
+            logger.warning("%s: %s", self.path, _NEEDED)
 
     def close(self) -> None:
         """Close all connections; a reader that is at work closes its own when it is done."""

@@ -291,7 +291,7 @@ class Collection(BaseCollection):
         return partial(type(self), read_only=True), (str(self.path),)
 
     def compact(self) -> Self:
-        """Give back the memory and the room on the disk of deleted and replaced items; save the index."""
+        """Erase deleted and replaced items from memory and all files, while writes wait; save the index."""
         self._store.compact()
         return self
 

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from posh import model_files
+from posh import _validate, model_files
 from posh._files import make_folder
 from posh.collection import arguments, build_index, lock, rows, saved_index, tables
 from posh.collection.base import Payload
 from posh.collection.database import NEW, Connection, Database, create
 from posh.collection.snapshot import CollectionSnapshot, SlotTable
-from posh.collection.sqlite_errors import DamageError
+from posh.collection.sqlite_errors import WRONG_CONTENT, DamageError
 from posh.errors import FormatError, StorageError
 from posh.hashers.base import Hasher
 from posh.index.options import IndexOptions
@@ -28,6 +28,8 @@ __all__ += ["read_metadata", "read_snapshot"]
 
 DATABASE = "collection.sqlite3"
 _UNFINISHED = f"{DATABASE}{NEW}"
+_UNSET: dict[str, Any] = {"structure": "exact", "scoring": "overlap", "n_probe": 1, "oversample": 1.0}
+_UNSET |= {"random_state": 0, **dict.fromkeys(("refine", "document_active", "query_active", "n_lists"))}
 
 
 class ReadableDatabase(Protocol):
@@ -134,7 +136,7 @@ def prepare_folder(path: Path) -> None:
         ) from error
     if DATABASE in names or all(name == lock.NAME or name.startswith(_UNFINISHED) for name in names):
         return
-    if any(name.startswith((DATABASE, saved_index.PREFIX)) for name in names):
+    if any(name.startswith(DATABASE) or saved_index.is_name(name) for name in names):
         raise FormatError(f"{path}: expected {DATABASE} beside the other files: restore it from a copy")
     raise FileExistsError(
         f"{path}: expected an empty folder or a collection, found other files: choose another"
@@ -159,7 +161,7 @@ def read_snapshot(
             return _read_snapshot(folder, connection, numbering)
         except FormatError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        except WRONG_CONTENT as error:
             raise DamageError(str(error)) from error
 
 
@@ -168,11 +170,15 @@ def _read_snapshot(folder: Path, connection: Connection, numbering: int) -> tupl
     version, generation, n_features, options, last_seq, ids_sum = (
         tables.get_meta(connection, key) for key in keys
     )
+    stored_options = _stored_options(options)
     seqs, ids = tables.seqs_and_ids(connection)
+    tables.require_width(connection, n_features)
     table = SlotTable.of(seqs, ids, np.ones(len(seqs), bool), numbering)
     index, n_trained, n_unsaved = None, 0, len(seqs)
     if generation:
         empty, n_trained, measured_seq = build_index.stored_index(connection, generation)
+        if empty.hasher.n_features_in_ != n_features:
+            raise DamageError(f"n_features is {n_features}, that of the hasher {empty.hasher.n_features_in_}")
         index, table, n_unsaved = saved_index.read_or_build(folder, connection, generation, empty, table)
         index = build_index.count_writes(index, table, measured_seq)
         if index.is_overdue:  # such as the index of an older version
@@ -180,7 +186,7 @@ def _read_snapshot(folder: Path, connection: Connection, numbering: int) -> tupl
     snapshot = CollectionSnapshot(
         version,
         n_features,
-        json.loads(options),
+        stored_options,
         generation,
         table,
         index,
@@ -189,6 +195,16 @@ def _read_snapshot(folder: Path, connection: Connection, numbering: int) -> tupl
         n_trained,
     )
     return snapshot, n_unsaved
+
+
+def _stored_options(text: str) -> dict[str, Any]:
+    """Return the options in the database if their values are possible; the hasher decides about the rest."""
+    options = checked_index_options(rows.load_payload(text))
+    IndexOptions(**_UNSET | options)
+    for name in ("document_active", "query_active"):
+        if options.get(name) is not None:
+            _validate.integer(name, options[name], 1)
+    return options
 
 
 def read_metadata(database: ReadableDatabase) -> str:

@@ -8,23 +8,28 @@ built again. The file format says ``snapshot`` for it: in the name of the folder
 from __future__ import annotations
 
 import logging
-import shutil
+import re
 import uuid
 from pathlib import Path
 
 import numpy as np
 
+from posh._folder import remove_folder
 from posh.collection import build_index, tables
 from posh.collection.database import Connection, Database
 from posh.collection.snapshot import CollectionSnapshot, SlotTable
+from posh.errors import StorageError
+from posh.index import files
 from posh.index.index import Index
 from posh.index.snapshot import IndexSnapshot
 
-__all__ = ["PREFIX", "find_name", "is_worth_it", "read_or_build", "remove_unused", "write"]
+__all__ = ["find_name", "is_name", "is_worth_it", "read_or_build", "remove_unused"]
+__all__ += ["require_none_unused", "write"]
 
 logger = logging.getLogger(__name__)
 
-PREFIX = "snapshot-"
+_PREFIX = "snapshot-"
+_NAME = re.compile(f"{_PREFIX}[0-9a-f]{{32}}")
 WORTH = 5_000  # written items: an index takes as many more in a moment
 
 
@@ -37,7 +42,7 @@ def write(folder: Path, snapshot: CollectionSnapshot) -> str | None:
     """Save the index and return its name, which the caller writes into the database."""
     if snapshot.index is None or snapshot.index.documents is None:
         return None
-    name = f"{PREFIX}{uuid.uuid4().hex}"
+    name = f"{_PREFIX}{uuid.uuid4().hex}"
     snapshot.index.save(folder / name)
     return name
 
@@ -45,16 +50,36 @@ def write(folder: Path, snapshot: CollectionSnapshot) -> str | None:
 def find_name(connection: Connection) -> str | None:
     """Return the name of the saved index that counts."""
     name = tables.get_meta(connection, "snapshot")
-    return name if isinstance(name, str) and Path(name).name == name and name.startswith(PREFIX) else None
+    return name if isinstance(name, str) and is_name(name) else None
 
 
-def remove_unused(folder: Path, database: Database) -> None:
-    """Remove all saved indexes but the one that counts."""
+def is_name(name: str) -> bool:
+    """Whether a folder of this name may be a saved index."""
+    return _NAME.fullmatch(name) is not None
+
+
+def remove_unused(folder: Path, database: Database) -> list[str]:
+    """Remove all saved indexes but the one that counts; return the names of those that cannot be removed."""
     with database.reading() as connection:
         used = find_name(connection)
-    for path in folder.glob(f"{PREFIX}*"):
-        if path.name != used:
-            shutil.rmtree(path, ignore_errors=True)
+    left = []
+    for path in folder.iterdir():
+        if is_name(path.name) and path.name != used:
+            try:
+                remove_folder(path, files.FORMAT)
+            except OSError:
+                left.append(path.name)
+    return left
+
+
+def require_none_unused(folder: Path, database: Database) -> None:
+    """Remove all saved indexes but the one that counts; raise if one stays: it may hold deleted items."""
+    left = remove_unused(folder, database)
+    if left:
+        raise StorageError(
+            f"{folder}: expected saved indexes that can be removed, got {', '.join(left)}, which may hold "
+            "deleted items: make the folder and its files writable, and compact again"
+        )
 
 
 def read_or_build(
@@ -71,7 +96,8 @@ def read_or_build(
             return _read(folder / name, connection, generation, empty, table)
         except Exception as error:
             logger.warning("%s cannot be used (%s): the index is built again", folder / name, error)
-    return build_index.fill(connection, generation, empty, table), table, table.n_live
+    index = build_index.fill(connection, generation, empty, table)
+    return index, table, max(1, table.n_live)  # an unusable saved index may have to go, even without items
 
 
 def _read(

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from posh.errors import FormatError, StorageError
 
-__all__ = ["CLOSED", "DamageError", "is_undone", "translate_sqlite_errors"]
+__all__ = ["CLOSED", "WRONG_CONTENT", "DamageError", "is_undone", "translate_sqlite_errors"]
 
 CLOSED = "expected an open collection, got a closed one: open it again with posh.Collection(path)"
+
+WRONG_CONTENT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What reading raises if somebody has put content into a database that no collection writes."""
 
 _REMEDIES = {
     sqlite3.SQLITE_FULL: "free some space on the disk and try again",
@@ -35,7 +38,8 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _translated(error, path) from error
-    except (DamageError, UnicodeDecodeError) as error:  # names in a damaged schema may not be UTF-8
+    except (DamageError, UnicodeDecodeError, OverflowError) as error:
+        # Names in a damaged schema may not be UTF-8, and numbers in a payload too large for the fields.
         raise _damaged(error, path) from error
 
 

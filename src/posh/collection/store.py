@@ -35,7 +35,6 @@ __all__ = ["Store"]
 logger = logging.getLogger(__name__)
 
 _TRIES = 100  # to read the database in the state of the newest snapshot, a millisecond apart
-_PAGES = 200  # pages given back to the disk under one lock: others may write in between
 
 
 class Store:
@@ -299,7 +298,7 @@ class Store:
             thread.join()
 
     def compact(self) -> None:
-        """Give back memory and room on the disk, and save the index."""
+        """Release the memory and the disk space of deleted items, erase their traces, and save the index."""
         with self._long_work:
             with self._lock:
                 self.require_open()
@@ -307,21 +306,19 @@ class Store:
                 before = self.snapshot
             after = before.compacted()  # without the lock: this may take long
             with self._lock:
+                is_saved = after is before and not self._n_unsaved
                 self.snapshot = after if self.snapshot is before else self.snapshot.compacted()
-            more = True
-            while more:
-                with self._lock:
-                    self.database.require_same_file("nothing more is given back")
-                    more = self.database.shrink(_PAGES)
-                time.sleep(0)  # lets a thread that waits for the lock have it
-            if self._n_unsaved:
-                self._save_index()
+                was_deleted_from = self.snapshot.last_seq > self.snapshot.slot_table.n_live
+                self.database.rewrite(even_if_full=was_deleted_from)
+            if not is_saved and not self._save_index():
+                with self.writing() as connection:  # the saved index may hold deleted items
+                    tables.put_meta(connection, {"snapshot": None})
+            saved_index.require_none_unused(self.path, self.database)
+            with self._lock:
+                self.database.empty_log()
 
-    def _save_index(self) -> None:
-        """Save the index; if that fails, the next opening builds it.
-
-        The caller holds the lock of long work.
-        """
+    def _save_index(self) -> bool:
+        """Save the index, under the lock of long work; return whether that worked, or opening builds it."""
         with self._lock:
             snapshot, self._n_unsaved = self.snapshot, 0
         try:
@@ -335,6 +332,10 @@ class Store:
                         tables.put_meta(connection, {"snapshot": name})
         except Exception as error:  # the write that caused the saving is done and must not fail
             logger.warning("%s: the index is not saved (%s): opening will take longer", self.path, error)
+            with self._lock:
+                self._n_unsaved += 1  # so that compact tries again
+            return False
+        return True
 
     def close(self) -> None:
         """Wait for work under way, save the index if it is worth it, and release the folder."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +27,7 @@ __all__ += [
     "payloads_after",
     "put_meta",
     "read_blocks",
+    "require_width",
     "seq_of",
     "seqs_and_ids",
 ]
@@ -35,18 +36,32 @@ __all__ += ["vectors_by_seq"]
 T = TypeVar("T")
 
 _MANY = 500  # values in one statement
-KEYS = ("version", "generation", "n_features", "options", "last_seq", "ids_sum", "snapshot", "metadata")
+_NUMBER = range(2**62)  # room for as many writes again
+_KEYS: dict[str, Callable[[Any], bool]] = {  # and which values they may have
+    "version": lambda value: type(value) is int and value in _NUMBER,
+    "generation": lambda value: type(value) is int and value in _NUMBER,
+    "n_features": lambda value: value is None or (type(value) is int and 1 <= value < 2**28),
+    "options": lambda value: isinstance(value, str),
+    "last_seq": lambda value: type(value) is int and value in _NUMBER,
+    "ids_sum": lambda value: type(value) is int and value >= 0,
+    "snapshot": lambda value: value is None or isinstance(value, str),
+    "metadata": lambda value: isinstance(value, str),
+}
+KEYS = tuple(_KEYS)
 
 
 # Settings ------------------------------------------------------------------------------------------------
 
 
 def get_meta(connection: Connection, key: str) -> Any:
-    """Return the value of a key; a missing key is a DamageError."""
+    """Return the value of a key; a missing key, or a value that it cannot have, is a DamageError."""
     row = connection.execute("SELECT value, sum FROM meta WHERE key = ?", (key,)).fetchone()
     if row is None:
         raise DamageError(f"{key} is missing")
-    return rows.checked_value(key, *row)
+    value = rows.checked_value(key, *row)
+    if not _KEYS[key](value):
+        raise DamageError(f"{key} has a value that it cannot have, {value!r:.80}")
+    return value
 
 
 def put_meta(connection: Connection, values: Mapping[str, Any]) -> None:
@@ -125,11 +140,20 @@ def seqs_and_ids(connection: Connection) -> tuple[Seqs, npt.NDArray[Any]]:
         connection, "ids_sum"
     ):
         raise DamageError("the index of ids: the checksum does not match")
+    if not {type(item_id) for _, item_id in pairs} <= {int, str}:
+        raise DamageError("expected ids that are integers or text, found others")
     seqs = np.fromiter((pair[0] for pair in pairs), np.int64, len(pairs))
     ids = np.empty(len(pairs), object)
     ids[:] = [pair[1] for pair in pairs]
     order = np.argsort(seqs)
     return seqs[order], ids[order]
+
+
+def require_width(connection: Connection, n_features: int | None) -> None:
+    """Raise a DamageError if the vector of the first item has another number of columns."""
+    row = connection.execute("SELECT length(vector), typeof(vector) FROM items LIMIT 1").fetchone()
+    if row is not None and row != (4 * (n_features or 0), "blob"):
+        raise DamageError(f"n_features is {n_features}, but a vector has {row[0]} bytes")
 
 
 def seq_of(connection: Connection, item_id: Id) -> int:

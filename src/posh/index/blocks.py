@@ -15,15 +15,16 @@ from posh import _native, kernels
 from posh._threads import cores
 from posh.hashers.base import Hasher
 from posh.index.block_search import FEW, SearchableBlocks
+from posh.index.block_vectors import erase_deleted
 from posh.index.calibration import Calibration, calibrate, evenly
-from posh.index.code_index import AnyCodes, by_slot
+from posh.index.code_index import AnyCodes, by_slot, without_deleted
 from posh.index.drift import Drift
 from posh.index.measuring import mean_residual, measure, visited_share
 from posh.index.metric import Metric
 from posh.index.samples import is_held_out
 from posh.index.sliced import Slots, fields_of
 from posh.index.space import CodeShape, Space, code_shape, default_lists
-from posh.index.stored import Stored
+from posh.index.stored import Stored, require_precision
 from posh.index.tuning import Tuning
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
@@ -78,6 +79,7 @@ class BlockIndex(SearchableBlocks):
         sample = X[np.sort(rng.permutation(known)[: cls.training_size(options, n)])]
         metric = Metric.of(options.metric, sample).fitting(also)
         stored = metric.stored(sample)
+        require_precision(options.store, metric, stored)
         may_reduce = options.store != "int8"
         space = Space.train(metric, shape, stored, n_lists, n, rng, may_reduce)
         return cls._empty(space, options, X.shape[1])
@@ -291,9 +293,12 @@ class BlockIndex(SearchableBlocks):
         return arrays | self.drift.to_arrays()
 
     def to_arrays(self) -> Arrays:
-        """The trained state, the blocks, the vectors."""
+        """The trained state, the blocks, the vectors, with zeros in place of deleted documents."""
         blocks: Arrays = dict(zip(_BLOCK_ARRAYS, self.blocks.to_arrays(), strict=True))
-        return self.trained_state() | blocks | {"vectors": self.stored.rows.rows}
+        if self.n_live < len(self):
+            erase_deleted(self.space, blocks["blocks"], blocks["block_table"], blocks["block_live"])
+        vectors = without_deleted(self.stored.rows.rows, self.live.rows)
+        return self.trained_state() | blocks | {"vectors": vectors}
 
     @classmethod
     def from_arrays(

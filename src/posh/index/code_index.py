@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from posh.index.options import IndexOptions
     from posh.index.params import SearchParams
 
-__all__ = ["CodeIndex", "Queries", "SlotScores", "by_slot", "encode"]
+__all__ = ["CodeIndex", "Queries", "SlotScores", "by_slot", "encode", "without_deleted"]
 
 AnyCodes = Codes | PackedCodes
 
@@ -75,6 +75,19 @@ def by_slot(codes: npt.NDArray[Any]) -> tuple[AppendOnlyArray, AppendOnlyArray, 
     """The first fields of a :class:`CodeIndex` after ``n_bits``: codes, all of them live."""
     live = np.ones(len(codes), bool)
     return AppendOnlyArray.of(codes), AppendOnlyArray.of(live), len(codes)
+
+
+def without_deleted(rows: npt.NDArray[Any], live: Mask) -> npt.NDArray[Any]:
+    """Return rows (n, ...) with zeros where ``live`` (n,) is False; the same array if it is True everywhere.
+
+    >>> without_deleted(np.array([[1, 2], [3, 4]]), np.array([True, False])).tolist()
+    [[1, 2], [0, 0]]
+    """
+    if live.all():
+        return rows
+    kept = rows.copy()
+    kept[~live] = 0
+    return kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +173,7 @@ class CodeIndex(ABC):
         return {}
 
     def to_arrays(self) -> Arrays:
-        """What a file holds beside codes and deleted slots, the trained state included."""
+        """What a file holds beside codes and deleted slots, with zeros in place of deleted documents."""
         return {}
 
     def __len__(self) -> int:

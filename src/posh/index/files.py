@@ -4,7 +4,7 @@
 hasher             the model file of the hasher
 codes, ids, kept   rows by slot: codes uint16 or uint8, ids int64, the rows of the refiner float32;
                    of ids that are strings see :mod:`posh.index.string_ids`
-removed            slots of deleted documents, int64
+removed            slots of deleted documents, int64; zeros stand for all but their numbers
 next_id            above every number that was ever an id, int64; 2^63 - 1 if no automatic ids are left
 planes, parts      all planes one after the other, uint64; (offset, stride, n_docs, list) of each segment
 centroids          of the lists, float32, and ``assignment``, the list of each slot, int32
@@ -27,10 +27,12 @@ from posh._folder import read_folder, write_folder
 from posh.errors import FormatError
 from posh.hashers.base import Hasher, SparseHasher
 from posh.index import string_ids
-from posh.index.code_index import CodeIndex
+from posh.index.code_index import CodeIndex, without_deleted
 from posh.index.documents import Documents
 from posh.index.options import IndexOptions
 from posh.index.refine import Refiner
+from posh.index.sliced import Mask
+from posh.index.string_ids import Ids
 from posh.model_files import Arrays, expect
 
 __all__ = ["Opened", "checked", "load", "save"]
@@ -47,18 +49,27 @@ def save(
     refiner: Refiner | None,
     documents: Documents | None,
 ) -> None:
-    """Write an index; ``documents`` is None if nothing was ever added."""
+    """Write an index, with zeros in place of deleted documents.
+
+    ``documents`` is None if nothing was ever added.
+    """
     arrays: Arrays = {}
     if documents is not None:
+        live = documents.live
         arrays = {
-            "codes": documents.structure.codes.rows,
-            **string_ids.to_arrays(documents.ids.rows),
-            "kept": documents.refiner_rows.rows,
-            "removed": np.flatnonzero(~documents.live),
+            "codes": without_deleted(documents.structure.codes.rows, live),
+            **string_ids.to_arrays(_remaining_ids(documents.ids.rows, live)),
+            "kept": without_deleted(documents.refiner_rows.rows, live),
+            "removed": np.flatnonzero(~live),
             "next_id": np.array(documents.next_id, np.int64),
         }
         arrays |= documents.structure.to_arrays() | (refiner.to_arrays() if refiner else {})
     write_folder(path, FORMAT, VERSION, {"params": options}, arrays, {_HASHER: hasher.to_bytes()})
+
+
+def _remaining_ids(ids: Ids, live: Mask) -> Ids:
+    """Return ids (n,) with 0 in place of deleted ones if strings are among them; numbers alone stay."""
+    return without_deleted(ids, live) if ids.dtype == object else ids
 
 
 @dataclass(frozen=True)

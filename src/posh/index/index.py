@@ -246,7 +246,7 @@ class Index:
         return estimated(self._snapshot, n, n_features)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to a folder, replacing a saved index there in one step.
+        """Write the index, without deleted documents, to a folder; replace one there in one step.
 
         Saves to one folder by several threads or processes wait for one another; each leaves a complete
         index, the last one stays. Files of others are not touched: a folder that holds any and no saved index

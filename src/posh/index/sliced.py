@@ -132,14 +132,26 @@ class SlicedCodes:
 
 
 def plane_arrays(runs: Sequence[SlicedCodes]) -> Arrays:
-    """All planes one after the other, and (offset, stride, n_docs, number of the run) of each segment."""
+    """All planes one after the other, and (offset, stride, n_docs, number of the run) of each segment.
+
+    Deleted documents have no set bits there.
+    """
     parts = [(part, number) for number, run in enumerate(runs) for part in run.parts]
     rows, offset = [], 0
     for part, number in parts:
         rows.append((offset, part.planes.shape[1], part.n_docs, number))
         offset += part.planes.size
-    flat = np.concatenate([part.planes.ravel() for part, _ in parts] or [np.empty(0, np.uint64)])
+    flat = np.concatenate([_live_planes(part).ravel() for part, _ in parts] or [np.empty(0, np.uint64)])
     return {"planes": flat, "parts": np.array(rows, np.int64).reshape(-1, 4)}
+
+
+def _live_planes(part: Segment) -> Words:
+    """The planes of a segment without the bits of deleted documents."""
+    if part.live is None:
+        return part.planes
+    planes = part.planes.copy()
+    planes[:, : len(part.live)] &= part.live
+    return planes
 
 
 def fields_of(structure: Any) -> dict[str, Any]:

@@ -13,17 +13,21 @@ from posh import _native, kernels
 from posh.errors import FormatError
 from posh.index.append_only import AppendOnlyArray
 from posh.index.code_index import SlotScores
+from posh.index.metric import Metric
 from posh.index.sliced import Slots
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
-__all__ = ["STORES", "Stored", "bytes_per_number", "strange_slot"]
+__all__ = ["STORES", "Stored", "bytes_per_number", "require_precision", "strange_slot"]
 
 STORES = {
     "float32": "4 bytes a number: exact",
     "float16": "2 bytes a number: 3 digits",
     "int8": "none beside the blocks, which have 1 byte a number",
 }
+_COARSE = 0.01  # errors of scores, compared with their spread: 2 to 5 times that share of neighbours is lost
+_ENOUGH = 100  # vectors that tell the spread
+_QUERIES, _DOCUMENTS = 64, 1000  # that are compared for it
 _DTYPES = {"float32": np.float32, "float16": np.float16}
 
 
@@ -38,6 +42,34 @@ def strange_slot() -> FormatError:
 def bytes_per_number(store: str) -> int:
     """What a number of a vector takes, beside its byte in a block."""
     return np.dtype(_DTYPES[store]).itemsize if store in _DTYPES else 0
+
+
+def require_precision(store: str, metric: Metric, sample: Float32) -> None:
+    """Raise a ValueError if float16 is too coarse for the scores of vectors like these, stored ones (n, d).
+
+    That happens with products and cosines of vectors that have a large offset in common, compared with their
+    differences: float16 rounds the offset.
+
+    >>> X = np.random.default_rng(0).normal(size=(200, 8))
+    >>> require_precision("float16", Metric.of("cosine", X), Metric.of("cosine", X).stored(X))
+    """
+    if store != "float16" or len(sample) < _ENOUGH:
+        return
+    some = sample[:: -(-len(sample) // _DOCUMENTS)]
+    queries = metric.like_queries(some[:: -(-len(some) // _QUERIES)]).astype(np.float64)
+    exact = some.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        halves = some.astype(np.float16).astype(np.float64)
+        scores, rounded = (
+            2.0 * queries @ rows.T - metric.is_distance * (rows**2).sum(axis=1) for rows in (exact, halves)
+        )
+        errors, spreads = (rounded - scores).std(axis=1), scores.std(axis=1)
+    if np.median(errors - _COARSE * spreads) > 0:
+        raise ValueError(
+            f"expected vectors whose {metric.name} scores float16 tells apart, got errors of "
+            f"{np.median(errors) / max(np.median(spreads), 1e-300):.2g} of the spread of scores: use "
+            "store='float32', or subtract the mean of all vectors from them"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-r
 _NOT_STORED = [*_HEADERS, (b"cache-control", b"no-store")]
 _CLOSE = [(b"connection", b"close")]
 _PIECE = 64 << 10  # bytes of an answer that are in memory twice; small answers are of one piece
+_OWN_SITES = (None, b"same-origin", b"none")  # no browser, the own page, and an address that was typed
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -26,7 +27,8 @@ class AccessMiddleware:
 
     With a token, every path but ``open_paths`` needs it. Without one only this machine can ask, and this
     class keeps web pages of other sites from doing so through a browser: it refuses other names that point
-    to this machine, and requests from another origin.
+    to this machine, and requests that the browser says come from another origin. Links of other sites to
+    ``open_paths``, the page among them, are followed.
     """
 
     def __init__(
@@ -104,11 +106,23 @@ class AccessMiddleware:
                 "use a token to serve other names",
             )
         origin = header(scope, b"origin")
-        if origin is not None and origin.partition(b"://")[2].decode("latin-1").lower() != host:
+        is_foreign = origin is not None and origin.partition(b"://")[2].decode("latin-1").lower() != host
+        # Browsers send no Origin with pictures, scripts and frames, but they say where these are from.
+        is_foreign |= header(scope, b"sec-fetch-site") not in _OWN_SITES and not self._is_link(scope)
+        if is_foreign:
             return ProblemError(
-                403, "forbidden", "expected a request from this service's own page, got another"
+                403,
+                "forbidden",
+                "expected a request from this service's own page, got one from a page of another site: open "
+                "the service's page itself, or use a token",
             )
         return None
+
+    def _is_link(self, scope: Scope) -> bool:
+        """Whether a browser follows a link, in a window of its own, to a path that is open to everybody."""
+        kind = (header(scope, b"sec-fetch-mode"), header(scope, b"sec-fetch-dest"))
+        is_reading = scope["method"] in ("GET", "HEAD")
+        return is_reading and kind == (b"navigate", b"document") and scope["path"] in self._open
 
 
 class _Answer:
