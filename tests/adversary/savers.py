@@ -40,12 +40,13 @@ def version_of_index(index: posh.Index) -> Version:
 
 
 def content_of_index(index: posh.Index) -> list[Any]:
-    """All that an index has."""
+    """All that an index has of live documents."""
     documents = index.snapshot().documents
     assert documents is not None
     codes = documents.structure.codes
-    rows = [part.rows.tolist() for part in (documents.ids, codes, documents.refiner_rows)]
-    rows.append(documents.live.tolist())
+    live = documents.live  # files have nothing of deleted documents
+    rows = [part.rows[live].tolist() for part in (documents.ids, codes, documents.refiner_rows)]
+    rows.append(live.tolist())
     hits = index.search(DATA[:3], 5, n_threads=1)
     found = [hits.ids.tolist(), hits.scores.tolist()]
     return [repr(index), content_of_model(index.hasher), documents.next_id, rows, found]

@@ -97,7 +97,7 @@ def test_a_write_that_fails_in_the_index_has_not_happened(tmp_path, monkeypatch,
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(10), DATA[:10], [{"a": 1}] * 10)
     expected = answers(collection)
 
-    def fail(*args):
+    def fail(*args, **options):
         raise kind
 
     with monkeypatch.context() as patch:

@@ -58,6 +58,7 @@ class SearchableBlocks(CodeIndex, ABC):
     tuning: Tuning | None
     options: IndexOptions
     drift: Drift = NO_DRIFT
+    was_measured: bool = False
 
     def candidates(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
         """Find the nearest documents, with the scores of the metric."""

@@ -16,16 +16,17 @@ from posh._threads import cores
 from posh.hashers.base import Hasher
 from posh.index.block_search import FEW, SearchableBlocks
 from posh.index.block_vectors import erase_deleted
-from posh.index.calibration import Calibration, calibrate, evenly
+from posh.index.calibration import Calibration, calibrate, evenly, with_limits
 from posh.index.code_index import AnyCodes, by_slot, without_deleted
 from posh.index.drift import Drift
 from posh.index.measuring import mean_residual, measure, visited_share
 from posh.index.metric import Metric
+from posh.index.reach import ALL_LISTS
 from posh.index.samples import is_held_out
 from posh.index.sliced import Slots, fields_of
 from posh.index.space import CodeShape, Space, code_shape, default_lists
 from posh.index.stored import Stored, require_precision
-from posh.index.tuning import Tuning
+from posh.index.tuning import Effort, Tuning
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
@@ -37,6 +38,7 @@ __all__ = ["BlockIndex"]
 _NONE = np.empty((0, 1))  # no vectors, of whatever width
 _OUTGROWN = 4.0  # times the documents that lists were trained for, until they are trained again
 _MISFIT = 1.5  # times the documents that a search visited after training, until lists are trained again
+_DEEP = 1001  # documents that are found to learn first limits from
 _FEW_VISITED = 0.02  # share of documents: lists that need no more fit
 _BLOCK_ARRAYS: dict[str, Any] = {
     "blocks": (np.uint8, (None,)),
@@ -95,7 +97,8 @@ class BlockIndex(SearchableBlocks):
             return empty
         calibration = Calibration.from_arrays(state) if "calibration" in state else None
         tuning = Tuning.from_arrays(state) if "tuned_with" in state else None
-        return replace(empty, calibration=calibration, tuning=tuning, drift=Drift.from_arrays(state))
+        drift, was_measured = Drift.from_arrays(state), calibration is not None
+        return replace(empty, calibration=calibration, tuning=tuning, drift=drift, was_measured=was_measured)
 
     @classmethod
     def _empty(cls, space: Space, options: IndexOptions, n_features: int) -> Self:
@@ -160,7 +163,7 @@ class BlockIndex(SearchableBlocks):
             return self._with_new_lists()
         if not self.is_due:
             return self
-        measured = self._calibrated(added, with_newest=self.calibration is not None)
+        measured = self._calibrated(added)
         return measured._with_new_lists() if measured._has_misfit() else measured
 
     @property
@@ -232,7 +235,7 @@ class BlockIndex(SearchableBlocks):
         for start in range(0, len(live), self.rows_at_once):
             slots = live[start : start + self.rows_at_once]
             blocks = empty._with_blocks(blocks, self.stored.some(slots), slots.astype(np.uint32))
-        return replace(empty, blocks=blocks)._calibrated(with_newest=True)
+        return replace(empty, blocks=blocks)._calibrated()
 
     def without(self, slots: Slots) -> Self:
         """Remove the documents at these slots."""
@@ -262,16 +265,26 @@ class BlockIndex(SearchableBlocks):
         vectors = np.ascontiguousarray(stored)
         return blocks.with_documents(vectors, lists, slots, cores(), kernels.active())
 
-    def _calibrated(self, added: npt.NDArray[Any] | None = None, *, with_newest: bool = False) -> Self:
-        n_probe = min(self.options.n_probe, self.space.n_lists)
-        found = calibrate(self.space, self.blocks, self.stored, self._typical(added), self.n_live, n_probe)
-        calibrated = replace(self, calibration=found)
-        is_tuned = self.options.recall is not None and self.n_live > FEW
-        recall = self.options.recall or 0.0
-        tuning = measure(calibrated, recall, with_newest=with_newest) if is_tuned else None
-        vectors = self._typical(added)
-        residual = mean_residual(self, vectors, np.arange(len(vectors)))
-        return replace(calibrated, tuning=tuning, drift=Drift(self.n_live, residual))
+    def _calibrated(self, added: npt.NDArray[Any] | None = None) -> Self:
+        documents = self._typical(added)
+        queries = self.space.metric.like_queries(documents)
+        residual = mean_residual(self, documents, np.arange(len(documents)))
+        known = replace(self, calibration=calibrate(self.space, self.blocks, queries, self.n_live))
+        tuning = None
+        if self.options.recall is not None and self.n_live > FEW:
+            calibration, tuning = measure(known, self.options.recall)
+        else:
+            calibration = known._with_found_limits(queries)
+        drift = Drift(self.n_live, residual)
+        return replace(known, calibration=calibration, tuning=tuning, drift=drift, was_measured=True)
+
+    def _with_found_limits(self, queries: Float32) -> Calibration:
+        """Return the calibration with first limits from searches, which find the queries themselves, too."""
+        assert self.calibration is not None
+        k = min(_DEEP, self.n_live)
+        effort = Effort(min(self.options.n_probe, self.space.n_lists), ALL_LISTS, 3.0, 1.0)
+        found = self.stored.search(self.blocks, self.settings(k, effort), queries, k)
+        return with_limits(self.calibration, self.space, queries, found.scores[:, 1:])
 
     def _typical(self, added: npt.NDArray[Any] | None) -> Float32:
         """Some documents to calibrate with; where none are stored, of those that were just added."""

@@ -12,11 +12,10 @@ import numpy.typing as npt
 from posh import _native, kernels
 from posh.index.counts import N_THRESHOLDS, CountModel
 from posh.index.space import Space
-from posh.index.stored import Stored
 from posh.model_files import Arrays, expect
 from posh.preprocess import Float32
 
-__all__ = ["Asked", "Calibration", "calibrate", "evenly"]
+__all__ = ["Asked", "Calibration", "calibrate", "evenly", "with_limits"]
 
 Doubles = npt.NDArray[np.float64]
 
@@ -123,24 +122,15 @@ def evenly(n: int) -> npt.NDArray[np.int64]:
     return np.linspace(0, n - 1, min(_QUERIES, n)).astype(np.int64)
 
 
-def calibrate(
-    space: Space,
-    blocks: _native.Blocks,
-    stored: Stored,
-    documents: Float32,
-    n_docs: int,
-    n_probe: int,
-) -> Calibration:
-    """Measure with documents, stored vectors (m, d), as queries among ``n_docs`` documents."""
-    queries = space.metric.like_queries(documents)
-    known = Calibration(n_docs, np.array(_counts(space, blocks, queries)), np.empty((0, 3)))
-    ks = [k for k in _KS if k < n_docs]
-    if not ks:
-        return known
-    k = ks[-1] + 1  # a query finds itself, too
-    asked = Asked(k, n_probe, 1, 0.0, 3.0, k)
-    found = stored.search(blocks, known.settings(space, asked), queries, k)
-    return replace(known, limits=_limits(space, queries, found.scores, ks))
+def calibrate(space: Space, blocks: _native.Blocks, queries: Float32, n_docs: int) -> Calibration:
+    """Measure counts with prepared queries (m, d) among ``n_docs`` documents."""
+    return Calibration(n_docs, np.array(_counts(space, blocks, queries)), np.empty((0, 3)))
+
+
+def with_limits(calibration: Calibration, space: Space, queries: Float32, scores: Float32) -> Calibration:
+    """Return the calibration with first limits, from the best scores (m, k) of prepared queries (m, d)."""
+    ks = [k for k in _KS if k <= scores.shape[1]]
+    return replace(calibration, limits=_limits(space, queries, scores, ks))
 
 
 def _model(space: Space) -> CountModel:
@@ -164,7 +154,7 @@ def _limits(space: Space, queries: Float32, scores: Float32, ks: list[int]) -> D
     best = space.list_scores(queries).max(axis=1).astype(np.float64)
     rows = []
     for k in ks:
-        own = scores[:, k].astype(np.float64)
+        own = scores[:, k - 1].astype(np.float64)
         found = np.isfinite(own)
         if found.sum() < 10:
             break

@@ -29,6 +29,7 @@ class DirectSearch:
     blocks: SearchableBlocks
     settings: BlockSettings
     k: int
+    n_features: int
     n_threads: int
 
     @classmethod
@@ -37,14 +38,15 @@ class DirectSearch:
         effort = blocks.effort_for(params)
         if effort is None or params.k > blocks.n_live:
             return None
-        return cls(blocks, blocks.settings(params.k, effort), params.k, params.threads)
+        settings = blocks.settings(params.k, effort)
+        return cls(blocks, settings, params.k, blocks.n_features, params.threads)
 
     def __call__(self, X: Any) -> SlotScores | None:
         """The nearest of one vector (d,) or of many (m, d); None if the vectors have to be checked first."""
         if type(X) is not np.ndarray or X.dtype.char not in "fd" or not X.dtype.isnative:
             return None
         queries = X[None] if X.ndim == 1 else X
-        if queries.ndim != 2 or queries.shape[1] != self.blocks.n_features or not queries.flags.c_contiguous:
+        if queries.ndim != 2 or queries.shape[1] != self.n_features or not queries.flags.c_contiguous:
             return None
         shape = (len(queries), self.k)
         slots, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)

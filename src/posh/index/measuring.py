@@ -11,6 +11,7 @@ import numpy.typing as npt
 from posh import kernels
 from posh._threads import cores
 from posh.index.brute_force import nearest
+from posh.index.calibration import Calibration, with_limits
 from posh.index.code_index import SlotScores
 from posh.index.reach import RANKS, Neighbours, Reach, Regional, lifts_of, measure_reach, scales_of
 from posh.index.samples import is_held_out, random_order, sample_slots
@@ -24,34 +25,47 @@ if TYPE_CHECKING:
 
 __all__ = ["mean_residual", "measure", "visited_share"]
 
-_QUERIES = 1000
+_QUERIES = 1000  # of the first measurement
 _LEAST_QUERIES = 500  # if fewer documents are held out from training, others are queries too
 _NEWEST = 5  # part of the documents that must reach the recall by itself
-_NEW_QUERIES = 400
+_ALL_QUERIES, _NEW_QUERIES = 400, 250  # of later ones, of all and of the newest documents
 _REGIONS = np.tile([0.02, 0.1, 0.3], 6)  # shares of all lists
 _RESIDUALS = 2000  # documents whose residuals are looked at
 
 
-def measure(index: BlockIndex, recall: float, *, with_newest: bool) -> Tuning:
-    """Measure searches of an index with a calibration.
+def measure(index: BlockIndex, recall: float) -> tuple[Calibration, Tuning]:
+    """Measure the searches of an index whose counts are calibrated.
 
-    ``with_newest`` requires that the newest documents reach the recall by themselves: they may be of another
-    kind, and so may be the queries to come.
+    If the index was measured before, its newest documents must reach the recall by themselves: they may be of
+    another kind, and so may be the queries to come.
     """
     live = np.flatnonzero(index.live.rows)
-    queries, groups = _query_slots(live, with_newest)
+    slots, groups = _query_slots(live, with_newest=index.was_measured)
     rows = index.stored.rows.rows if index.stored.has_vectors else index.vectors(np.arange(len(index)))
     list_of = np.empty(len(index), np.int32)
     index.blocks.lists_of_slots(list_of)
-    n_live = np.bincount(list_of[live], minlength=index.space.n_lists).astype(np.float64)
-    known = _known_neighbours(index, rows, live, queries, list_of)
-    routing = np.empty((len(queries), index.space.n_lists), np.float32)
+    known = _known_neighbours(index, rows, live, slots, list_of)
+    assert index.calibration is not None
+    calibration = with_limits(index.calibration, index.space, known.queries, known.true.scores)
+    return calibration, _tuning(replace(index, calibration=calibration), recall, known, rows, list_of, groups)
+
+
+def _tuning(
+    index: BlockIndex,
+    recall: float,
+    known: KnownNeighbours,
+    rows: npt.NDArray[np.generic],
+    list_of: npt.NDArray[np.int32],
+    groups: list[npt.NDArray[np.int64]],
+) -> Tuning:
+    n = index.n_live
+    n_live = np.bincount(list_of[list_of >= 0], minlength=index.space.n_lists).astype(np.float64)
+    routing = np.empty((len(known.queries), index.space.n_lists), np.float32)
     index.blocks.routing_scores(known.queries, routing, kernels.active())
     scales = scales_of(index.space, known.queries, routing)
     sample = _Sample.of(index, rows, known, list_of)
-    neighbours = Neighbours(
-        known.lists, sample.by_distance(), len(live), groups, _regional(index.space, known, sample, len(live))
-    )
+    regional = _regional(index.space, known, sample, n)
+    neighbours = Neighbours(known.lists, sample.by_distance(), n, groups, regional)
     reach = measure_reach(routing, scales, n_live, neighbours)
 
     def search(vectors: Float32, k: int, effort: Effort) -> SlotScores:
@@ -64,14 +78,13 @@ def measure(index: BlockIndex, recall: float, *, with_newest: bool) -> Tuning:
         return np.asarray((np.take_along_axis(lifts, known.lists[:, :k], axis=1) >= chosen.lift).mean(axis=1))
 
     codes = tune(search, known, reach, visited)
-    residual = mean_residual(index, rows, live)
-    tuning = Tuning(len(live), len(queries), reach, codes, np.empty((0, 4)), residual, 0.0)
+    tuning = Tuning(n, len(known.queries), reach, codes, np.empty((0, 4)), 0.0)
     share = visited_share(tuning, index.space, recall)
     trained = share if index.tuning is None else index.tuning.trained_share
     return replace(tuning, trained_share=trained, measured=_verified(tuning, index, known, search, recall))
 
 
-def _query_slots(live: Slots, with_newest: bool) -> tuple[Slots, list[npt.NDArray[np.int64]]]:
+def _query_slots(live: Slots, *, with_newest: bool) -> tuple[Slots, list[npt.NDArray[np.int64]]]:
     """Return slots of documents to search for, and groups of them that must reach the recall each."""
     order = random_order(live)
     order = order[np.argsort(~is_held_out(order), kind="stable")]
@@ -79,9 +92,9 @@ def _query_slots(live: Slots, with_newest: bool) -> tuple[Slots, list[npt.NDArra
     if not with_newest:
         return order[:_QUERIES], [np.arange(min(_QUERIES, len(order)))]
     newest = order[order >= live[len(live) - len(live) // _NEWEST]][:_NEW_QUERIES]
-    slots = np.concatenate([order[: _QUERIES - len(newest)], newest])
-    n_all = len(slots) - len(newest)
-    return slots, [np.arange(n_all), np.arange(n_all, len(slots))] if len(newest) else [np.arange(n_all)]
+    slots = np.concatenate([order[:_ALL_QUERIES], newest])
+    groups = [np.arange(len(slots) - len(newest)), np.arange(len(slots) - len(newest), len(slots))]
+    return slots, [group for group in groups if len(group)]
 
 
 def _known_neighbours(

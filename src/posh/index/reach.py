@@ -125,7 +125,7 @@ class Among(IntEnum):
 class ReachTable:
     """Measured bounds: for each of ``ranks`` (n,) ascending, and each member of :class:`Among`.
 
-    ``powers`` (n, 3), ``lifts`` (n, 3, r) and ``shares`` (n, 3, r) belong to the recalls (r,).
+    ``powers`` (n,), ``lifts`` (n, 3, r) and ``shares`` (n, 3, r) belong to the recalls (r,).
     """
 
     ranks: Doubles
@@ -142,7 +142,7 @@ class ReachTable:
         at, known = np.log(1 - max(recall, self.recalls[0])), np.log(1 - self.recalls)[::-1]
         lift = np.exp(np.interp(at, known, np.log(self.lifts[row, among, ::-1])))
         share = np.interp(at, known, self.shares[row, among, ::-1])
-        return Reach(int(self.powers[row, among]), float(lift), float(share))
+        return Reach(int(self.powers[row]), float(lift), float(share))
 
     def to_arrays(self) -> Arrays:
         """Return the arrays of a file."""
@@ -154,7 +154,7 @@ class ReachTable:
         ranks = expect(arrays, "reach_ranks", np.float64, (None,))
         recalls = expect(arrays, "reach_recalls", np.float64, (None,))
         n, r = len(ranks), len(recalls)
-        powers = expect(arrays, "reach_powers", np.float64, (n, len(Among)))
+        powers = expect(arrays, "reach_powers", np.float64, (n,))
         lifts = expect(arrays, "reach_lifts", np.float64, (n, len(Among), r))
         shares = expect(arrays, "reach_shares", np.float64, (n, len(Among), r))
         if not n or not r or (np.diff(ranks) <= 0).any() or (np.diff(recalls) <= 0).any():
@@ -195,20 +195,21 @@ def measure_reach(routing: Float32, scales: Doubles, n_live: Doubles, neighbours
     """Measure which lists find the neighbours of queries with these routing scores (m, n_lists)."""
     lifts = {power: lifts_of(routing, scales, n_live, power) for power in _POWERS}
     ranks = neighbours.ranks()
-    powers = np.empty((len(ranks), len(Among)))
+    powers = np.empty(len(ranks))
     bounds, shares = np.empty((2, len(ranks), len(Among), len(_RECALLS)))
     for row, rank in enumerate(ranks):
+        nearest = neighbours.around(rank, tail=False)
+        powers[row] = power = _best_power(lifts, n_live, nearest, neighbours.groups)
+        own = lifts[power]
+        found = {
+            Among.ALL: _bounds(own, nearest, neighbours.groups, _RECALLS),
+            Among.RANDOM: _bounds(own, neighbours.around(rank, tail=True), neighbours.groups, _RECALLS),
+            Among.REGION: _regional_bounds(own, neighbours.regional.near(rank), _RECALLS),
+        }
+        found[Among.REGION] = np.minimum(found[Among.RANDOM], found[Among.REGION])
         for among in Among:
-            lists = neighbours.around(rank, tail=among != Among.ALL)
-            power = _best_power(lifts, n_live, lists, neighbours.groups)
-            found = _bounds(lifts[power], lists, neighbours.groups, _RECALLS)
-            if among == Among.REGION:
-                found = np.minimum(
-                    found, _regional_bounds(lifts[power], neighbours.regional.near(rank), _RECALLS)
-                )
-            powers[row, among] = power
-            bounds[row, among] = np.minimum.accumulate(found)
-            shares[row, among] = _shares(lifts[power], n_live, bounds[row, among])
+            bounds[row, among] = np.minimum.accumulate(found[among])
+            shares[row, among] = _shares(own, n_live, bounds[row, among])
     return ReachTable(np.array(ranks, np.float64), _RECALLS, powers, bounds, shares)
 
 

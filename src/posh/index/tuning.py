@@ -92,9 +92,8 @@ class Tuning:
     """The measurements of ``n_docs`` documents, with ``n_queries`` of them as queries.
 
     ``codes`` (n, 4) are k, slack, oversample, and the share of neighbours in visited lists that was found.
-    ``measured`` (n, 4) are rows of :class:`Measured` for the recall of the index. ``residual`` is the mean
-    squared residual of the documents, ``trained_share`` the share of documents that a search visited when the
-    lists were trained.
+    ``measured`` (n, 4) are rows of :class:`Measured` for the recall of the index. ``trained_share`` is the
+    share of documents that a search visited when the lists were trained.
     """
 
     n_docs: int
@@ -102,7 +101,6 @@ class Tuning:
     reach: ReachTable
     codes: Doubles
     measured: Doubles
-    residual: float
     trained_share: float
 
     def effort(
@@ -140,7 +138,7 @@ class Tuning:
         """Return the arrays of a file."""
         return self.reach.to_arrays() | {
             "tuned_with": np.array([self.n_docs, self.n_queries]),
-            "tuned_fit": np.array([self.residual, self.trained_share]),
+            "tuned_share": np.array(self.trained_share),
             "tuned_codes": self.codes,
             "tuned_recall": self.measured,
         }
@@ -149,13 +147,13 @@ class Tuning:
     def from_arrays(cls, arrays: Arrays) -> Tuning:
         """Return the tuning of :meth:`to_arrays`; raise ValueError or KeyError if it is wrong."""
         n_docs, n_queries = expect(arrays, "tuned_with", np.int64, (2,), low=1).tolist()
-        residual, share = expect(arrays, "tuned_fit", np.float64, (2,)).tolist()
+        share = float(expect(arrays, "tuned_share", np.float64, ()))
         codes = expect(arrays, "tuned_codes", np.float64, (None, 4))
         measured = expect(arrays, "tuned_recall", np.float64, (None, 4))
         least, most = (1, 0, 1, 0), (2**31, 1e6, 1e6, 1)
         if not len(codes) or (codes < least).any() or (codes > most).any():
             raise ValueError("expected a table of measured searches, found other numbers")
-        return cls(n_docs, n_queries, ReachTable.from_arrays(arrays), codes, measured, residual, share)
+        return cls(n_docs, n_queries, ReachTable.from_arrays(arrays), codes, measured, share)
 
 
 def effort_of(params: SearchParams, options: IndexOptions) -> Effort | None:

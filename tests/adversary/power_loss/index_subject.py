@@ -34,7 +34,8 @@ def index(number: int) -> posh.Index:
     rng = np.random.default_rng(number)
     hasher, options = KINDS[number % len(KINDS)]
     made = posh.Index(hasher, **options)
-    made.add(DATA[rng.permutation(len(DATA))[: 20 + number]], ids=np.arange(20 + number) + 1000 * number)
+    n = 97 + number  # enough for a decoder
+    made.add(DATA[rng.permutation(len(DATA))[:n]], ids=np.arange(n) + 1000 * number)
     return made.delete([1000 * number + 3]) if number % 2 else made
 
 
