@@ -18,7 +18,6 @@ class BlockPreparation {
     reserve(w.planes, n * n_planes);
     reserve(w.kept, n * s.n_keep);
     reserve(w.first_probe, n + 1);
-    reserve(w.best_probe, n);
     w.first_probe[0] = 0;
     reserve(w.coded, n * shape.n_columns);
     reserve(w.projected, n * shape.n_bits);
@@ -58,8 +57,7 @@ class BlockPreparation {
   // The lists that the preparation has chosen for a query.
   Probes probes_of(const Query& query) const {
     const std::size_t first = w.first_probe[query.index];
-    return {&w.probes[first], &w.list_scores[first], w.first_probe[query.index + 1] - first,
-            w.best_probe[query.index] - first};
+    return {&w.probes[first], &w.list_scores[first], w.first_probe[query.index + 1] - first};
   }
 
   // The n best lists of a query.
@@ -72,7 +70,7 @@ class BlockPreparation {
     std::uint16_t* lists = reserve(w.wider_probes, n);
     take_best(routed, n, lists);
     score_lists(query.index, lists, n, reserve(w.wider_scores, n));
-    return {lists, w.wider_scores.data(), n, position_of(lists, n, Isa::largest(routed, s.lists->n_lists()))};
+    return {lists, w.wider_scores.data(), n};
   }
 
   // Writes the routing scores of all queries, (n_queries, n_lists).
@@ -220,7 +218,6 @@ class BlockPreparation {
     else
       n = take_above(routing, lowest_visited(routing, best, scale_of_gaps(i, best, length)), best, to);
     w.first_probe[i + 1] = first + n;
-    w.best_probe[i] = first + position_of(to, n, best);
     float* scores = reserve(w.list_scores, first + n) + first;
     score_lists(i, to, n, scores);
     if (s.has_first) query.limit = s.first_intercept * length + s.first_slope * *std::max_element(scores, scores + n);
@@ -273,11 +270,6 @@ class BlockPreparation {
       Isa::winners(routing, 1, s.lists->n_lists(), n, to);
     else
       for (std::size_t l = 0; l < n; ++l) to[l] = static_cast<std::uint16_t>(l);
-  }
-
-  static std::size_t position_of(const std::uint16_t* lists, std::size_t n, std::size_t list) {
-    const std::uint16_t* at = std::lower_bound(lists, lists + n, static_cast<std::uint16_t>(list));
-    return at == lists + n ? 0 : static_cast<std::size_t>(at - lists);
   }
 
   void score_lists(std::size_t query, const std::uint16_t* lists, std::size_t n, float* scores) const {

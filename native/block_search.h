@@ -56,7 +56,7 @@ class BlockSearcher {
     preparation.prepare(begin, n);
     const float n_visits = static_cast<float>(w.first_probe[n]);
     const bool by_list = n_visits >= s.min_shared * static_cast<float>(s.lists->n_lists());
-    if (by_list && !(visit_lists(n, true, cancellation) && visit_lists(n, false, cancellation))) return false;
+    if (by_list && !visit_lists(n, cancellation)) return false;
     for (std::size_t i = 0; i < n; ++i) {
       if (cancellation.requested()) return false;
       Query& query = w.queries[i];
@@ -114,10 +114,9 @@ class BlockSearcher {
 
   // All queries, list by list -------------------------------------------------------------------------
 
-  // Each query visits its lists in the same order as it would alone: first all queries are in their best lists, then in
-  // the others.
-  bool visit_lists(std::size_t n_queries, bool best, Cancellation& cancellation) {
-    sort_visits(n_queries, best);
+  // Each query visits its lists in the same order as it would alone.
+  bool visit_lists(std::size_t n_queries, Cancellation& cancellation) {
+    sort_visits(n_queries);
     const std::size_t n_lists = s.lists->n_lists();
     const std::vector<std::size_t>& starts = w.visit_starts;
     for (std::size_t list = 0; list < n_lists; ++list) {
@@ -150,29 +149,17 @@ class BlockSearcher {
           [&](std::size_t i) -> View& { return w.queries[some[at + i].query].view; });
   }
 
-  // The visits of best lists, or of all others, by list.
-  void sort_visits(std::size_t n_queries, bool best) {
-    const std::size_t n_lists = s.lists->n_lists();
+  // The visits of all queries, by list.
+  void sort_visits(std::size_t n_queries) {
+    const std::size_t n_lists = s.lists->n_lists(), n_visits = w.first_probe[n_queries];
     std::vector<std::size_t>& starts = w.visit_starts;
     starts.assign(n_lists + 2, 0);
-    for_each_probe(n_queries, best, [&](std::size_t, std::size_t j) { ++starts[w.probes[j] + 2]; });
+    for (std::size_t j = 0; j < n_visits; ++j) ++starts[w.probes[j] + 2];
     for (std::size_t l = 0; l < n_lists; ++l) starts[l + 2] += starts[l + 1];
-    reserve(w.visits, starts[n_lists + 1]);
-    for_each_probe(n_queries, best, [&](std::size_t query, std::size_t j) {
-      w.visits[starts[w.probes[j] + 1]++] = {static_cast<std::uint32_t>(query), w.list_scores[j]};
-    });
-  }
-
-  template <class Function>
-  void for_each_probe(std::size_t n_queries, bool best, Function function) const {
-    for (std::size_t query = 0; query < n_queries; ++query) {
-      if (best) {
-        function(query, w.best_probe[query]);
-        continue;
-      }
+    reserve(w.visits, n_visits);
+    for (std::size_t query = 0; query < n_queries; ++query)
       for (std::size_t j = w.first_probe[query]; j < w.first_probe[query + 1]; ++j)
-        if (j != w.best_probe[query]) function(query, j);
-    }
+        w.visits[starts[w.probes[j] + 1]++] = {static_cast<std::uint32_t>(query), w.list_scores[j]};
   }
 
   void visit_block(std::uint32_t number, std::size_t next_number, const Visit* some, std::size_t n) {
@@ -201,14 +188,12 @@ class BlockSearcher {
                   [&](std::uint32_t i) { return &w.queries[some[i].query]; });
   }
 
-  // One query, its best list first --------------------------------------------------------------------
+  // One query ------------------------------------------------------------------------------------------
 
   void visit_probes(Query& query, const Probes& probes) {
     w.stops.clear();
     w.visited.clear();
-    add_stops(probes, probes.best);
-    for (std::size_t j = 0; j < probes.n; ++j)
-      if (j != probes.best) add_stops(probes, j);
+    for (std::size_t j = 0; j < probes.n; ++j) add_stops(probes, j);
     visit_stops(query);
   }
 

@@ -50,11 +50,11 @@ struct alignas(64) Query {
   std::uint32_t n_kept, index;
 };
 
-// The lists that a query visits: the best one first, then the others by ascending number.
+// The lists that a query visits, in this order.
 struct Probes {
   const std::uint16_t* lists;  // (n) ascending
   const float* scores;         // (n)
-  std::size_t n, best;         // best: position of the list with the highest routing score
+  std::size_t n;
 };
 
 // A document that is kept for the last step. A higher key is better.
@@ -109,7 +109,7 @@ struct Workspace {
   std::vector<Kept> kept;             // (n, n_keep), best first
   std::vector<std::uint16_t> probes;  // of all queries, those of a query by ascending number
   std::vector<float> list_scores;     // of these lists
-  std::vector<std::size_t> first_probe, best_probe;  // of each query, in `probes`; first_probe has n + 1
+  std::vector<std::size_t> first_probe;  // (n + 1) of each query, in `probes`
   std::vector<float> coded, projected;             // for distances: (n, n_columns), (n, n_bits)
 
   // Of a tile of queries, or of one query in a list.
@@ -139,7 +139,7 @@ struct Workspace {
 
   std::size_t bytes() const {
     std::size_t sum = bytes_of(queries) + bytes_of(numbers) + bytes_of(planes) + bytes_of(kept) + bytes_of(probes) +
-                      bytes_of(list_scores) + bytes_of(first_probe) + bytes_of(best_probe) + bytes_of(coded) +
+                      bytes_of(list_scores) + bytes_of(first_probe) + bytes_of(coded) +
                       bytes_of(projected) + bytes_of(routed) + bytes_of(masks) + bytes_of(pairs) +
                       bytes_of(waiting_docs) + bytes_of(survivors) + bytes_of(visits) + bytes_of(stops) +
                       bytes_of(exact) + bytes_of(decoded) + bytes_of(allowed);

@@ -126,25 +126,15 @@ def live_routing(blocks: list[Block], query: Query) -> Floats:
     return np.where(live_counts(blocks, len(query.routing)) > 0, query.routing, LOWEST)
 
 
-def best_lists(routing: Floats, n: int) -> Numbers:
-    """The n best lists: the best one first, then the others by ascending number."""
-    return best_first(winners(routing[None], n)[0], int(np.argmax(routing)))
-
-
-def best_first(lists: Numbers, best: int) -> Numbers:
-    """The best list, then the others; without it, as they are."""
-    return np.concatenate([lists[lists == best], lists[lists != best]])
-
-
 def probes_of(space: Space, blocks: list[Block], settings: Settings, query: Query) -> Numbers:
     """The lists that a query visits, in this order."""
     routing = live_routing(blocks, query)
     if settings.n_probe:
-        return best_lists(routing, settings.n_probe)
+        return winners(routing[None], settings.n_probe)[0]
     best = int(np.argmax(routing))
     lowest = lowest_visited(space, blocks, settings, query, routing, best)
     lists = np.arange(len(routing))
-    return best_first(lists[(lists == best) | ((routing >= lowest) & (routing > LOWEST))], best)
+    return lists[(lists == best) | ((routing >= lowest) & (routing > LOWEST))]
 
 
 def lowest_visited(
@@ -199,7 +189,7 @@ class Searcher:
         n = len(probes)
         while len(query.kept) < self.k and n < n_lists:
             n = min(4 * n, n_lists)
-            self.start_again(best_lists(live_routing(self.blocks, query), n))
+            self.start_again(winners(live_routing(self.blocks, query)[None], n)[0])
         return query.kept
 
     def start_again(self, probes: Numbers) -> None:
@@ -327,7 +317,7 @@ def sample_counts(
         query = Query(space, settings, values)
         for j in range(n_groups):
             seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64
-            probes = np.sort(probes_of(space, blocks, settings, query))
+            probes = probes_of(space, blocks, settings, query)
             number = probes[(seed >> 33) % len(probes)]
             own = [block for block in blocks if block.list == number]
             if not own:
