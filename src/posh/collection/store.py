@@ -154,8 +154,16 @@ class Store:
     ) -> tuple[CollectionSnapshot, CollectionSnapshot]:
         """Commit a step, then publish its snapshot; return the snapshots before and after it.
 
-        ``n_items`` counts the items that were written; None: as many as were deleted.
+        ``n_items`` counts the items that were written; None: as many as were deleted. If writes come faster
+        than the index can be measured, they wait for the measurement.
         """
+        if self.snapshot.index is not None and self.snapshot.index.is_overdue:
+            self.wait_until_measured()
+        return self._write(step, n_items)
+
+    def _write(
+        self, step: Callable[[Connection, CollectionSnapshot], CollectionSnapshot], n_items: int | None
+    ) -> tuple[CollectionSnapshot, CollectionSnapshot]:
         with self._lock:
             self.require_open()
             self._read_again_if_interrupted()
@@ -219,7 +227,7 @@ class Store:
                 n_items = self.snapshot.slot_table.n_live
                 for _ in progress(work.steps(), "reindexing", "block", -(-n_items // build_index.BLOCK)):
                     pass
-                _, after = self.write(work.finish, self.snapshot.slot_table.n_live)
+                _, after = self._write(work.finish, self.snapshot.slot_table.n_live)
             finally:
                 self._new_generation = 0
                 self._drop_unused_codes()
@@ -237,7 +245,7 @@ class Store:
             tables.put_meta(connection, {"options": json.dumps(options), "version": version})
             return replace(snapshot, options=options, version=version)
 
-        return self.write(step, 0)[1].n_features is None
+        return self._write(step, 0)[1].n_features is None
 
     def _drop_unused_codes(self) -> None:
         """Remove codes that are out of use; if that fails, the next opening does it."""
@@ -295,7 +303,7 @@ class Store:
         """Wait for a measurement that is under way."""
         thread = self._measuring
         if thread is not None:
-            thread.join()
+            thread.join()  # it takes the locks of writes and of long work: the caller has neither
 
     def compact(self) -> None:
         """Release the memory and the disk space of deleted items, erase their traces, and save the index."""

@@ -147,11 +147,12 @@ def _with_documents(
 def _measured(
     connection: Connection, snapshot: CollectionSnapshot, index: IndexSnapshot
 ) -> CollectionSnapshot:
-    """Measure an index whose items have changed too much for the last measurement.
+    """Measure an index within the write that changed it, if it is small or if one write changed most of it.
 
-    Otherwise the store does so in the background, if there are many items.
+    Otherwise the store does so in the background.
     """
-    if index.is_due and (len(index) <= build_index.AT_ONCE or index.is_overdue):
+    was_due = snapshot.index is not None and snapshot.index.is_due
+    if index.is_due and (len(index) <= build_index.AT_ONCE or (index.is_overdue and not was_due)):
         index = index.measured()
         args = (snapshot.generation, index, snapshot.n_trained, snapshot.last_seq)
         build_index.write_trained_state(connection, *args)

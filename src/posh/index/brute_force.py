@@ -70,10 +70,13 @@ def _candidates(
             scores -= 0.5 * squares
         if start == 0:  # later, only the few that may be among the best are put in order
             best = _best(best, scores, k)
-        rows, columns = np.nonzero(scores >= _lowest(best, lengths, longest, queries.shape[1])[:, None])
-        kept.append((rows, own[columns], scores[rows, columns]))
+        lowest = _lowest(best, lengths, longest, queries.shape[1])
+        places = np.flatnonzero(scores >= lowest[:, None])  # faster than nonzero
+        rows, columns = np.divmod(places, len(own))
+        found = scores.ravel()[places]
+        kept.append((rows, own[columns], found))
         if start:
-            best = _best(best, _by_row(rows, scores[rows, columns], len(queries)), k)
+            best = _best(best, _by_row(rows, found, len(queries)), k)
     lowest = _lowest(best, lengths, longest, queries.shape[1])
     rows = np.concatenate([part[0] for part in kept])
     passing = np.concatenate([part[2] for part in kept]) >= lowest[rows]
