@@ -10,7 +10,7 @@ import pytest
 import posh
 from posh.index.code_index import SlotScores
 from posh.index.samples import is_held_out
-from posh.index.tuning import shares, without_own
+from posh.index.tuning import KnownNeighbours, without_own
 from tests.index.test_metric import plain_scores
 
 PROMISED, TOLERANCE = 0.95, 0.01
@@ -214,11 +214,27 @@ def test_without_vectors_recall_is_measured_too(data):
     assert index.search(Q, 10, recall=1.0).ids.shape == (300, 10)
 
 
-def test_shares_count_equal_scores_and_leave_the_query_out():
-    true = SlotScores(np.array([[7, 1, 2]]), np.float32([[1.0, 0.5, 0.4]]))
-    found = SlotScores(np.array([[1, 7, 9]]), np.float32([[0.5, 1.0, 0.4]]))
-    own = np.array([7])
-    left = without_own(found, own, 2)
-    np.testing.assert_array_equal(left.slots, [[1, 9]])
-    assert shares(without_own(true, own, 2).scores, left.scores).tolist() == [1.0]
-    assert shares(np.float32([[0.5, 0.4]]), np.float32([[0.5, -np.inf]])).tolist() == [0.5]
+@pytest.mark.parametrize("is_distance", [True, False])
+def test_shares_count_equal_scores_and_leave_the_query_out(is_distance):
+    vectors = np.float32([[1, 0], [0.9, 0], [0.9, 0], [0.5, 0], [0.9 - 1e-6, 0]])
+    true = SlotScores(np.array([[1]]), np.empty((1, 1), np.float32))
+    known = KnownNeighbours(
+        vectors[:1], np.array([0]), true, np.zeros((1, 1), np.int32), vectors, is_distance
+    )
+    for slot, share in ((1, 1.0), (2, 1.0), (3, 0.0), (4, 0.0), (-1, 0.0)):  # an equal one is as good
+        assert known.shares(np.array([[slot]]), 1).tolist() == [share]
+    found = SlotScores(np.array([[1, 0, 3]]), np.float32([[0.5, 1.0, 0.4]]))
+    np.testing.assert_array_equal(without_own(found, np.array([0]), 2).slots, [[1, 3]])
+
+
+def test_neighbours_that_float32_hardly_tells_apart():
+    """Cosines that differ by millionths: measured by their rounded scores, everything would be found."""
+    rng = np.random.default_rng(0)
+    rows = (100 + rng.standard_normal((10_300, 32))).astype(np.float32)
+    vectors, queries = rows[:-300], rows[-300:]
+    index = posh.Index.build(vectors, metric="cosine", recall=0.95)
+    unit = [
+        part / np.linalg.norm(part, axis=1, keepdims=True) for part in map(np.float64, (queries, vectors))
+    ]
+    true = np.argsort(-(unit[0] @ unit[1].T), axis=1)[:, :10]
+    assert posh.metrics.recall(index.search(queries, 10).ids, true).mean() >= 0.93

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import posh
 from posh._progress import progress
 from posh.index.stored import STORES
-from posh.index.tuning import shares
 
 __all__ = ["K", "Setting", "Split", "best_seen", "chosen", "front", "measured_settings", "scores", "split"]
 
@@ -141,6 +140,20 @@ def scores(index: posh.Index, data: Split, ids: npt.NDArray[np.int64]) -> Float3
         lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(rows, axis=2)
         found = found / np.where(lengths > 0, lengths, 1.0)
     return -np.sort(-np.where(ids < 0, -np.inf, found), axis=1).astype(np.float32)
+
+
+def shares(true: Float32, found: Float32) -> npt.NDArray[np.float64]:
+    """Return the share of the k nearest that each query found, from the scores (m, k) of both, best first.
+
+    A document counts if its score is as good as that of the k-th nearest, up to rounding: equal ones may
+    take each other's places.
+
+    >>> import numpy as np
+    >>> shares(np.float32([[0.9, 0.8]]), np.float32([[0.9, 0.7]]))
+    array([0.5])
+    """
+    rounding = 4e-6 * np.abs(true).max(axis=1, keepdims=True).astype(np.float64)
+    return np.asarray((found >= true[:, -1:] - rounding).mean(axis=1))
 
 
 def _best_of_three(call: Callable[[], object]) -> float:

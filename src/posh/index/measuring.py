@@ -109,7 +109,8 @@ def _known_neighbours(
     depth = max(1, min(RANKS[-1], len(live) - 1))
     true = nearest(rows, live, queries, depth + 1, is_distance=index.space.metric.is_distance)
     others = without_own(true, slots, depth)
-    return KnownNeighbours(queries, slots, others, list_of[others.slots])
+    is_distance = index.space.metric.is_distance
+    return KnownNeighbours(queries, slots, others, list_of[others.slots], rows, is_distance)
 
 
 class _Sample(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from posh.index.options import IndexOptions
     from posh.index.params import SearchParams
 
-__all__ = ["KS", "Effort", "KnownNeighbours", "Measured", "Tuning", "effort_of", "tune"]
+__all__ = [
+    "KS",
+    "Effort",
+    "KnownNeighbours",
+    "Measured",
+    "Search",
+    "Tuning",
+    "effort_of",
+    "recalls_of",
+    "tune",
+]
 
 KS = (1, 10, 100, 1000)
 """Numbers of results for which codes are measured."""
@@ -39,6 +49,7 @@ _LEAST_QUERIES = 100
 _ROUTED = 0.98  # recall of routing while codes are measured
 _ENOUGH = 0.9985  # recall of codes: more careful searches are not tried
 _GAIN = 0.001  # recall that more candidates must add at least
+_ROUNDING = 1e-12  # of scores in float64, relative
 
 Doubles = npt.NDArray[np.float64]
 Search = Callable[[Float32, int, "Effort"], SlotScores]
@@ -69,22 +80,44 @@ class Measured(NamedTuple):
 class KnownNeighbours(NamedTuple):
     """Prepared queries (m, d) that are documents, their slots (m,), and their true neighbours (m, depth).
 
-    Neighbours are best first, without the query itself. ``lists`` (m, depth) are their lists.
+    Neighbours are best first, without the query itself. ``lists`` (m, depth) are their lists, ``vectors``
+    (n_slots, d) those of all documents.
     """
 
     queries: Float32
     own_slots: Slots
     true: SlotScores
     lists: npt.NDArray[np.int32]
+    vectors: npt.NDArray[Any]
+    is_distance: bool
 
     def first(self, n: int) -> KnownNeighbours:
         """Return the first n queries."""
-        return KnownNeighbours(
-            self.queries[:n],
-            self.own_slots[:n],
-            SlotScores(self.true.slots[:n], self.true.scores[:n]),
-            self.lists[:n],
+        true = SlotScores(self.true.slots[:n], self.true.scores[:n])
+        return self._replace(
+            queries=self.queries[:n], own_slots=self.own_slots[:n], true=true, lists=self.lists[:n]
         )
+
+    def shares(self, found: Slots, k: int) -> Doubles:
+        """Return the share of its k nearest that each query found, from slots (m, k).
+
+        A document counts that is one of them, or whose score equals that of the k-th. Scores are compared in
+        float64: those of neighbours may differ by less than the rounding errors of float32.
+        """
+        true = self.true.slots[:, :k]
+        first = np.arange(len(true))[:, None] * len(self.vectors)
+        is_true = np.isin(found + first, true + first)
+        rows, columns = np.nonzero(~is_true & (found >= 0))
+        last = self._scores(np.arange(len(true)), true[:, -1])
+        own = self._scores(rows, found[rows, columns])
+        is_true[rows, columns] = own >= last[rows] - _ROUNDING * np.abs(last[rows])
+        return np.asarray((is_true & (found >= 0)).mean(axis=1))
+
+    def _scores(self, rows: Slots, slots: Slots) -> Doubles:
+        queries, vectors = self.queries[rows].astype(np.float64), self.vectors[slots].astype(np.float64)
+        if self.is_distance:
+            return np.asarray(-((queries - vectors) ** 2).sum(axis=1))
+        return np.asarray((queries * vectors).sum(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,8 +248,7 @@ def _measure_codes(
 
 def recalls_of(search: Search, known: KnownNeighbours, k: int, effort: Effort) -> Doubles:
     """Return the share of its k nearest that each query finds."""
-    found = without_own(search(known.queries, k, effort), known.own_slots, k)
-    return shares(known.true.scores[:, :k], found.scores)
+    return known.shares(without_own(search(known.queries, k, effort), known.own_slots, k).slots, k)
 
 
 def without_own(found: SlotScores, own_slots: Slots, k: int) -> SlotScores:
@@ -225,17 +257,3 @@ def without_own(found: SlotScores, own_slots: Slots, k: int) -> SlotScores:
     return SlotScores(
         np.take_along_axis(found.slots, order, axis=1), np.take_along_axis(found.scores, order, axis=1)
     )
-
-
-def shares(true: Float32, found: Float32) -> Doubles:
-    """Return the share of the k nearest that each query found, from the scores (m, k) of both, best first.
-
-    A document counts if its score is as good as that of the k-th nearest, up to rounding: equal ones may
-    take each other's places.
-
-    >>> import numpy as np
-    >>> shares(np.float32([[0.9, 0.8]]), np.float32([[0.9, 0.7]]))
-    array([0.5])
-    """
-    rounding = 4e-6 * np.abs(true).max(axis=1, keepdims=True).astype(np.float64)
-    return np.asarray((found >= true[:, -1:] - rounding).mean(axis=1))
