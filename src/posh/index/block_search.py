@@ -43,6 +43,7 @@ FEW = 2048
 
 _CAREFUL = 4.0  # slack
 _REMEMBERED = 100  # parameters of searches
+_FEW_COLUMNS, _NO_SKIPPING = 8, 100.0  # slack with which codes skip nothing
 _ROUNDING = 1e-5  # of scores, relative to the largest
 _UNKNOWN = object()
 
@@ -123,8 +124,9 @@ class SearchableBlocks(CodeIndex, ABC):
         """Find the nearest of the documents that pass a filter.
 
         How many lists that takes depends on the rank of the k-th of them among all documents. The first
-        round takes them for a random sample. If the k-th score that it found is lower than that, the query is
-        far from the documents that pass, and a second round visits the lists for the rank of that score.
+        round takes them for a random sample. If the filter depends on the vectors, or if the k-th score that
+        was found is lower than that of a random sample, a second round visits the lists for the rank of that
+        score, as if the documents that pass were a region.
         """
         n_allowed = int(np.count_nonzero(allowed & self.live.rows))
         effort = self.effort_for(params, n_allowed)
@@ -133,22 +135,53 @@ class SearchableBlocks(CodeIndex, ABC):
         found = self._in_blocks(queries, params, self.settings(params.k, effort), allowed)
         if effort.n_probe or self.tuning is None:
             return found
-        ranks = self._ranks(queries.vectors, found.scores[:, -1])
+        assumed = params.k * self.tuning.n_docs / n_allowed
+        ranks = np.maximum(self._ranks(queries.vectors, found.scores[:, -1]), assumed)
         known = self.tuning.reach.ranks
         rows = np.searchsorted(known, ranks)
-        done = int(np.searchsorted(known, params.k * self.tuning.n_docs / n_allowed))
-        for row in np.unique(rows[rows > done]).tolist():
-            some = np.flatnonzero(rows == row)
-            rank = known[row] if row < len(known) else np.inf
-            wider = self.effort_for(params, n_allowed, rank)
+        is_done = rows == np.searchsorted(known, assumed)
+        if self._depends_on_vectors(allowed):
+            is_done[:] = False
+        for row in np.unique(rows[~is_done]).tolist():
+            some = np.flatnonzero((rows == row) & ~is_done)
             again = queries._replace(vectors=queries.vectors[some])
-            better = (
-                self._by_comparing_all(again, params, allowed)
-                if wider is None
-                else self._in_blocks(again, params, self.settings(params.k, wider), allowed)
-            )
-            found.slots[some], found.scores[some] = better
+            rank = known[row] if row < len(known) else np.inf
+            found.slots[some], found.scores[some] = self._in_region(again, params, allowed, n_allowed, rank)
         return found
+
+    def _in_region(
+        self, queries: Queries, params: SearchParams, allowed: Mask, n_allowed: int, rank: float
+    ) -> SlotScores:
+        effort = self.effort_for(params, n_allowed, rank)
+        if effort is None:
+            return self._by_comparing_all(queries, params, allowed)
+        # Codes were measured without a filter, and far documents may differ. Those of few columns say little.
+        slack = 3.0 if self.n_features >= _FEW_COLUMNS else _NO_SKIPPING
+        effort = effort._replace(slack=max(effort.slack, slack), oversample=max(effort.oversample, 3.0))
+        return self._in_blocks(queries, params, self.settings(params.k, effort), allowed)
+
+    def _depends_on_vectors(self, allowed: Mask) -> bool:
+        """Whether the documents that pass are spread over lists otherwise than a random sample would be."""
+        slots, lists = self._sampled
+        counts = np.bincount(lists)
+        passing = np.bincount(lists, weights=allowed[slots])
+        share = passing.sum() / max(1, len(slots))
+        expected = share * counts
+        spread = np.maximum(expected * (1 - share), 1e-9)
+        freedom = np.count_nonzero(counts) - 1
+        if freedom < 1 or not 0 < share < 1:
+            return False
+        deviation = ((passing - expected) ** 2 / spread)[counts > 0].sum()
+        return bool(deviation > freedom + 4 * math.sqrt(2 * freedom))
+
+    @cached_property
+    def _sampled(self) -> tuple[Slots, npt.NDArray[np.int32]]:
+        """Slots of a random sample of documents, and their lists."""
+        slots = sample_slots(len(self), self.n_features)
+        slots = slots[self.live.rows[slots]]
+        lists = np.empty(len(self), np.int32)
+        self.blocks.lists_of_slots(lists)
+        return slots, lists[slots]
 
     def _ranks(self, vectors: npt.NDArray[Any], scores: Float32) -> npt.NDArray[np.float64]:
         """Estimate the ranks of these scores (m,) among all documents, by a sample of them."""
@@ -168,8 +201,7 @@ class SearchableBlocks(CodeIndex, ABC):
     @cached_property
     def _sample(self) -> Float32:
         """Vectors (s, d) of a random sample of the documents."""
-        slots = sample_slots(len(self), self.n_features)
-        return self.vectors(slots[self.live.rows[slots]])
+        return self.vectors(self._sampled[0])
 
     def _by_comparing_all(self, queries: Queries, params: SearchParams, allowed: Mask | None) -> SlotScores:
         metric = self.space.metric

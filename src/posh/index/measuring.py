@@ -77,7 +77,7 @@ def _tuning(
         lifts = lifts_of(routing, scales, n_live, chosen.power)
         return np.asarray((np.take_along_axis(lifts, known.lists[:, :k], axis=1) >= chosen.lift).mean(axis=1))
 
-    codes = tune(search, known, reach, visited)
+    codes = tune(search, known, reach, visited, groups)
     tuning = Tuning(n, len(known.queries), reach, codes, np.empty((0, 4)), 0.0)
     share = visited_share(tuning, index.space, recall)
     trained = share if index.tuning is None else index.tuning.trained_share
@@ -93,8 +93,10 @@ def _query_slots(live: Slots, *, with_newest: bool) -> tuple[Slots, list[npt.NDA
         return order[:_QUERIES], [np.arange(min(_QUERIES, len(order)))]
     newest = order[order >= live[len(live) - len(live) // _NEWEST]][:_NEW_QUERIES]
     slots = np.concatenate([order[:_ALL_QUERIES], newest])
-    groups = [np.arange(len(slots) - len(newest)), np.arange(len(slots) - len(newest), len(slots))]
-    return slots, [group for group in groups if len(group)]
+    is_newest = np.arange(len(slots)) >= len(slots) - len(newest)
+    mixed = random_order(np.arange(len(slots)))  # so that the first ones are of both groups
+    groups = [np.flatnonzero(is_newest[mixed] == own) for own in (False, True)]
+    return slots[mixed], [group for group in groups if len(group)]
 
 
 def _known_neighbours(

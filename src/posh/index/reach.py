@@ -47,7 +47,8 @@ _POWERS = (3, 5, 8, 12, 18, 27)
 _TYPICAL = 0.95  # recall at which powers are compared
 _COLUMNS = 64  # neighbours of each query that are looked at for a rank
 _COUNTED = 200  # queries with which visited documents are counted
-_SMALLEST = 1e-30  # lift: every list has more
+_SMALLEST = 1e-30  # lift that the kernels can tell from 0
+_NONE = 1e-300  # a lift whose logarithm is a number
 _LEAST_REGIONAL = 100  # documents of a rank
 
 
@@ -123,9 +124,9 @@ class Among(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class ReachTable:
-    """Measured bounds: for each of ``ranks`` (n,) ascending, and each member of :class:`Among`.
+    """Measured bounds: for each of ``ranks`` (n,) ascending, each member of :class:`Among`, each recall (r,).
 
-    ``powers`` (n,), ``lifts`` (n, 3, r) and ``shares`` (n, 3, r) belong to the recalls (r,).
+    ``powers``, ``lifts`` and ``shares`` are (n, 3, r). A lift below ``_SMALLEST`` stands for all lists.
     """
 
     ranks: Doubles
@@ -139,10 +140,16 @@ class ReachTable:
         row = int(np.searchsorted(self.ranks, rank * (1 - 1e-9)))
         if row == len(self.ranks) or recall > self.recalls[-1]:
             return ALL_LISTS
-        at, known = np.log(1 - max(recall, self.recalls[0])), np.log(1 - self.recalls)[::-1]
-        lift = np.exp(np.interp(at, known, np.log(self.lifts[row, among, ::-1])))
-        share = np.interp(at, known, self.shares[row, among, ::-1])
-        return Reach(int(self.powers[row]), float(lift), float(share))
+        place = min(int(np.searchsorted(self.recalls, recall)), len(self.recalls) - 1)
+        power, lift, share = (table[row, among] for table in (self.powers, self.lifts, self.shares))
+        if lift[place] < _SMALLEST:
+            return ALL_LISTS
+        found = lift[place], share[place]
+        if place and power[place - 1] == power[place]:
+            at, known = np.log(1 - max(recall, self.recalls[0])), np.log(1 - self.recalls[[place, place - 1]])
+            ends = [place, place - 1]
+            found = np.exp(np.interp(at, known, np.log(lift[ends]))), np.interp(at, known, share[ends])
+        return Reach(int(power[place]), float(found[0]), float(found[1]))
 
     def to_arrays(self) -> Arrays:
         """Return the arrays of a file."""
@@ -154,7 +161,7 @@ class ReachTable:
         ranks = expect(arrays, "reach_ranks", np.float64, (None,))
         recalls = expect(arrays, "reach_recalls", np.float64, (None,))
         n, r = len(ranks), len(recalls)
-        powers = expect(arrays, "reach_powers", np.float64, (n,))
+        powers = expect(arrays, "reach_powers", np.float64, (n, len(Among), r))
         lifts = expect(arrays, "reach_lifts", np.float64, (n, len(Among), r))
         shares = expect(arrays, "reach_shares", np.float64, (n, len(Among), r))
         if not n or not r or (np.diff(ranks) <= 0).any() or (np.diff(recalls) <= 0).any():
@@ -195,11 +202,10 @@ def measure_reach(routing: Float32, scales: Doubles, n_live: Doubles, neighbours
     """Measure which lists find the neighbours of queries with these routing scores (m, n_lists)."""
     lifts = {power: lifts_of(routing, scales, n_live, power) for power in _POWERS}
     ranks = neighbours.ranks()
-    powers = np.empty(len(ranks))
-    bounds, shares = np.empty((2, len(ranks), len(Among), len(_RECALLS)))
+    powers, bounds, shares = np.empty((3, len(ranks), len(Among), len(_RECALLS)))
     for row, rank in enumerate(ranks):
         nearest = neighbours.around(rank, tail=False)
-        powers[row] = power = _best_power(lifts, n_live, nearest, neighbours.groups)
+        power = _best_power(lifts, n_live, nearest, neighbours.groups)
         own = lifts[power]
         found = {
             Among.ALL: _bounds(own, nearest, neighbours.groups, _RECALLS),
@@ -208,8 +214,13 @@ def measure_reach(routing: Float32, scales: Doubles, n_live: Doubles, neighbours
         }
         found[Among.REGION] = np.minimum(found[Among.RANDOM], found[Among.REGION])
         for among in Among:
+            powers[row, among] = power
             bounds[row, among] = np.minimum.accumulate(found[among])
             shares[row, among] = _shares(own, n_live, bounds[row, among])
+        if row:  # no rank needs less than a lower one
+            less = shares[row] < shares[row - 1]
+            for table in (powers, bounds, shares):
+                table[row][less] = table[row - 1][less]
     return ReachTable(np.array(ranks, np.float64), _RECALLS, powers, bounds, shares)
 
 
@@ -237,7 +248,7 @@ def _bounds(lifts: Doubles, lists: Lists, groups: list[npt.NDArray[np.int64]], r
         first = np.quantile(some, 1 - recalls)
         errors = [(some >= bound).mean(axis=1).std() / np.sqrt(len(some)) for bound in first]
         found.append(np.quantile(some, np.maximum(0, 1 - recalls - errors)))
-    return np.asarray(np.maximum(np.min(found, axis=0) * (1 - 1e-6), _SMALLEST))
+    return np.asarray(np.maximum(np.min(found, axis=0) * (1 - 1e-6), _NONE))
 
 
 def _regional_bounds(lifts: Doubles, regional: Regional, recalls: Doubles) -> Doubles:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -212,32 +211,50 @@ def _cost(effort: Effort, k: int, space: Space) -> float:
 
 
 def tune(
-    search: Search, known: KnownNeighbours, reach: ReachTable, visited: Callable[[Reach, int], Doubles]
+    search: Search,
+    known: KnownNeighbours,
+    reach: ReachTable,
+    visited: Callable[[Reach, int], Doubles],
+    groups: list[npt.NDArray[np.int64]],
 ) -> Doubles:
     """Measure the share of neighbours in visited lists that codes find, as rows of ``Tuning.codes``.
 
     ``search`` returns the slots and scores of k + 1 documents: a document finds itself, too. ``visited``
-    returns for each query the share of its k nearest that is in the lists of a reach.
+    returns for each query the share of its k nearest that is in the lists of a reach. The share is that of
+    the group of queries that finds the least.
     """
     depth = known.true.slots.shape[1]
     rows: list[tuple[float, ...]] = []
     for k in progress([k for k in KS if k < depth] + [min(depth, KS[-1])], "measuring recall", "k"):
         chosen = reach.choose(k, _ROUTED)
         some = known.first(max(_LEAST_QUERIES, _RESULTS // k))
-        routed = float(visited(chosen, k)[: len(some.queries)].mean())
-        rows += [(k, *row) for row in _measure_codes(partial(recalls_of, search, some, k), chosen, routed)]
+        routed = visited(chosen, k)
+        parts = [group[group < len(some.queries)] for group in groups]
+
+        def find(
+            slack: float,
+            oversample: float,
+            k: int = k,
+            chosen: Reach = chosen,
+            some: KnownNeighbours = some,
+            routed: Doubles = routed,
+            parts: list[npt.NDArray[np.int64]] = parts,
+        ) -> float:
+            found = recalls_of(search, some, k, Effort(0, chosen, slack, oversample))
+            shares = [found[part].mean() / max(routed[part].mean(), 1e-9) for part in parts if len(part)]
+            return min(1.0, float(min(shares)))
+
+        rows += [(k, *row) for row in _measure_codes(find)]
     return np.array(rows)
 
 
-def _measure_codes(
-    recalls: Callable[[Effort], Doubles], reach: Reach, routed: float
-) -> Iterator[tuple[float, float, float]]:
+def _measure_codes(find: Callable[[float, float], float]) -> Iterator[tuple[float, float, float]]:
     """Yield slack, oversample and recall for more and more careful searches, as long as these find more."""
     best = 0.0
     for oversample in _OVERSAMPLES:
         before = best
         for slack in _SLACKS:
-            found = min(1.0, float(recalls(Effort(0, reach, slack, oversample)).mean()) / routed)
+            found = find(slack, oversample)
             best = max(best, found)
             yield slack, oversample, found
             if found >= _ENOUGH:
