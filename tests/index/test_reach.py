@@ -148,3 +148,26 @@ def test_writes_raise_the_recall_that_is_aimed_at(built):
     assert drift.with_added(100, 1.0).with_margin(0.9) == pytest.approx(0.91)
     assert drift.with_deleted(5000).with_margin(0.9) == pytest.approx(0.95)
     assert structure.drift.n_written in (0, 300)
+
+
+@pytest.mark.parametrize("store", ["float32", "int8"])
+def test_filters_that_leave_nothing_or_little(store):
+    index = posh.Index.build(X, metric="cosine", recall=0.9, store=store)
+    assert (index.search(Q[:3], 2, filter=np.zeros(len(X), bool)).ids == -1).all()
+    found = index.search(Q[:3], 4, filter=np.array([5, 9]))
+    assert [sorted(row) for row in found.ids.tolist()] == [[-1, -1, 5, 9]] * 3
+    assert index.search(Q[:0], 4, filter=np.arange(3000)).ids.shape == (0, 4)
+
+
+def test_a_filter_that_depends_on_the_vectors_is_noticed(built):
+    structure = structure_of(built)
+    rng = np.random.default_rng(0)
+    side = X @ rng.standard_normal(16).astype(np.float32)
+    for share in (0.1, 0.5, 0.9):
+        assert structure._depends_on_vectors(side <= np.quantile(side, share))
+    noticed = [
+        structure._depends_on_vectors(rng.random(len(X)) < share)
+        for share in (0.1, 0.5, 0.9)
+        for _ in range(20)
+    ]
+    assert sum(noticed) <= 2

@@ -135,7 +135,7 @@ class SearchableBlocks(CodeIndex, ABC):
         found = self._in_blocks(queries, params, self.settings(params.k, effort), allowed)
         if effort.n_probe or self.tuning is None:
             return found
-        assumed = params.k * self.tuning.n_docs / n_allowed
+        assumed = params.k * self.tuning.n_docs / max(1, n_allowed)
         ranks = np.maximum(self._ranks(queries.vectors, found.scores[:, -1]), assumed)
         known = self.tuning.reach.ranks
         rows = np.searchsorted(known, ranks)
@@ -196,7 +196,7 @@ class SearchableBlocks(CodeIndex, ABC):
         # The k-th itself may be in the sample: rounding, which differs between batches, must not decide.
         rounding = _ROUNDING * np.abs(own).max(axis=1, initial=0.0, keepdims=True)
         counts = np.count_nonzero(own >= scores[:, None] - rounding, axis=1)
-        return np.asarray(counts * (self.n_live / len(sample)))
+        return np.asarray(counts * (self.n_live / max(1, len(sample))))
 
     @cached_property
     def _sample(self) -> Float32:
