@@ -43,7 +43,6 @@ FEW = 2048
 
 _CAREFUL = 4.0  # slack
 _REMEMBERED = 100  # parameters of searches
-_FEW_COLUMNS, _NO_SKIPPING = 8, 100.0  # slack with which codes skip nothing
 _ROUNDING = 1e-5  # of scores, relative to the largest
 _UNKNOWN = object()
 
@@ -155,9 +154,8 @@ class SearchableBlocks(CodeIndex, ABC):
         effort = self.effort_for(params, n_allowed, rank)
         if effort is None:
             return self._by_comparing_all(queries, params, allowed)
-        # Codes were measured without a filter, and far documents may differ. Those of few columns say little.
-        slack = 3.0 if self.n_features >= _FEW_COLUMNS else _NO_SKIPPING
-        effort = effort._replace(slack=max(effort.slack, slack), oversample=max(effort.oversample, 3.0))
+        # Codes were measured without a filter, and far documents may differ.
+        effort = effort._replace(slack=max(effort.slack, 3.0), oversample=max(effort.oversample, 3.0))
         return self._in_blocks(queries, params, self.settings(params.k, effort), allowed)
 
     def _depends_on_vectors(self, allowed: Mask) -> bool:

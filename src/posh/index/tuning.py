@@ -42,6 +42,7 @@ KS = (1, 10, 100, 1000)
 
 _SLACK = 1.25  # if neither slack nor recall are given
 _SLACKS = (0.75, 1.0, 1.5, 2.0, 3.0)
+_FEW_COLUMNS, _NO_SKIPPING = 8, (100.0,)  # the codes of so few columns say little: they skip nothing
 _OVERSAMPLES = (1.4, 3.0, 8.0, 32.0)
 _RESULTS = 30_000  # results of the queries that measure codes
 _LEAST_QUERIES = 100
@@ -244,16 +245,19 @@ def tune(
             shares = [found[part].mean() / max(routed[part].mean(), 1e-9) for part in parts if len(part)]
             return min(1.0, float(min(shares)))
 
-        rows += [(k, *row) for row in _measure_codes(find)]
+        slacks = _SLACKS if known.queries.shape[1] >= _FEW_COLUMNS else _NO_SKIPPING
+        rows += [(k, *row) for row in _measure_codes(find, slacks)]
     return np.array(rows)
 
 
-def _measure_codes(find: Callable[[float, float], float]) -> Iterator[tuple[float, float, float]]:
+def _measure_codes(
+    find: Callable[[float, float], float], slacks: tuple[float, ...]
+) -> Iterator[tuple[float, float, float]]:
     """Yield slack, oversample and recall for more and more careful searches, as long as these find more."""
     best = 0.0
     for oversample in _OVERSAMPLES:
         before = best
-        for slack in _SLACKS:
+        for slack in slacks:
             found = find(slack, oversample)
             best = max(best, found)
             yield slack, oversample, found
