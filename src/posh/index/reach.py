@@ -246,9 +246,21 @@ def _bounds(lifts: Doubles, lists: Lists, groups: list[npt.NDArray[np.int64]], r
     for group in groups:
         some = own[group]
         first = np.quantile(some, 1 - recalls)
-        errors = [(some >= bound).mean(axis=1).std() / np.sqrt(len(some)) for bound in first]
+        errors = [_standard_error(some >= bound, lists[group]) for bound in first]
         found.append(np.quantile(some, np.maximum(0, 1 - recalls - errors)))
     return np.asarray(np.maximum(np.min(found, axis=0) * (1 - 1e-6), _NONE))
+
+
+def _standard_error(is_found: npt.NDArray[np.bool_], lists: Lists) -> float:
+    """Return the standard error of the mean: neighbours of a query, or in a list, are found together.
+
+    With inner products a few documents may be the nearest of most queries, which then visit their lists or
+    do not: many queries say little.
+    """
+    by_query = is_found.mean(axis=1).std() / np.sqrt(len(is_found))
+    deviations = (is_found - is_found.mean()).ravel()
+    by_list = np.sqrt((np.bincount(lists.ravel(), weights=deviations) ** 2).sum()) / is_found.size
+    return float(max(by_query, by_list))
 
 
 def _regional_bounds(lifts: Doubles, regional: Regional, recalls: Doubles) -> Doubles:
