@@ -256,7 +256,8 @@ def test_closing_stops_a_measurement(collection, measured_in_background, monkeyp
     collection.upsert(range(N, 7500), X[N:7500])
     assert begun.wait(60)
     collection.close()
-    assert not collection._store._measuring.is_alive() or collection._store._measuring.join(60) is None
+    collection._store._measuring.join(60)
+    assert not collection._store._measuring.is_alive()
 
 
 def test_a_write_that_replaces_most_items_measures_before_it_returns(collection, measured_in_background):

@@ -3,8 +3,8 @@
 A list whose routing score is ``gap`` below that of the best list has the weight (1 + gap / c)^-power; the
 scale c is in ``native/blocks.h``. The *lift* of a list is its weight, divided by the mean weight of all live
 documents. A search visits the lists whose lift reaches a bound, so that a query with many lists at about the
-same distance visits more of them. At equal recall this visits 15 to 35 % fewer documents than a fixed number
-of lists (docs/nearest.md).
+same distance visits more of them. At equal recall this visits 17 to 25 % fewer documents than a fixed number
+of lists (docs/decisions/0001-lists-by-weight.md).
 
 The bound that finds a share of the k nearest is measured for several ranks k. A filter or deletions that
 leave every tenth document make the k nearest of them as hard to find as the 10 k nearest of all.
