@@ -7,7 +7,7 @@ SERVING := $(VENV)/.serving
 DOCS := $(VENV)/.docs
 NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: setup demo test lint bench bench-ann reproduce serve docs sanitize wheel clean
+.PHONY: setup demo test lint coverage coverage-native bench bench-ann reproduce serve docs sanitize wheel clean
 
 setup: $(READY)
 	@echo 'ready. To use it in this shell: source $(BIN)/activate; then try: posh --help'
@@ -18,13 +18,45 @@ demo: $(READY)
 # Each process takes the next file of tests, in alphabetical order: what takes longest, tests/adversary, comes first. Three
 # processes for two cores, because tests wait for sockets and other processes. Compiled tests are kept: rewriting their
 # asserts takes seconds in each process.
+COVERAGE ?=
+TESTS ?=
 test: $(READY)
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/$(if $(COVERAGE),coverage run,python) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
+
+# Lines of src/posh that the tests execute, in percent; pyproject.toml says which processes count. TESTS=tests/hashers
+# measures some tests only. Lists the lines that no test executes in build/coverage/html.
+coverage: $(READY)
+	mkdir -p build/coverage
+	$(BIN)/coverage erase
+	$(MAKE) test COVERAGE=1
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage html --quiet --directory build/coverage/html
+	@echo "lines of src/posh: $$($(BIN)/coverage report --format=total) %"
+
+# The same for native: the test drivers, and the tests that compare the kernels with NumPy.
+NATIVE_TESTS ?= tests/test_kernels.py tests/test_search_kernels.py tests/test_table_kernels.py tests/index/blocks \
+  tests/index/test_metric_vectors.py
+coverage-native: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check cmake nanobind ninja
+	$(BIN)/cmake -S . -B build/coverage-native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DPOSH_COVERAGE=ON \
+	  -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) -DPython_EXECUTABLE=$(abspath $(BIN)/python)
+	$(BIN)/cmake --build build/coverage-native
+	find build/coverage-native -name '*.gcda' -delete
+	build/coverage-native/search_driver 50
+	build/coverage-native/blocks_driver 50
+	build/coverage-native/workspace_driver 20
+	$(BIN)/python -m pytest --quiet -n 2 -p tests.native.instrumented $(NATIVE_TESTS)
+	mkdir -p build/coverage-native/html
+	$(BIN)/gcovr --root . --filter native/ --merge-lines --html-details build/coverage-native/html/index.html \
+	  --json-summary build/coverage-native/summary.json build/coverage-native
+	@echo "lines of native: $$($(BIN)/python -c 'import json; print(json.load(open("build/coverage-native/summary.json"))["line_percent"])') %"
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/clang-format --dry-run --Werror native/*.h native/*.cpp tests/native/*.h tests/native/*.cpp
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
@@ -59,15 +91,16 @@ serve: $(if $(wildcard $(READY)),$(READY),$(SERVING))
 docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-# ASan and UBSan on the kernels alone: Python's own memory would drown what they find. TSan needs a build of its own, and
-# fewer cases, because it is slower.
+# ASan and UBSan on the kernels alone: reports about Python's own memory would hide theirs. Every header is also compiled
+# on its own. TSan needs a build of its own, and fewer cases, because it is slower.
 sanitize: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check cmake ninja
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DPOSH_SANITIZE=address,undefined
-	$(BIN)/cmake --build build/sanitize
+	$(BIN)/cmake --build build/sanitize --target all all_verify_interface_header_sets
 	build/sanitize/search_driver
 	build/sanitize/blocks_driver
+	build/sanitize/workspace_driver
 	$(BIN)/cmake -S . -B build/sanitize-thread -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DPOSH_SANITIZE=thread
 	$(BIN)/cmake --build build/sanitize-thread

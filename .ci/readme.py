@@ -1,9 +1,10 @@
 """Run the commands of README.md in this folder, a fresh clone, as a new user would.
 
-Every block is run, in order, in one shell. In a block of ``console``, what follows ``$ `` is run and other
-lines are output; ``sh`` and ``bash`` are run whole; ``python`` is run by the Python that the commands before
-have set up. A command that serves is stopped as soon as it answers. The first command that fails ends the run
-with its exit code.
+Blocks run in order, in one shell. In a ``console`` block, lines that begin with ``$ `` are commands and other
+lines are output. ``sh`` and ``bash`` blocks run as scripts, ``python`` blocks with the Python of the
+environment that the commands have created.
+A service is stopped as soon as it answers. The first command that fails ends
+the run with its exit code.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ BLOCK = re.compile(r"^```(console|sh|bash|python)\n(.*?)^```$", re.DOTALL | re.M
 SERVES = re.compile(r"(make|posh) serve\b")
 
 PRELUDE = f"""
-own_python={shlex.quote(sys.executable)}
+this_python={shlex.quote(sys.executable)}
 ask="import urllib.request as u; u.urlopen('http://127.0.0.1:${{POSH_README_PORT:-8765}}/')"
 """
 PRELUDE += """
 set -euo pipefail
 step() { echo "== README.md line $1: $2"; }
-serve() {  # a command that serves, until it answers at its usual address
+serve() {  # runs a service until it answers at its default address
   (eval "exec $1") & serving=$!
   for ((second = 0; second < 300; ++second)); do
-    kill -0 $serving 2>/dev/null || { wait $serving; echo "it ended before it answered"; exit 1; }
-    "$own_python" -c "$ask" 2>/dev/null && break
+    kill -0 $serving 2>/dev/null || { wait $serving; echo "it exited before it answered"; exit 1; }
+    "$this_python" -c "$ask" 2>/dev/null && break
     sleep 1
   done
   ((second < 300)) || { echo "no answer within 5 minutes"; kill $serving; exit 1; }
@@ -42,15 +43,15 @@ run_python() { if [[ -n ${VIRTUAL_ENV:-} ]]; then python -; else .venv/bin/pytho
 
 
 class Command(NamedTuple):
-    """One command of the shell, or one block of Python, and the line where it begins."""
+    """A command of the shell or a block of Python, and the line where it begins."""
 
     line: int
     language: str
     text: str
 
 
-def commands(readme: str) -> Iterator[Command]:
-    """What the blocks of a README say, in order."""
+def parse_commands(readme: str) -> Iterator[Command]:
+    """Yield the commands of a README in order."""
     for block in BLOCK.finditer(readme):
         language, text = block.groups()
         first = readme.count("\n", 0, block.start()) + 2
@@ -62,10 +63,10 @@ def commands(readme: str) -> Iterator[Command]:
                 yield Command(number, language, line.removeprefix("$ "))
 
 
-def script(found: Iterator[Command]) -> str:
-    """One script of bash that runs them."""
+def write_script(commands: Iterator[Command]) -> str:
+    """Return a bash script that runs the commands."""
     lines = [PRELUDE]
-    for command in found:
+    for command in commands:
         title = command.text.strip().splitlines()[0]
         lines.append(f"step {command.line} {shlex.quote(title)}")
         if command.language == "python":
@@ -78,11 +79,11 @@ def script(found: Iterator[Command]) -> str:
 
 
 def main() -> int:
-    """Run README.md of this folder; the exit code is that of the command that failed, or 0."""
-    found = list(commands(Path("README.md").read_text()))
-    if not found:
+    """Run README.md of this folder and return the exit code of the command that failed, or 0."""
+    commands = list(parse_commands(Path("README.md").read_text()))
+    if not commands:
         raise SystemExit("README.md: expected blocks with commands, found none")
-    return subprocess.run(["bash", "-c", script(iter(found))], check=False).returncode
+    return subprocess.run(["bash", "-c", write_script(iter(commands))], check=False).returncode
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What ``make wheel`` does: build the sdist and the wheels in dist/, and try each in an empty environment.
+"""Build the sdist and the wheels in dist/, and test each in an empty environment: ``make wheel``.
 
 The wheels are built from the sdist. Python 3.11 has a wheel of its own; the wheel of the stable ABI serves
-Python 3.12 and later. The arguments are versions of Python, such as 3.11; those that this machine does not
-have are named and left out.
+Python 3.12 and later. The arguments are versions of Python, such as 3.11; versions that
+are not installed are reported and skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
 
 def main(versions: list[str]) -> None:
-    """Build, repair and try."""
+    """Build, repair and test the wheels."""
     pythons = {version: path for version in versions if (path := find_python(version))}
     if not pythons:
         raise SystemExit(f"expected one of Python {', '.join(versions)} with venv, found none")
@@ -36,16 +36,16 @@ def main(versions: list[str]) -> None:
             if version == "3.11" or not list(DIST.glob("*-abi3-*.whl")):
                 builder = Environment(Path(work) / f"build-{version}", python)
                 build(tools, builder, sdist, Path(work) / version)
-            try_out(Path(work) / f"try-{version}", python)
+            test_wheel(Path(work) / f"try-{version}", python)
     for path in sorted(DIST.iterdir()):
         print(f"{path.relative_to(ROOT)}  {path.stat().st_size / 1e6:.1f} MB")
-    print(f"tried on Python {', '.join(pythons)}")
+    print(f"tested on Python {', '.join(pythons)}")
     if missing := [version for version in versions if version not in pythons]:
-        print(f"not here, not tried: Python {', '.join(missing)}")
+        print(f"not installed, not tested: Python {', '.join(missing)}")
 
 
 def find_python(version: str) -> str | None:
-    """An interpreter of this version that can make environments: on the path, or installed by pyenv."""
+    """Return an interpreter of this version that can create environments, from the path or from pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     installed = sorted(str(path) for path in pyenv.glob(f"{version}.*/bin/python"))
     for candidate in (shutil.which(f"python{version}"), *installed):
@@ -56,38 +56,42 @@ def find_python(version: str) -> str | None:
 
 
 class Environment:
-    """An empty virtual environment: it sees neither the packages of its Python nor those of the caller."""
+    """An empty virtual environment, isolated from the packages of its Python and of the caller."""
 
     def __init__(self, folder: Path, python: str) -> None:
         subprocess.run([python, "-m", "venv", str(folder)], check=True)
         self.folder = folder
 
     def run(self, *arguments: str) -> None:
-        """Run its Python with arguments, outside of the clone."""
-        own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "POSH"))}
-        own["PATH"] = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        subprocess.run([self.folder / "bin" / "python", *arguments], check=True, cwd=self.folder, env=own)
+        """Run the Python of the environment with arguments, outside of the clone."""
+        variables = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "POSH"))
+        }
+        variables["PATH"] = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        subprocess.run(
+            [self.folder / "bin" / "python", *arguments], check=True, cwd=self.folder, env=variables
+        )
 
 
-def build(tools: Environment, own: Environment, sdist: Path, made: Path) -> None:
-    """A wheel from the sdist; on Linux its tag becomes that of the oldest manylinux whose symbols suffice."""
-    own.run("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(made), str(sdist))
-    (wheel,) = made.glob("*.whl")
+def build(tools: Environment, builder: Environment, sdist: Path, folder: Path) -> None:
+    """Build a wheel from the sdist; on Linux, auditwheel gives it the oldest manylinux tag that fits."""
+    builder.run("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(sdist))
+    (wheel,) = folder.glob("*.whl")
     if sys.platform == "linux":
         tools.run("-m", "auditwheel", "repair", "--wheel-dir", str(DIST), str(wheel))
     else:
         shutil.copy(wheel, DIST)
 
 
-def try_out(folder: Path, python: str) -> None:
-    """The smoke test with the wheel alone, then with the service. pip chooses from dist/ by tags."""
-    tried = Environment(folder, python)
+def test_wheel(folder: Path, python: str) -> None:
+    """Run the smoke test with the wheel alone, then with the service; pip chooses the wheel by its tags."""
+    environment = Environment(folder, python)
     from_dist = ("--no-index", "--find-links", str(DIST), "--only-binary", ":all:", "--no-deps")
-    tried.run(*PIP, *from_dist, "posh-ann")
-    tried.run(*PIP, "posh-ann")  # it is there already: this brings what it needs
-    tried.run(str(SMOKE))
-    tried.run(*PIP, "posh-ann[serve,client]")
-    tried.run(str(SMOKE), "--serve")
+    environment.run(*PIP, *from_dist, "posh-ann")
+    environment.run(*PIP, "posh-ann")  # it is installed already; this adds its dependencies
+    environment.run(str(SMOKE))
+    environment.run(*PIP, "posh-ann[serve,client]")
+    environment.run(str(SMOKE), "--serve")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def single(folder: Path, shards: Path, queries: np.ndarray, n_threads: int, best
         np.save(folder / "codes.npy", codes.active)
 
     def build() -> None:
-        index = posh.Index(posh.Hasher.load(folder / "model"))
+        index = posh.CodeIndex(posh.Hasher.load(folder / "model"))
         index.add(rows_of(shards)).save(folder / "index")
 
     def search() -> None:
@@ -109,7 +109,7 @@ def many(folder: Path, shards: Path, queries: np.ndarray, workers: batch.Workers
         return batch.encode(model, paths, folder / "codes", workers)
 
     def build() -> batch.Outcome:
-        return batch.build(paths, folder / "index", posh.Index(posh.Hasher.load(model)), workers)
+        return batch.build(paths, folder / "index", posh.CodeIndex(posh.Hasher.load(model)), workers)
 
     def search() -> batch.Outcome:
         return batch.search(folder / "index", queries, folder / "hits", workers, k=K)
@@ -146,7 +146,7 @@ def metric(
     folder: Path, shards: Path, queries: np.ndarray, workers: batch.Workers, n: int, best: BestOf
 ) -> dict[str, Any]:
     """An index with a metric: the workers beside one process that searches shard after shard."""
-    index = posh.Index(metric="euclidean", structure="ivf", recall=0.95)
+    index = posh.Index(metric="euclidean", recall=0.95)
     n_documents = sum(shard.n_rows for shard in batch.find_shards([shards]))
     wall = time.perf_counter()
     built = batch.build([shards], folder / "metric", index, workers)
@@ -158,7 +158,7 @@ def metric(
         found = [tuple(one.search(queries, K, n_threads=n)) for one in opened]
         merged = found[0]
         for others in found[1:]:
-            merged = batch.merged(merged, others, K)
+            merged = batch.merge_hits(merged, others, K)
         np.savez(folder / "metric-one.npz", *merged)
         return merged
 

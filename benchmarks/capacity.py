@@ -46,11 +46,7 @@ def cpu(work: Callable[[], Any]) -> float:
 
 
 def empty(kind: str, hasher: posh.Hasher) -> posh.Index:
-    return (
-        posh.Index(hasher)
-        if kind == "codes"
-        else posh.Index(metric="euclidean", structure="ivf", recall=0.95)
-    )
+    return posh.CodeIndex(hasher) if kind == "codes" else posh.Index(metric="euclidean", recall=0.95)
 
 
 def measure_index(kind: str, hasher: posh.Hasher, base: np.ndarray, queries: np.ndarray) -> dict[str, Any]:
@@ -76,7 +72,7 @@ def measure_merge(queries: np.ndarray) -> float:
     def work() -> None:
         best = lists[0]
         for other in lists[1:]:
-            best = batch.merged(best, other, K)
+            best = batch.merge_hits(best, other, K)
 
     return 1e6 * min(cpu(work) for _ in range(5)) / len(queries) / (len(lists) - 1)
 
@@ -84,13 +80,13 @@ def measure_merge(queries: np.ndarray) -> float:
 def simulate(hasher: posh.Hasher, base: np.ndarray, queries: np.ndarray) -> dict[str, Any]:
     """One process that searches many shards, one after the other, and merges."""
     shards = np.array_split(np.arange(len(base)), N_SIMULATED)
-    indexes = [posh.Index(hasher).add(base[ids[0] : ids[-1] + 1], ids) for ids in shards]
+    indexes = [posh.CodeIndex(hasher).add(base[ids[0] : ids[-1] + 1], ids) for ids in shards]
 
     def work() -> None:
         found = [tuple(index.search(queries, K, n_threads=1)) for index in indexes]
         best = found[0]
         for other in found[1:]:
-            best = batch.merged(best, other, K)
+            best = batch.merge_hits(best, other, K)
 
     used = min(cpu(work) for _ in range(3))
     return {

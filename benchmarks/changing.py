@@ -21,7 +21,7 @@ import numpy as np
 
 import posh
 from posh.bench import environment
-from posh.index.blocks import BlockIndex
+from posh.index.nearest.lists import Lists
 
 K, N_QUERIES = 10, 200
 
@@ -29,7 +29,7 @@ K, N_QUERIES = 10, 200
 @contextmanager
 def timed(name: str) -> Iterator[list[float]]:
     """Collect the seconds of each call of a method of the structure."""
-    method, seconds = getattr(BlockIndex, name), []
+    method, seconds = getattr(Lists, name), []
 
     def call(*args: object, **options: object) -> object:
         start = time.perf_counter()
@@ -38,11 +38,11 @@ def timed(name: str) -> Iterator[list[float]]:
         finally:
             seconds.append(time.perf_counter() - start)
 
-    setattr(BlockIndex, name, call)
+    setattr(Lists, name, call)
     try:
         yield seconds
     finally:
-        setattr(BlockIndex, name, method)
+        setattr(Lists, name, method)
 
 
 def add_in_steps(add: Callable[[int, np.ndarray], object], base: np.ndarray, step: int) -> np.ndarray:
@@ -69,8 +69,8 @@ def found_share(search: Callable[..., posh.Hits], queries: np.ndarray) -> float:
 
 
 def grow_index(base: np.ndarray, queries: np.ndarray, step: int) -> None:
-    index = posh.Index(metric="euclidean", structure="ivf", recall=0.95)
-    with timed("measured") as measuring, timed("_with_new_lists") as training:
+    index = posh.Index(metric="euclidean", recall=0.95)
+    with timed("measure_if_due") as measuring, timed("_train_again") as training:
         steps = add_in_steps(lambda first, rows: index.add(rows), base, step)
     share = sum(measuring) / steps.sum()
     print_steps(
@@ -104,7 +104,7 @@ def grow_collection(base: np.ndarray, queries: np.ndarray, step: int) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         posh.Collection(Path(folder) / "items", metric="euclidean", recall=0.95) as collection,
-        timed("measured") as measuring,
+        timed("measure_if_due") as measuring,
     ):
         collection.upsert(range(step), base[:step])
         searcher = Searcher(collection, queries)

@@ -29,8 +29,8 @@ import posh
 from posh import kernels
 from posh.bench import environment
 from posh.codes import Codes
-from posh.hashers._orthogonal import procrustes, random_orthogonal
-from posh.index.exact import search
+from posh.hashers._linalg import draw_orthogonal, solve_procrustes
+from posh.index.codes.exact import search
 
 N_TRAIN, N_BITS, BATCH = 5000, 1024, 100
 SIZES = {"384": (20_000, 384, 1024), "1536": (5000, 1536, 2048)}  # vectors, features, bits
@@ -76,13 +76,13 @@ def exact_fit(Z: np.ndarray, W: np.ndarray, n_epochs: int) -> tuple[np.ndarray, 
         for start in range(0, len(Z), BATCH):
             batch = Z[start : start + BATCH]
             scores = batch @ W.T
-            codes = Codes.trusted(kernels.winners(scores, N_ACTIVE), len(W))
+            codes = Codes.wrap(kernels.winners(scores, N_ACTIVE), len(W))
             M += codes.to_csr().T @ batch
             gain += float(np.take_along_axis(scores, codes.active.astype(np.int64), axis=1).sum())
             seen += len(batch)
             if seen >= (1 + LAG) * seen_then:
-                W, seen_then = procrustes(M, W), seen
-    return procrustes(M, W), N_ACTIVE - (2 * gain - float(np.vdot(Z, Z))) / len(Z)
+                W, seen_then = solve_procrustes(M, W), seen
+    return solve_procrustes(M, W), N_ACTIVE - (2 * gain - float(np.vdot(Z, Z))) / len(Z)
 
 
 def embeddings(n: int, d: int) -> np.ndarray:
@@ -105,8 +105,8 @@ def measure_size(n: int, d: int, n_bits: int, n_epochs: int) -> dict[str, object
     hasher = posh.POSH(n_bits, N_ACTIVE, n_epochs=n_epochs, random_state=0)
     before = seconds_to_fit(hasher, base)
     start = time.perf_counter()
-    Z, rng = hasher.preprocess_(base), hasher._rng()
-    W, objective = exact_fit(Z, random_orthogonal(n_bits, d, rng), n_epochs)
+    Z, rng = hasher.preprocess_(base), hasher._make_rng()
+    W, objective = exact_fit(Z, draw_orthogonal(n_bits, d, rng), n_epochs)
     theirs = time.perf_counter() - start
     own = (before + seconds_to_fit(hasher, base)) / 2
     return {

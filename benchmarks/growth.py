@@ -44,7 +44,7 @@ def recall(base: np.ndarray, queries: np.ndarray, ids: np.ndarray, true: np.ndar
 
 
 def measure(hasher: posh.Hasher, base: np.ndarray, queries: np.ndarray, structure: str) -> dict[str, object]:
-    index = posh.Index(hasher, structure=structure)
+    index = posh.CodeIndex(hasher, structure=structure)
     build = seconds(lambda: index.add(base))
     best = min(seconds(lambda: index.search(queries, K, n_threads=2)) for _ in range(ROUNDS))
     few = queries[:N_FEW]

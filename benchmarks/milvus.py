@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import posh
-from posh.milvus import Milvus, MilvusCollection
+from posh.engines.milvus import Milvus, MilvusCollection
 
 SEARCHES = {
     "overlap": {},

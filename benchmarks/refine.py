@@ -19,20 +19,22 @@ import numpy as np
 import posh
 from posh import kernels
 from posh.bench import environment, seconds
-from posh.index.refine import CandidateDocuments
+from posh.index.codes.refine import CandidateDocuments
 
 N_BITS, N_TRAIN, N_QUERIES, ROUNDS = 1024, 5000, 1000, 4
 
 
-def mean_average_precision(index: posh.Index, data: posh.datasets.Dataset, k: int, **options: float) -> float:
+def mean_average_precision(
+    index: posh.CodeIndex, data: posh.datasets.Dataset, k: int, **options: float
+) -> float:
     ids = index.search(data.queries, k, **options).ids
     return round(100 * posh.metrics.mean_average_precision(data.base_labels[ids], data.query_labels), 2)
 
 
 def cost(hasher: posh.Hasher, base: np.ndarray, queries: np.ndarray) -> dict[str, dict[str, float]]:
     """Microseconds per query, on one thread, to find 2k candidates and to reorder them."""
-    decoder = posh.Index(hasher, refine="decoder").add(base)
-    plain = posh.Index(hasher).add(base)
+    decoder = posh.CodeIndex(hasher, refine="decoder").add(base)
+    plain = posh.CodeIndex(hasher).add(base)
     found = {}
     for k in (100, 1000):
         candidates = plain.search(queries, 2 * k).ids
@@ -54,19 +56,18 @@ def cost(hasher: posh.Hasher, base: np.ndarray, queries: np.ndarray) -> dict[str
     return found
 
 
-def reorder(index: posh.Index, queries: np.ndarray, slots: np.ndarray, k: int) -> None:
-    """Reorder given candidates: the second stage of a refined search, without the first."""
+def reorder(index: posh.CodeIndex, queries: np.ndarray, slots: np.ndarray, k: int) -> None:
+    """Reorder candidates: the second stage of a refined search, without the first."""
     snapshot = index.snapshot()
-    documents = snapshot.documents
-    rows = documents.structure.codes.rows, documents.refiner_rows.rows
+    rows = snapshot.structure.codes.rows, snapshot.refiner_rows.rows
     scores = snapshot.refiner.scores(queries, CandidateDocuments(slots, *rows), 1)
     kernels.best_candidates(slots, scores, k)
 
 
 def accuracy(hasher: posh.Hasher, data: posh.datasets.Dataset) -> dict[str, dict[str, float]]:
-    plain = posh.Index(hasher).add(data.base)
-    asymmetric = posh.Index(hasher, scoring="asymmetric").add(data.base)
-    decoder = posh.Index(hasher, refine="decoder").add(data.base)
+    plain = posh.CodeIndex(hasher).add(data.base)
+    asymmetric = posh.CodeIndex(hasher, scoring="asymmetric").add(data.base)
+    decoder = posh.CodeIndex(hasher, refine="decoder").add(data.base)
     return {
         "map_at_1000": {
             "overlap": mean_average_precision(plain, data, 1000),

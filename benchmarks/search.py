@@ -22,8 +22,8 @@ import numpy as np
 
 import posh
 from posh import _native
-from posh._bitsliced import MAX_DOCS, Segment, empty_planes, native_segments, overlap_topk, pack
 from posh.bench import environment, seconds
+from posh.index.codes.bitsliced import MAX_DOCS, Segment, empty_planes, native_segments, overlap_topk, pack
 
 N_BITS, ROUNDS = 1024, 8
 BATCH, RIVAL_BATCH = 1000, 50

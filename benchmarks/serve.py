@@ -28,7 +28,7 @@ import numpy as np
 
 import posh
 from posh.bench import environment, seconds
-from posh.serve.client import Client
+from posh.client import Client
 
 N_BITS, N_ACTIVE, K, QUERIES, CLIENTS = 1024, 32, 10, 2000, 64
 OURS = "from posh.cli import main"
@@ -49,7 +49,7 @@ def prepare(folder: Path, documents: int | None) -> dict[str, Any]:
                 collection.upsert(range(start, start + len(base[rows])), base[rows])
 
     took = seconds(write)
-    scores = posh.Index(hasher).add(base).search(queries, K).scores
+    scores = posh.CodeIndex(hasher).add(base).search(queries, K).scores
     np.savez(folder / "queries.npz", queries=queries, scores=scores)
     return {"documents": len(base), "queries": len(queries), "write_seconds": round(took, 1)}
 

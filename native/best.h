@@ -15,14 +15,14 @@ namespace posh {
 
 class alignas(64) Best {  // a whole cache line, because a batch visits every Best once per tile
  public:
-  // Refuses documents below `threshold`, even if fewer than k are then found.
+  // Rejects documents below `threshold`, even if fewer than k remain.
   Best(std::size_t k, std::size_t max_score, std::uint32_t threshold)
       : n_missing_(static_cast<std::int64_t>(k)), threshold_(threshold), n_with_score_(max_score + 2) {}
 
   // The lowest score that add() accepts.
   std::uint32_t threshold() const { return threshold_; }
 
-  // Whether k documents were found. If so, the lowest of their scores is threshold() - 1.
+  // Whether there are k documents. If so, the lowest of their scores is threshold() - 1.
   bool complete() const { return complete_; }
 
   // Prefetches the memory that the next add() writes.

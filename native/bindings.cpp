@@ -1,10 +1,10 @@
 // Python bindings of centring and winner selection. All bindings do the same: compare shapes, release the GIL,
-// call the kernel. They contain no algorithm and word no error messages: Python has checked the input.
+// call the kernel. They contain no algorithm and format no error messages: Python has validated the input.
 #include "bindings.h"
 
 #include <stdexcept>
 
-const posh::Kernels& kernel_named(const std::string& name) {
+const posh::Kernels& find_kernel(const std::string& name) {
   for (std::size_t i = 0; i < posh::n_kernels; ++i)
     if (name == posh::kernels[i].name && posh::kernels[i].supported()) return posh::kernels[i];
   throw std::invalid_argument("kernel: name");
@@ -31,7 +31,7 @@ void winners(Matrix<const float> scores, Matrix<std::uint16_t> out, const std::s
   const std::size_t n = scores.shape(0), n_bits = scores.shape(1), n_active = out.shape(1);
   if (out.shape(0) != n || n_active < 1 || n_active > n_bits || n_bits > 65536)
     throw std::invalid_argument("winners: shapes");
-  const posh::Kernels& k = kernel_named(kernel);
+  const posh::Kernels& k = find_kernel(kernel);
   nb::gil_scoped_release unlocked;
   k.winners(scores.data(), n, n_bits, n_active, out.data());
 }

@@ -19,24 +19,25 @@ template <class T>
 using Matrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 using Words = Vector<const std::uint64_t>;
+using Floats = Vector<const float>;
 using Reals = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;  // of float or double
 
-// The implementation of this name; throws if this CPU cannot run it.
-const posh::Kernels& kernel_named(const std::string& name);
+// Returns the implementation of this name; throws if this CPU cannot run it.
+const posh::Kernels& find_kernel(const std::string& name);
 
-// Add the functions of their file to the module.
+// Each adds the functions of its file to the module.
 void bind_blocks(nb::module_& m);
 void bind_metric(nb::module_& m);
 void bind_search(nb::module_& m);
 void bind_tables(nb::module_& m);
 
-// Whether a Python signal handler raised an exception, for instance after Ctrl-C.
-bool signalled();
+// Runs Python's signal handlers; returns whether one raised an exception, for instance after Ctrl-C.
+bool check_signals();
 
 // Throws std::invalid_argument(tag) if the condition is false.
 void require(bool condition, const char* tag);
 
-// Calls work with the data of an array of float or double, as what it is.
+// Calls work with a pointer to the array's data, as float or double.
 template <class Work>
 auto with_reals(const Reals& array, Work work) {
   require(array.dtype() == nb::dtype<float>() || array.dtype() == nb::dtype<double>(), "reals: dtype");
@@ -44,10 +45,10 @@ auto with_reals(const Reals& array, Work work) {
   return work(static_cast<const double*>(array.data()));
 }
 
-// The words of a bitmap of n_docs bits, or null if there is none.
+// Returns the words of a bitmap of n_docs bits, or null if there is none.
 const std::uint64_t* bitmap(const std::optional<Words>& words, std::size_t n_docs);
 
-// Runs work() without the GIL. If work() returns false, a signal has stopped it: throws that signal's exception.
+// Runs work() without the GIL. If work() returns false, a signal has stopped it: throws the exception of its handler.
 template <class Work>
 void run(Work work) {
   bool finished;

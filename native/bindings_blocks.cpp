@@ -23,9 +23,9 @@ nb::ndarray<nb::numpy, T> new_array(std::initializer_list<std::size_t> shape) {
   return {data, shape, nb::capsule(data, [](void* p) noexcept { delete[] static_cast<T*>(p); })};
 }
 
-// A pointer that keeps the array alive.
+// Returns a pointer that keeps the array alive.
 template <class T>
-std::shared_ptr<T> owned(Vector<T> array) {
+std::shared_ptr<T> share_array(Vector<T> array) {
   return {array.data(), [array](T*) {}};
 }
 
@@ -39,8 +39,8 @@ class Blocks {
     lists_ = empty;
   }
 
-  Blocks with_documents(Rows vectors, Vector<const std::int32_t> lists,
-                        Vector<const std::uint32_t> slots, std::size_t n_threads, const std::string& kernel) const {
+  Blocks with_documents(Rows vectors, Vector<const std::int32_t> lists, Vector<const std::uint32_t> slots,
+                        std::size_t n_threads, const std::string& kernel) const {
     const std::size_t n = vectors.shape(0), n_lists = lists_->n_lists();
     require(vectors.shape(1) == space_->centroids.shape(1) && lists.shape(0) == n && slots.shape(0) == n &&
                 n < (std::size_t{1} << 31) && n_threads >= 1,
@@ -48,11 +48,12 @@ class Blocks {
     require(std::all_of(lists.data(), lists.data() + n,
                         [=](std::int32_t l) { return l >= 0 && static_cast<std::size_t>(l) < n_lists; }),
             "documents: lists");
-    const posh::Residuals residuals{vectors.data(), lists.data(), slots.data(), n, vectors.shape(1),
-                                    space_->centroids.data(), n_lists, space_->reduction(), space_->is_distance};
+    const posh::Residuals residuals{
+        vectors.data(), lists.data(),        slots.data(),       n, vectors.shape(1), space_->centroids.data(),
+        n_lists,        space_->reduction(), space_->is_distance};
     std::shared_ptr<const posh::BlockLists> result;
-    run([&, encode = kernel_named(kernel).encode_docs] {
-      result = posh::with_documents(*lists_, space_->projection, residuals, encode, n_threads, signalled);
+    run([&, encode = find_kernel(kernel).encode_docs] {
+      result = posh::with_documents(*lists_, space_->projection, residuals, encode, n_threads, check_signals);
       return result != nullptr;
     });
     return Blocks(space_, result);
@@ -91,24 +92,24 @@ class Blocks {
                             Matrix<const std::int64_t> table, Rows groups, Words live) {
     const std::size_t n = table.shape(0);
     require(table.shape(1) == 3 && groups.shape(0) == n && groups.shape(1) == 3 * posh::max_groups, "arrays: shapes");
-    const posh::BlockArrays arrays{owned(memory), table.data(), groups.data(), owned(live), memory.shape(0), n,
-                                   live.shape(0)};
-    auto lists = posh::lists_of_arrays(space->shape, space->centroids.shape(0), arrays);
+    const posh::BlockArrays arrays{
+        share_array(memory), table.data(), groups.data(), share_array(live), memory.shape(0), n, live.shape(0)};
+    auto lists = posh::open_arrays(space->shape, space->centroids.shape(0), arrays);
     require(lists != nullptr, "arrays: table");
     return Blocks(std::move(space), std::move(lists));
   }
 
-  // Queries that are prepared already: see Metric.
+  // Searches for queries that are prepared already: see Metric.
   void search(const Settings& settings, Rows queries, const Vectors& vectors,
               std::optional<Vector<const std::uint8_t>> allowed, Matrix<std::int64_t> ids, Matrix<float> scores,
               std::size_t n_threads, const std::string& kernel) const {
     require(queries.shape(1) == space_->centroids.shape(1) && ids.shape(0) == queries.shape(0), "search: shapes");
-    posh::BlockSearch search = prepared(settings, queries.data(), queries.shape(0), n_threads);
-    complete(search, vectors, allowed, ids, scores);
-    run([&, function = kernel_named(kernel).search_blocks] { return function(search, ids.data(), scores.data()); });
+    posh::BlockSearch search = make_search(settings, queries.data(), queries.shape(0), n_threads);
+    complete_search(search, vectors, allowed, ids, scores);
+    run([&, function = find_kernel(kernel).search_blocks] { return function(search, ids.data(), scores.data()); });
   }
 
-  // The same for the vectors that a user brings. Returns false if a number does not fit into float.
+  // Prepares the user's queries and searches for them. Returns false if a number does not fit into float.
   bool nearest(const Settings& settings, const posh::Metric& metric, Reals queries, const Vectors& vectors,
                std::optional<Vector<const std::uint8_t>> allowed, Matrix<std::int64_t> ids, Matrix<float> scores,
                std::size_t n_threads, const std::string& kernel) const {
@@ -116,27 +117,27 @@ class Blocks {
     require(d == metric.mean.size() && d == space_->centroids.shape(1) && ids.shape(0) == n, "nearest: shapes");
     std::vector<float> comparable(n * d);
     std::vector<double> factors(n);
-    posh::BlockSearch search = prepared(settings, comparable.data(), n, n_threads);
-    complete(search, vectors, allowed, ids, scores);
+    posh::BlockSearch search = make_search(settings, comparable.data(), n, n_threads);
+    complete_search(search, vectors, allowed, ids, scores);
     bool fits = true;
-    run([&, function = kernel_named(kernel).search_blocks] {
+    run([&, function = find_kernel(kernel).search_blocks] {
       fits = with_reals(queries, [&](const auto* data) {
         return posh::prepare_queries(metric, data, n, comparable.data(), factors.data());
       });
       if (fits && !function(search, ids.data(), scores.data())) return false;
-      if (fits) posh::give_back(factors.data(), n, search.k, scores.data());
+      if (fits) posh::scale_scores(factors.data(), n, search.k, scores.data());
       return true;
     });
     return fits;
   }
 
-  // The routing scores of all lists for queries that are prepared already: see RoutingScoresFn.
+  // Computes the routing scores of all lists for queries that are prepared already: see RoutingScoresFn.
   void routing_scores(Rows queries, Matrix<float> scores, const std::string& kernel) const {
     require(queries.shape(1) == space_->centroids.shape(1) && scores.shape(0) == queries.shape(0) &&
                 scores.shape(1) == lists_->n_lists(),
             "routing_scores: shapes");
-    posh::BlockSearch search = in_space(queries.data(), queries.shape(0));
-    run([&, function = kernel_named(kernel).routing_scores] {
+    posh::BlockSearch search = make_search_in_space(queries.data(), queries.shape(0));
+    run([&, function = find_kernel(kernel).routing_scores] {
       function(search, scores.data());
       return true;
     });
@@ -150,9 +151,9 @@ class Blocks {
     require(expected.shape(0) == n && counts.shape(0) == n && counts.shape(1) == n_groups && !lists_->blocks.empty(),
             "sample_counts: shapes");
     require(queries.shape(1) == space_->centroids.shape(1), "sample_counts: shapes");
-    posh::BlockSearch search = prepared(settings, queries.data(), n, 1);
+    posh::BlockSearch search = make_search(settings, queries.data(), n, 1);
     search.k = 1;
-    run([&, function = kernel_named(kernel).sample_counts] {
+    run([&, function = find_kernel(kernel).sample_counts] {
       function(search, n_groups, seed, expected.data(), counts.data());
       return true;
     });
@@ -162,10 +163,10 @@ class Blocks {
   Blocks(std::shared_ptr<const Space> space, std::shared_ptr<const posh::BlockLists> lists)
       : space_(std::move(space)), lists_(std::move(lists)) {}
 
-  // Checks what the user cannot see and sets k, the stored vectors and the filter.
-  void complete(posh::BlockSearch& search, const Vectors& vectors,
-                const std::optional<Vector<const std::uint8_t>>& allowed, const Matrix<std::int64_t>& ids,
-                const Matrix<float>& scores) const {
+  // Checks that the arguments agree, and sets k, the stored vectors and the filter.
+  void complete_search(posh::BlockSearch& search, const Vectors& vectors,
+                       const std::optional<Vector<const std::uint8_t>>& allowed, const Matrix<std::int64_t>& ids,
+                       const Matrix<float>& scores) const {
     require(scores.shape(0) == ids.shape(0) && scores.shape(1) == ids.shape(1) && ids.shape(1) >= 1 &&
                 ids.shape(1) <= search.n_keep,
             "search: results");
@@ -180,15 +181,14 @@ class Blocks {
     search.allowed = allowed ? allowed->data() : nullptr;
   }
 
-  posh::BlockSearch prepared(const Settings& settings, const float* queries, std::size_t n_queries,
-                             std::size_t n_threads) const {
+  posh::BlockSearch make_search(const Settings& settings, const float* queries, std::size_t n_queries,
+                                std::size_t n_threads) const {
     const std::size_t n_planes = settings.n_plus + settings.n_minus;
     require(settings.n_probe <= lists_->n_lists() && settings.n_plus % 16 == 0 && settings.n_minus % 16 == 0 &&
                 n_planes >= 16 && n_planes < 512 && std::max(settings.n_plus, settings.n_minus) <= settings.n_scanned &&
-                settings.n_scanned <= space_->shape.n_bits &&
-                n_threads >= 1 && n_queries < (std::size_t{1} << 31),
+                settings.n_scanned <= space_->shape.n_bits && n_threads >= 1 && n_queries < (std::size_t{1} << 31),
             "search: settings");
-    posh::BlockSearch search = in_space(queries, n_queries);
+    posh::BlockSearch search = make_search_in_space(queries, n_queries);
     search.n_probe = settings.n_probe;
     search.reach = settings.reach;
     search.n_plus = settings.n_plus;
@@ -203,11 +203,11 @@ class Blocks {
     if (settings.first) std::tie(search.first_intercept, search.first_slope) = *settings.first;
     search.min_shared = settings.min_shared;
     search.n_threads = n_threads;
-    search.poll = signalled;
+    search.poll = check_signals;
     return search;
   }
 
-  posh::BlockSearch in_space(const float* queries, std::size_t n_queries) const {
+  posh::BlockSearch make_search_in_space(const float* queries, std::size_t n_queries) const {
     posh::BlockSearch search{};
     search.lists = lists_.get();
     search.router = &space_->router;
@@ -229,18 +229,19 @@ class Blocks {
 
 void nearest_lists(const posh::Router& router, Rows vectors, Vector<std::int32_t> lists, std::size_t n_threads,
                    const std::string& kernel) {
-  require(vectors.shape(1) == router.n_columns && lists.shape(0) == vectors.shape(0) && n_threads >= 1, "nearest: shapes");
-  const posh::Routing routing{&router, vectors.data(), vectors.shape(0), n_threads, signalled};
-  run([&, function = kernel_named(kernel).nearest_lists] { return function(routing, lists.data()); });
+  require(vectors.shape(1) == router.n_columns && lists.shape(0) == vectors.shape(0) && n_threads >= 1,
+          "nearest: shapes");
+  const posh::Routing routing{&router, vectors.data(), vectors.shape(0), n_threads, check_signals};
+  run([&, function = find_kernel(kernel).nearest_lists] { return function(routing, lists.data()); });
 }
 
-// Projects vectors (n, d) by Hadamard matrices times signs (n_bits / size, d). Signs may be scaled: ±factor gives factor
-// times the projections.
+// Projects vectors (n, d) by Hadamard matrices times signs (n_bits / size, d). Signs may be scaled: ±factor gives
+// factor times the projections.
 void hadamard_project(Rows vectors, Rows signs, Matrix<float> out, const std::string& kernel) {
   const std::size_t n_bits = out.shape(1);
   require(out.shape(0) == vectors.shape(0), "hadamard: shapes");
-  const posh::Projection projection = projection_of(signs, n_bits, vectors.shape(1));
-  const posh::ProjectRowsFn project_rows = kernel_named(kernel).project_rows;
+  const posh::Projection projection = make_projection(signs, n_bits, vectors.shape(1));
+  const posh::ProjectRowsFn project_rows = find_kernel(kernel).project_rows;
   nb::gil_scoped_release unlocked;
   project_rows(projection, vectors.data(), vectors.shape(0), out.data());
 }
@@ -250,9 +251,12 @@ void hadamard_project(Rows vectors, Rows signs, Matrix<float> out, const std::st
 void bind_blocks(nb::module_& m) {
   const auto in = [](const char* name) { return nb::arg(name).noconvert(); };
   nb::class_<posh::Router>(m, "Router")
-      .def("__init__",
-           [](posh::Router* self, Rows centroids, Floats bias) { new (self) posh::Router(router_of(centroids, bias)); },
-           in("centroids"), in("bias"))
+      .def(
+          "__init__",
+          [](posh::Router* self, Rows centroids, Floats bias) {
+            new (self) posh::Router(make_router(centroids, bias));
+          },
+          in("centroids"), in("bias"))
       .def("nearest", nearest_lists, in("vectors"), in("lists"), nb::arg("n_threads"), nb::arg("kernel"));
   m.def("hadamard_project", hadamard_project, in("vectors"), in("signs"), in("out"), nb::arg("kernel"));
   nb::class_<Space>(m, "BlockSpace")
@@ -263,36 +267,36 @@ void bind_blocks(nb::module_& m) {
   nb::class_<Settings>(m, "BlockSettings")
       .def(
           "__init__",
-          [](Settings* self, std::size_t n_probe, unsigned power, float bound, float spread, std::size_t n_plus, std::size_t n_minus, std::size_t n_scanned,
-             std::size_t n_keep, Vector<const std::int32_t> thresholds, float threshold_scale, float half_margin,
-             std::optional<std::tuple<float, float>> first, float min_shared) {
+          [](Settings* self, std::size_t n_probe, unsigned power, float bound, float spread, std::size_t n_plus,
+             std::size_t n_minus, std::size_t n_scanned, std::size_t n_keep, Vector<const std::int32_t> thresholds,
+             float threshold_scale, float half_margin, std::optional<std::tuple<float, float>> first,
+             float min_shared) {
             const std::int32_t* end = thresholds.data() + thresholds.shape(0);
             const auto most = static_cast<std::int32_t>(n_plus + n_minus + 1);
             require(thresholds.shape(0) >= 2 && thresholds.data()[0] == 0 &&
                         std::all_of(thresholds.data(), end, [=](std::int32_t t) { return t >= 0 && t <= most; }),
                     "settings: thresholds");
             require(n_probe >= 1 || (power >= 1 && bound >= 0.0f && spread >= 0.0f), "settings: lists");
-            new (self) Settings{n_probe, {power, bound, spread}, n_plus, n_minus, n_scanned, n_keep, thresholds,
-                                threshold_scale, half_margin, first, min_shared};
+            new (self) Settings{n_probe,    {power, bound, spread}, n_plus,      n_minus, n_scanned, n_keep,
+                                thresholds, threshold_scale,        half_margin, first,   min_shared};
           },
           nb::kw_only(), nb::arg("n_probe"), nb::arg("power"), nb::arg("bound"), nb::arg("spread"), nb::arg("n_plus"),
-          nb::arg("n_minus"), nb::arg("n_scanned"),
-          nb::arg("n_keep"), in("thresholds"), nb::arg("threshold_scale"), nb::arg("half_margin"),
-          nb::arg("first").none(), nb::arg("min_shared"));
+          nb::arg("n_minus"), nb::arg("n_scanned"), nb::arg("n_keep"), in("thresholds"), nb::arg("threshold_scale"),
+          nb::arg("half_margin"), nb::arg("first").none(), nb::arg("min_shared"));
   nb::class_<Vectors>(m, "BlockVectors")
-      .def(nb::init<std::optional<Rows>, std::optional<Matrix<const std::uint16_t>>, std::size_t>(), in("floats").none(),
-           in("halves").none(), nb::arg("n_slots"));
+      .def(nb::init<std::optional<Rows>, std::optional<Matrix<const std::uint16_t>>, std::size_t>(),
+           in("floats").none(), in("halves").none(), nb::arg("n_slots"));
   nb::class_<Blocks>(m, "Blocks")
       .def(nb::init<std::shared_ptr<const Space>>(), nb::arg("space"))
-      .def("with_documents", &Blocks::with_documents, in("vectors"), in("lists"), in("slots"),
-           nb::arg("n_threads"), nb::arg("kernel"))
+      .def("with_documents", &Blocks::with_documents, in("vectors"), in("lists"), in("slots"), nb::arg("n_threads"),
+           nb::arg("kernel"))
       .def("without", &Blocks::without, in("removed"))
       .def("to_arrays", &Blocks::to_arrays)
       .def_static("from_arrays", &Blocks::from_arrays, nb::arg("space"), in("memory"), in("table"), in("groups"),
                   in("live"))
       .def_prop_ro("nbytes", &Blocks::nbytes)
-      .def("search", &Blocks::search, nb::arg("settings"), in("queries"), nb::arg("vectors"),
-           in("allowed").none(), in("ids"), in("scores"), nb::arg("n_threads"), nb::arg("kernel"))
+      .def("search", &Blocks::search, nb::arg("settings"), in("queries"), nb::arg("vectors"), in("allowed").none(),
+           in("ids"), in("scores"), nb::arg("n_threads"), nb::arg("kernel"))
       .def("nearest", &Blocks::nearest, nb::arg("settings"), nb::arg("metric"), in("queries"), nb::arg("vectors"),
            in("allowed").none(), in("ids"), in("scores"), nb::arg("n_threads"), nb::arg("kernel"))
       .def("routing_scores", &Blocks::routing_scores, in("queries"), in("scores"), nb::arg("kernel"))

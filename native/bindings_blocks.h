@@ -1,4 +1,4 @@
-// What the search in blocks is given: each keeps its arrays alive. See blocks.h.
+// The arguments of the search in blocks. Each class keeps its arrays alive. See blocks.h.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +11,17 @@
 
 namespace {
 
-using Floats = Vector<const float>;
 using Rows = Matrix<const float>;
 
-posh::Router router_of(Rows centroids, Floats bias) {
+posh::Router make_router(Rows centroids, Floats bias) {
   require(centroids.shape(0) >= 1 && bias.shape(0) == centroids.shape(0), "router: shapes");
   return posh::Router(centroids.data(), bias.data(), centroids.shape(0), centroids.shape(1));
 }
 
-// The sum over this many columns, each an 8-bit number times one from -127 to 127, is below 2^31.
+// Up to this number of columns, a sum of 8-bit numbers times numbers from -127 to 127 stays below 2^31.
 constexpr std::size_t max_columns = 65536;
 
-posh::Projection projection_of(const Rows& signs, std::size_t n_bits, std::size_t n_columns) {
+posh::Projection make_projection(const Rows& signs, std::size_t n_bits, std::size_t n_columns) {
   const std::size_t n = signs.shape(0);
   require(n >= 1 && n_bits >= n && n_bits % n == 0 && signs.shape(1) == n_columns, "signs: shapes");
   const std::size_t size = n_bits / n;
@@ -30,17 +29,12 @@ posh::Projection projection_of(const Rows& signs, std::size_t n_bits, std::size_
   return {n_bits, n_columns, nullptr, signs.data(), size};
 }
 
-// What all blocks of an index share: centroids, projection, and how scores are made of them. Keeps its arrays alive.
+// The part that all blocks of an index share: centroids, projection, and the kind of score.
 struct Space {
   Space(std::size_t n_bits, std::size_t n_active, Rows centroids, Rows routing, Floats routing_bias,
         std::optional<Rows> weights, std::optional<Rows> signs, std::optional<Rows> reduction, bool is_distance)
-      : shape{n_bits, n_active, routing.shape(1)},
-        router(router_of(routing, routing_bias)),
-        centroids(centroids),
-        weights(weights),
-        signs(signs),
-        reduction_rows(reduction),
-        is_distance(is_distance) {
+      : shape{n_bits, n_active, routing.shape(1)}, router(make_router(routing, routing_bias)), centroids(centroids),
+        weights(weights), signs(signs), reduction_rows(reduction), is_distance(is_distance) {
     const std::size_t n_lists = centroids.shape(0), d = centroids.shape(1), n_columns = routing.shape(1);
     require(n_lists >= 1 && n_lists <= 65536 && routing.shape(0) == n_lists && routing_bias.shape(0) == n_lists,
             "space: lists");
@@ -58,12 +52,12 @@ struct Space {
       require(weights->shape(0) == n_bits && weights->shape(1) == n_columns, "space: weights");
       projection.weights = weights->data();
     } else {
-      projection = projection_of(*signs, n_bits, n_columns);
+      projection = make_projection(*signs, n_bits, n_columns);
     }
     if (is_distance) project_centroids();
   }
 
-  // As queries are prepared: see BlockSearch. All kernels give the same numbers.
+  // Reduces and projects the centroids as queries are. Any kernel will do: all compute the same numbers.
   void project_centroids() {
     const std::size_t n_lists = centroids.shape(0), d = centroids.shape(1);
     const posh::ProjectRowsFn project_rows = posh::kernels[0].project_rows;
@@ -101,7 +95,7 @@ struct Settings {
   float min_shared;
 };
 
-// The vectors of documents by slot. Keeps their array alive.
+// The vectors of documents by slot.
 struct Vectors {
   Vectors(std::optional<Rows> floats, std::optional<Matrix<const std::uint16_t>> halves, std::size_t n_slots)
       : floats(floats), halves(halves), n_slots(n_slots) {

@@ -5,34 +5,35 @@
 
 namespace {
 
-posh::Metric metric_of(const std::string& name, Vector<const double> mean, double unit) {
+posh::Metric make_metric(const std::string& name, Vector<const double> mean, double unit) {
   using Kind = posh::Metric::Kind;
   require(name == "cosine" || name == "euclidean" || name == "dot", "metric: name");
   const Kind kind = name == "cosine" ? Kind::cosine : name == "dot" ? Kind::dot : Kind::euclidean;
   return {kind, {mean.data(), mean.data() + mean.shape(0)}, unit};
 }
 
-bool documents(const posh::Metric& metric, Reals vectors, Matrix<float> out) {
-  require(vectors.shape(1) == metric.mean.size() && out.shape(0) == vectors.shape(0) && out.shape(1) == vectors.shape(1),
-          "documents: shapes");
+bool prepare_documents(const posh::Metric& metric, Reals vectors, Matrix<float> out) {
+  require(
+      vectors.shape(1) == metric.mean.size() && out.shape(0) == vectors.shape(0) && out.shape(1) == vectors.shape(1),
+      "prepare_documents: shapes");
   nb::gil_scoped_release unlocked;
-  return with_reals(vectors,
-                    [&](const auto* data) { return posh::prepare_documents(metric, data, vectors.shape(0), out.data()); });
+  return with_reals(
+      vectors, [&](const auto* data) { return posh::prepare_documents(metric, data, vectors.shape(0), out.data()); });
 }
 
-bool queries(const posh::Metric& metric, Reals vectors, Matrix<float> out, Vector<double> factors) {
+bool prepare_queries(const posh::Metric& metric, Reals vectors, Matrix<float> out, Vector<double> factors) {
   require(vectors.shape(1) == metric.mean.size() && out.shape(0) == vectors.shape(0) &&
               out.shape(1) == vectors.shape(1) && factors.shape(0) == vectors.shape(0),
-          "queries: shapes");
+          "prepare_queries: shapes");
   nb::gil_scoped_release unlocked;
   return with_reals(vectors, [&](const auto* data) {
     return posh::prepare_queries(metric, data, vectors.shape(0), out.data(), factors.data());
   });
 }
 
-void give_back(Vector<const double> factors, Matrix<float> scores) {
-  require(factors.shape(0) == scores.shape(0), "give_back: shapes");
-  posh::give_back(factors.data(), scores.shape(0), scores.shape(1), scores.data());
+void scale_scores(Vector<const double> factors, Matrix<float> scores) {
+  require(factors.shape(0) == scores.shape(0), "scale_scores: shapes");
+  posh::scale_scores(factors.data(), scores.shape(0), scores.shape(1), scores.data());
 }
 
 }  // namespace
@@ -40,12 +41,13 @@ void give_back(Vector<const double> factors, Matrix<float> scores) {
 void bind_metric(nb::module_& m) {
   const auto in = [](const char* name) { return nb::arg(name).noconvert(); };
   nb::class_<posh::Metric>(m, "Metric")
-      .def("__init__",
-           [](posh::Metric* self, const std::string& name, Vector<const double> mean, double unit) {
-             new (self) posh::Metric(metric_of(name, mean, unit));
-           },
-           nb::arg("name"), in("mean"), nb::arg("unit"))
-      .def("documents", documents, in("vectors"), in("out"))
-      .def("queries", queries, in("vectors"), in("out"), in("factors"))
-      .def_static("give_back", give_back, in("factors"), in("scores"));
+      .def(
+          "__init__",
+          [](posh::Metric* self, const std::string& name, Vector<const double> mean, double unit) {
+            new (self) posh::Metric(make_metric(name, mean, unit));
+          },
+          nb::arg("name"), in("mean"), nb::arg("unit"))
+      .def("prepare_documents", prepare_documents, in("vectors"), in("out"))
+      .def("prepare_queries", prepare_queries, in("vectors"), in("out"), in("factors"))
+      .def_static("scale_scores", scale_scores, in("factors"), in("scores"));
 }

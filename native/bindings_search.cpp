@@ -1,4 +1,4 @@
-// Python bindings of packing and overlap search. They also refuse bit numbers and slots that are out of range.
+// Python bindings of packing and overlap search. They also reject bit numbers and slots that are out of range.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
@@ -19,7 +19,7 @@ const std::uint64_t* bitmap(const std::optional<Words>& words, std::size_t n_doc
   return words->data();
 }
 
-bool signalled() {
+bool check_signals() {
   nb::gil_scoped_acquire locked;
   return PyErr_CheckSignals() != 0;
 }
@@ -32,18 +32,18 @@ using SegmentArrays =
     std::tuple<Matrix<const std::uint64_t>, std::size_t, std::int64_t, std::optional<Words>, std::optional<Words>>;
 
 // Whether every bit number is below n_bits.
-bool below(Matrix<const std::uint16_t> codes, std::size_t n_bits) {
+bool all_below(Matrix<const std::uint16_t> codes, std::size_t n_bits) {
   return std::all_of(codes.data(), codes.data() + codes.size(), [=](std::uint16_t bit) { return bit < n_bits; });
 }
 
 void pack(Matrix<const std::uint16_t> codes, std::size_t first_doc, Matrix<std::uint64_t> planes) {
   require(first_doc <= 64 * planes.shape(1) && codes.shape(0) <= 64 * planes.shape(1) - first_doc, "pack: shapes");
   nb::gil_scoped_release unlocked;
-  require(below(codes, planes.shape(0)), "pack: bits");
+  require(all_below(codes, planes.shape(0)), "pack: bits");
   posh::pack(codes.data(), codes.shape(0), codes.shape(1), first_doc, planes.shape(1), planes.data());
 }
 
-// The segments of an index, checked once for any number of searches. Keeps their arrays alive.
+// The segments of an index, validated once for any number of searches. Keeps their arrays alive.
 class Segments {
  public:
   Segments(std::vector<SegmentArrays> arrays, std::size_t n_bits, std::vector<Vector<const std::int64_t>> slots)
@@ -59,8 +59,8 @@ class Segments {
     require(ids.shape(0) == n && scores.shape(0) == n && scores.shape(1) == k && k >= 1 && n_active >= 1 &&
                 n_active <= n_bits_ && n_bits_ <= 65536 && n_threads >= 1,
             "search: shapes");
-    require(below(queries, n_bits_), "search: bits");
-    return {segments_.data(), segments_.size(), n_bits_, queries.data(), n, n_active, k, n_threads, signalled};
+    require(all_below(queries, n_bits_), "search: bits");
+    return {segments_.data(), segments_.size(), n_bits_, queries.data(), n, n_active, k, n_threads, check_signals};
   }
 
   const std::vector<const std::int64_t*>& slots() const { return slots_; }
@@ -93,7 +93,7 @@ class Segments {
 void overlap_topk(const Segments& segments, Matrix<const std::uint16_t> queries, Matrix<std::int64_t> ids,
                   Matrix<std::int32_t> scores, std::size_t n_threads, const std::string& kernel) {
   const posh::Search search = segments.search(queries, n_threads, ids, scores);
-  run([&, topk = kernel_named(kernel).overlap_topk] { return topk(search, ids.data(), scores.data()); });
+  run([&, topk = find_kernel(kernel).overlap_topk] { return topk(search, ids.data(), scores.data()); });
 }
 
 void overlap_lists(const Segments& segments, Matrix<const std::uint16_t> queries, Vector<const std::int64_t> offsets,
@@ -108,7 +108,7 @@ void overlap_lists(const Segments& segments, Matrix<const std::uint16_t> queries
           "lists: offsets");
   const auto exists = [&](std::int32_t s) { return s >= 0 && static_cast<std::size_t>(s) < search.n_segments; };
   require(std::all_of(visits.data(), visits.data() + visits.shape(0), exists), "lists: segments");
-  run([&, lists = kernel_named(kernel).overlap_lists] { return lists(search, ids.data(), scores.data()); });
+  run([&, lists = find_kernel(kernel).overlap_lists] { return lists(search, ids.data(), scores.data()); });
 }
 
 }  // namespace
@@ -117,10 +117,10 @@ void bind_search(nb::module_& m) {
   const auto in = [](const char* name) { return nb::arg(name).noconvert(); };
   m.def("pack", pack, in("codes"), nb::arg("first_doc"), in("planes"));
   nb::class_<Segments>(m, "Segments")
-      .def(nb::init<std::vector<SegmentArrays>, std::size_t, std::vector<Vector<const std::int64_t>>>(),
-           in("segments"), nb::arg("n_bits"), in("slots"));
-  m.def("overlap_topk", overlap_topk, nb::arg("segments"), in("queries"), in("ids"), in("scores"),
-        nb::arg("n_threads"), nb::arg("kernel"));
+      .def(nb::init<std::vector<SegmentArrays>, std::size_t, std::vector<Vector<const std::int64_t>>>(), in("segments"),
+           nb::arg("n_bits"), in("slots"));
+  m.def("overlap_topk", overlap_topk, nb::arg("segments"), in("queries"), in("ids"), in("scores"), nb::arg("n_threads"),
+        nb::arg("kernel"));
   m.def("overlap_lists", overlap_lists, nb::arg("segments"), in("queries"), in("offsets"), in("visits"), in("ids"),
         in("scores"), nb::arg("n_threads"), nb::arg("kernel"));
 }

@@ -1,10 +1,16 @@
-// Counts the planes of a query for one or two groups of 256 documents at once: bit i of the counts of all documents is
-// one vector.
+// Counts the planes of a query for one or two groups of 256 documents at once. Counts are bit-sliced: one vector holds
+// bit i of the counts of all documents.
 //
 // Minus planes are complemented. The counts start at 2^m - threshold, so that bit m is set if they reach the threshold.
 // `Bits` is a vector of n_groups * 256 bits with load, all, bit_of, store, and with &, |, ^ or its own add and
 // add_complements.
 #pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "block_state.h"
 
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
@@ -61,9 +67,9 @@ inline __attribute__((always_inline)) void add_sixteens(Bits* counts, const std:
   }
 }
 
-// The groups of one vector; n_plus + n_minus < 2^M.
+// Returns which documents of the groups in one vector reach their thresholds; n_plus + n_minus < 2^M.
 template <class Bits, int M, bool Prefetch>
-inline __attribute__((always_inline)) Bits reaching(const Scan& scan, std::size_t group, std::size_t line) {
+inline __attribute__((always_inline)) Bits find_passing(const BlockScan& scan, std::size_t group, std::size_t line) {
   std::uint32_t starts[Bits::n_groups];
   for (std::size_t i = 0; i < Bits::n_groups; ++i)
     starts[i] = (1u << M) - static_cast<std::uint32_t>(scan.thresholds[group + i]);
@@ -79,9 +85,10 @@ inline __attribute__((always_inline)) Bits reaching(const Scan& scan, std::size_
   return counts[M];
 }
 
-// The groups from `group` on, as many vectors as fit. Each vector prefetches one cache line of the next block's rows.
+// Counts the groups from `group` on, as long as they fill a vector. Each vector prefetches one cache line of the next
+// block's rows.
 template <class Bits, int M>
-inline __attribute__((always_inline)) void count_groups(const Scan& scan, std::size_t& group, std::size_t& line,
+inline __attribute__((always_inline)) void count_groups(const BlockScan& scan, std::size_t& group, std::size_t& line,
                                                         std::uint64_t* masks) {
   const std::int32_t most = static_cast<std::int32_t>(scan.n_plus + scan.n_minus);
   for (; group + Bits::n_groups <= scan.n_groups; group += Bits::n_groups, ++line) {
@@ -89,22 +96,22 @@ inline __attribute__((always_inline)) void count_groups(const Scan& scan, std::s
     if (*std::min_element(thresholds, thresholds + Bits::n_groups) > most)
       Bits::all(false).store(masks + 4 * group);
     else if (line < scan.n_next_lines)
-      reaching<Bits, M, true>(scan, group, line).store(masks + 4 * group);
+      find_passing<Bits, M, true>(scan, group, line).store(masks + 4 * group);
     else
-      reaching<Bits, M, false>(scan, group, line).store(masks + 4 * group);
+      find_passing<Bits, M, false>(scan, group, line).store(masks + 4 * group);
   }
 }
 
-// `Rest` is a vector of one group, for the groups that are left over.
+// Counts all groups; n_plus + n_minus < 2^M. `Rest` is a vector of one group, for the remaining groups.
 template <class Bits, class Rest, int M>
-void count_planes_below(const Scan& scan, std::uint64_t* masks) {
+void count_planes_below(const BlockScan& scan, std::uint64_t* masks) {
   std::size_t group = 0, line = 0;
   count_groups<Bits, M>(scan, group, line, masks);
   if constexpr (Bits::n_groups > 1) count_groups<Rest, M>(scan, group, line, masks);
 }
 
 template <class Bits, class Rest = Bits>
-void count_planes(const Scan& scan, std::uint64_t* masks) {
+void count_planes(const BlockScan& scan, std::uint64_t* masks) {
   const std::size_t n = scan.n_plus + scan.n_minus;
   if (n < 64) return count_planes_below<Bits, Rest, 6>(scan, masks);
   if (n < 128) return count_planes_below<Bits, Rest, 7>(scan, masks);

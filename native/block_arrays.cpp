@@ -14,7 +14,7 @@ bool is_range(const GroupRange& range) {
          std::isfinite(range.offset);
 }
 
-// Whether all bits that do not belong to a document are clear: a search would read past the block otherwise.
+// Whether all bits that do not belong to a document are clear. Otherwise a search would read past the block.
 bool is_clear_from(const std::uint64_t* live, std::size_t n_groups, std::size_t n_docs) {
   for (std::size_t word = n_docs / 64; word < 4 * n_groups; ++word) {
     const std::size_t n_used = n_docs > 64 * word ? n_docs - 64 * word : 0;
@@ -52,8 +52,7 @@ void copy_to_arrays(const BlockLists& lists, std::uint8_t* memory, std::int64_t*
     }
 }
 
-std::shared_ptr<const BlockLists> lists_of_arrays(const BlockShape& shape, std::size_t n_lists,
-                                                  const BlockArrays& arrays) {
+std::shared_ptr<const BlockLists> open_arrays(const BlockShape& shape, std::size_t n_lists, const BlockArrays& arrays) {
   if (reinterpret_cast<std::uintptr_t>(arrays.memory.get()) % alignof(float)) return nullptr;
   auto result = std::make_shared<BlockLists>();
   result->shape = shape;

@@ -1,6 +1,18 @@
-// The primitives of the search in blocks with AVX2: see block_search.h. Include it between avx2_begin.h and avx2_end.h, or
-// between the headers of an instruction set that has AVX2.
+// The primitives of the search in blocks with AVX2: see block_search.h. Include it between avx2_begin.h and avx2_end.h,
+// or between the headers of an instruction set that has AVX2.
 #pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "block_adder.h"
+#include "block_state.h"
+#include "kernels.h"
+#include "projection.h"
 
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
@@ -32,14 +44,14 @@ inline __attribute__((always_inline)) __m256i half_products(__m256i halves, cons
 // Eight sums that add up to the sum over all columns. 16-bit sums of 256 columns cannot overflow: 8 * 15 * 127 < 2^15.
 inline __attribute__((always_inline)) __m256i half_sums(const std::uint8_t* halves, const std::int8_t* numbers,
                                                         std::size_t width) {
-  const __m256i one = _mm256_set1_epi16(1);
+  const __m256i ones = _mm256_set1_epi16(1);
   __m256i total = _mm256_setzero_si256();
   for (std::size_t at = 0; at < width; at += 256) {
     __m256i sums = half_products(load(halves + at / 2), numbers + at);
     const std::size_t end = std::min(width, at + 256);
     for (std::size_t j = at + 64; j < end; j += 64)
       sums = _mm256_add_epi16(sums, half_products(load(halves + j / 2), numbers + j));
-    total = _mm256_add_epi32(total, _mm256_madd_epi16(sums, one));
+    total = _mm256_add_epi32(total, _mm256_madd_epi16(sums, ones));
   }
   return total;
 }
@@ -55,14 +67,15 @@ float float_total(__m256 lanes) {  // in the order of eight_sums
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// Adds products of unsigned and signed 8-bit numbers to eight sums, four products to each. The unsigned ones are below 128.
+// Adds products of unsigned and signed 8-bit numbers to eight sums, four products to each. The unsigned ones are below
+// 128.
 struct Dot256 {
   static inline __attribute__((always_inline)) __m256i add(__m256i sums, __m256i numbers, __m256i others) {
     return _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_maddubs_epi16(numbers, others), _mm256_set1_epi16(1)));
   }
 };
 
-struct Avx2 {
+struct BlockAvx2 {
   static constexpr WinnersFn winners = winners_avx2;
 
   static void route(const Router& router, const Routed& queries, float* scores) {
@@ -78,14 +91,15 @@ struct Avx2 {
     float highest = *std::max_element(lanes, lanes + 8);
     for (; i < n; ++i) highest = std::max(highest, scores[i]);
     for (i = 0; i + 8 <= n; i += 8) {
-      const int equal = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(scores + i), _mm256_set1_ps(highest), _CMP_EQ_OQ));
+      const int equal =
+          _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(scores + i), _mm256_set1_ps(highest), _CMP_EQ_OQ));
       if (equal) return i + static_cast<std::size_t>(__builtin_ctz(static_cast<unsigned>(equal)));
     }
     while (i + 1 < n && scores[i] != highest) ++i;
     return i;
   }
 
-  static void masks(const Scan& scan, std::uint64_t* masks) { count_planes<Bits256>(scan, masks); }
+  static void masks(const BlockScan& scan, std::uint64_t* masks) { count_planes<Bits256>(scan, masks); }
 
   // Most words have at most four bits: these are written without a branch, which could not be predicted.
   static std::uint32_t* expand(const std::uint64_t* mask, std::uint32_t first, std::uint32_t* to) {
@@ -112,19 +126,20 @@ struct Avx2 {
     return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 1)));
   }
 
-  static inline __attribute__((always_inline)) unsigned above(const std::uint8_t* const (&h)[4], const Query* const (&q)[4],
-                                                              const Fit (&fits)[4], std::size_t width,
-                                                              std::int32_t (&sums)[4]) {
-    return above_sums(four_totals(half_sums(h[0], q[0]->view.numbers, width), half_sums(h[1], q[1]->view.numbers, width),
-                                  half_sums(h[2], q[2]->view.numbers, width), half_sums(h[3], q[3]->view.numbers, width)),
-                      q, fits, sums);
+  static inline __attribute__((always_inline)) unsigned above(const std::uint8_t* const (&h)[4],
+                                                              const Query* const (&q)[4], const Fit (&fits)[4],
+                                                              std::size_t width, std::int32_t (&sums)[4]) {
+    return above_sums(
+        four_totals(half_sums(h[0], q[0]->view.numbers, width), half_sums(h[1], q[1]->view.numbers, width),
+                    half_sums(h[2], q[2]->view.numbers, width), half_sums(h[3], q[3]->view.numbers, width)),
+        q, fits, sums);
   }
 
-  // Which of four documents may be good enough, from the sums over their high halves.
+  // Returns which of four documents may be good enough, from the sums over their high halves.
   static inline __attribute__((always_inline)) unsigned above_sums(__m128i totals, const Query* const (&q)[4],
                                                                    const Fit (&fits)[4], std::int32_t (&sums)[4]) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(sums), totals);
-    const auto field = [&](float View::*f) {
+    const auto field = [&](float View::* f) {
       return _mm_setr_ps(q[0]->view.*f, q[1]->view.*f, q[2]->view.*f, q[3]->view.*f);
     };
     const __m128 entries = _mm_setr_ps(q[0]->entry, q[1]->entry, q[2]->entry, q[3]->entry);
@@ -136,7 +151,8 @@ struct Avx2 {
     return static_cast<unsigned>(_mm_movemask_ps(_mm_cmpge_ps(scores, entries)));
   }
 
-  // The first three stages of eight numbers in a register: each number plus or minus its partner. a - b is -b + a.
+  // Computes the first three stages in a register of eight numbers: each number plus or minus its partner. a - b is -b
+  // + a.
   static void hadamard(float* values, std::size_t n) {
     if (n < 8) return hadamard_from(1, values, n);
     const __m256 minus1 = _mm256_setr_ps(0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f);
@@ -189,15 +205,15 @@ struct Avx2 {
     return _mm256_mul_ps(difference, difference);
   }
 
-  // The sums of term(row, vector) over all columns. Several sums take little longer than one: each waits for its last
-  // addition, and each number is loaded once for all of them.
+  // Sums term(row, vector) over all columns. Several sums take little longer than one: additions of different sums
+  // overlap, and each number is loaded once for all of them.
   template <std::size_t n_rows, std::size_t n_vectors, class Term>
   static inline __attribute__((always_inline)) void add_up(const float* const (&rows)[n_rows],
                                                            const float* const (&vectors)[n_vectors], std::size_t n,
                                                            float (&to)[n_vectors][n_rows], Term term) {
     __m256 sums[n_vectors][n_rows];
-    for (auto& own : sums)
-      for (__m256& sum : own) sum = _mm256_setzero_ps();
+    for (auto& row_sums : sums)
+      for (__m256& sum : row_sums) sum = _mm256_setzero_ps();
     const auto add = [&](auto numbers) __attribute__((always_inline)) {
       __m256 row[n_rows];
 #pragma GCC unroll 4
@@ -216,7 +232,7 @@ struct Avx2 {
       for (std::size_t r = 0; r < n_rows; ++r) to[v][r] = float_total(sums[v][r]);
   }
 
-  // Four queries at once: each number of a centroid is loaded once for all of them.
+  // Routes four queries at once: each number of a centroid is loaded once for all of them.
   template <class Dot>
   static void route_by(const Router& router, const Routed& queries, float* scores) {
     std::size_t i = 0;
@@ -224,7 +240,7 @@ struct Avx2 {
     for (; i < queries.n; ++i) route_queries<Dot, 1, 4>(router, queries, i, scores);
   }
 
-  // n_queries queries, n_at_once groups at a time.
+  // Routes n_queries queries, n_at_once groups at a time.
   template <class Dot, std::size_t n_queries, std::size_t n_at_once>
   static void route_queries(const Router& router, const Routed& queries, std::size_t first, float* scores) {
     __m256i offsets[n_queries];

@@ -1,5 +1,5 @@
-// The search in blocks with AVX-512: adders of three operands, products of 8-bit numbers in one instruction, and documents
-// of a mask without a loop.
+// The search in blocks with AVX-512: adders of three operands, products of 8-bit numbers in one instruction, and
+// documents of a mask without a loop.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -35,7 +35,8 @@ struct Bits512 {
   static Bits512 load(const std::uint8_t* bytes) { return {_mm512_loadu_si512(bytes)}; }
   static Bits512 all(bool bit) { return {_mm512_set1_epi32(-static_cast<int>(bit))}; }
   static Bits512 bit_of(const std::uint32_t* starts, int bit) {
-    const __m256i first = _mm256_set1_epi32(static_cast<int>(starts[0])), second = _mm256_set1_epi32(static_cast<int>(starts[1]));
+    const __m256i first = _mm256_set1_epi32(static_cast<int>(starts[0])),
+                  second = _mm256_set1_epi32(static_cast<int>(starts[1]));
     const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
     return {_mm512_srai_epi32(_mm512_slli_epi32(both, static_cast<unsigned>(31 - bit)), 31)};
   }
@@ -62,12 +63,12 @@ struct Dot512 {
   }
 };
 
-struct Avx512 : Avx2 {
+struct BlockAvx512 : BlockAvx2 {
   static void route(const Router& router, const Routed& queries, float* scores) {
     route_by<Dot512>(router, queries, scores);
   }
 
-  static void masks(const Scan& scan, std::uint64_t* masks) { count_planes<Bits512, Bits256>(scan, masks); }
+  static void masks(const BlockScan& scan, std::uint64_t* masks) { count_planes<Bits512, Bits256>(scan, masks); }
 
   static std::uint32_t* expand(const std::uint64_t* mask, std::uint32_t first, std::uint32_t* to) {
     const __m512i numbers = _mm512_load_si512(positions);
@@ -89,17 +90,17 @@ struct Avx512 : Avx2 {
     return total_of(sums(halves, numbers, width));
   }
 
-  static inline __attribute__((always_inline)) unsigned above(const std::uint8_t* const (&h)[4], const Query* const (&q)[4],
-                                                              const Fit (&fits)[4], std::size_t width,
-                                                              std::int32_t (&totals)[4]) {
+  static inline __attribute__((always_inline)) unsigned above(const std::uint8_t* const (&h)[4],
+                                                              const Query* const (&q)[4], const Fit (&fits)[4],
+                                                              std::size_t width, std::int32_t (&totals)[4]) {
     return above_sums(four_totals(sums(h[0], q[0]->view.numbers, width), sums(h[1], q[1]->view.numbers, width),
                                   sums(h[2], q[2]->view.numbers, width), sums(h[3], q[3]->view.numbers, width)),
                       q, fits, totals);
   }
 
  private:
-  // Eight sums that add up to the sum over all columns. The upper four bits of a byte count as 16 times their number, so
-  // their sum is divided in the end.
+  // Eight sums that add up to the sum over all columns. The upper four bits of a byte count as 16 times their number,
+  // so their sum is divided in the end.
   static inline __attribute__((always_inline)) __m256i sums(const std::uint8_t* halves, const std::int8_t* numbers,
                                                             std::size_t width) {
     const __m256i four = _mm256_set1_epi8(15);
@@ -121,7 +122,7 @@ struct Avx512 : Avx2 {
 }  // namespace
 
 bool search_blocks_avx512(const BlockSearch& search, std::int64_t* ids, float* scores) {
-  return search_blocks<Avx512>(search, ids, scores);
+  return search_blocks<BlockAvx512>(search, ids, scores);
 }
 
 }  // namespace posh

@@ -1,11 +1,21 @@
-// Documents become codes and 8-bit numbers of their residuals; vectors find their nearest lists.
+// Encodes documents as codes and 8-bit residuals, and finds the nearest lists of vectors.
 #pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "blocks.h"
+#include "projection.h"
+#include "threads.h"
 
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
 
-struct Encoded {
-  float square, offset;  // the squared length of what codes are made of
+struct Measures {
+  float square, offset;  // the squared length of the encoded columns, and the offset of Fit
 };
 
 // Documents that are encoded together.
@@ -18,8 +28,8 @@ class EncodedTile {
       : from(from), n_columns(shape.n_columns), residuals(size * from.n_features),
         reduced(from.reduction ? size * n_columns : 0) {}
 
-  // Takes the residuals of n documents.
-  void take(const std::uint32_t* docs, std::size_t n) {
+  // Computes the residuals of n documents, and reduces them if there is a reduction.
+  void load(const std::uint32_t* docs, std::size_t n) {
     const std::size_t d = from.n_features;
     for (std::size_t i = 0; i < n; ++i) {
       const float* vector = from.vectors + docs[i] * d;
@@ -29,11 +39,11 @@ class EncodedTile {
     if (from.reduction) reduce<Isa>(*from.reduction, residuals.data(), n, reduced.data());
   }
 
-  // What codes and numbers are made of, (n, n_columns).
+  // The columns that are encoded, (n, n_columns): residuals, reduced if there is a reduction.
   const float* coded() const { return from.reduction ? reduced.data() : residuals.data(); }
   const float* coded(std::size_t i) const { return coded() + i * n_columns; }
 
-  Encoded encoded(std::size_t i) const {
+  Measures measure(std::size_t i) const {
     const float* residual = &residuals[i * from.n_features];
     const float offset = from.is_distance ? -0.5f * Isa::product(residual, residual, from.n_features) : 0.0f;
     return {Isa::product(coded(i), coded(i), n_columns), offset};
@@ -45,20 +55,20 @@ class EncodedTile {
   std::vector<float> residuals, reduced;
 };
 
-inline void include(const Encoded& own, bool is_distance, GroupRange& range) {
-  const float length = std::sqrt(own.square);
+inline void extend_range(const Measures& measures, bool is_distance, GroupRange& range) {
+  const float length = std::sqrt(measures.square);
   range.shortest = std::min(range.shortest, std::max(length, smallest_unit));
   range.longest = std::max(range.longest, length);
-  range.offset = std::max(range.offset, is_distance ? own.offset + 0.5f * own.square : own.offset);
+  range.offset = std::max(range.offset, is_distance ? measures.offset + 0.5f * measures.square : measures.offset);
 }
 
-// Writes the residual as 8-bit numbers in two halves; returns their scale.
+// Writes the residual as 8-bit numbers in two halves; returns their scale. See Block for the layout.
 inline float write_halves(const float* residual, const BlockShape& shape, std::uint8_t* high, std::uint8_t* low) {
   float scale = largest_size(residual, shape.n_columns) / 127.0f;
   if (!(scale >= smallest_unit)) scale = 0.0f;
   for (std::size_t j = 0; j < shape.half_bytes(); ++j) high[j] = low[j] = 0;
   for (std::size_t j = 0; j < shape.width(); ++j) {
-    int number = 128;  // zero, also for padding
+    int number = 128;  // zero, and the value of padding
     if (j < shape.n_columns && scale > 0) number += static_cast<int>(std::nearbyint(residual[j] / scale));
     const std::size_t byte = j / 64 * 32 + j % 32, shift = j % 64 / 32 * 4;
     high[byte] |= static_cast<std::uint8_t>(number >> 4 << shift);
@@ -71,22 +81,22 @@ template <class Isa>
 void encode_docs(const BlockShape& shape, const Projection& projection, const Residuals& residuals,
                  const std::uint32_t* docs, std::size_t n, const BlockTarget& target) {
   constexpr std::size_t tile = EncodedTile<Isa>::size;
-  EncodedTile<Isa> some(residuals, shape);
+  EncodedTile<Isa> encoded(residuals, shape);
   std::vector<float> projected(tile * shape.n_bits);
   std::vector<std::uint16_t> bits(tile * shape.n_active);
   for (std::size_t begin = 0; begin < n; begin += tile) {
     const std::size_t size = std::min(tile, n - begin);
-    some.take(docs + begin, size);
+    encoded.load(docs + begin, size);
     for (std::size_t i = 0; i < size; ++i) {
       const std::size_t to = target.first_doc + begin + i;
-      const Encoded own = some.encoded(i);
-      include(own, residuals.is_distance, target.ranges[to / group_docs]);
-      const float scale = write_halves(some.coded(i), shape, target.high + to * shape.half_bytes(),
+      const Measures measures = encoded.measure(i);
+      extend_range(measures, residuals.is_distance, target.ranges[to / group_docs]);
+      const float scale = write_halves(encoded.coded(i), shape, target.high + to * shape.half_bytes(),
                                        target.low + to * shape.half_bytes());
-      target.fits[to] = {scale, own.offset};
+      target.fits[to] = {scale, measures.offset};
       target.slots[to] = residuals.slots[docs[begin + i]];
     }
-    project<Isa>(projection, some.coded(), size, projected.data());
+    project<Isa>(projection, encoded.coded(), size, projected.data());
     Isa::winners(projected.data(), size, shape.n_bits, shape.n_active, bits.data());
     const std::size_t row_bytes = target.n_groups * group_bytes;
     for (std::size_t i = 0; i < size; ++i) {

@@ -1,5 +1,13 @@
-// The primitives of the search in blocks without vector instructions: the specification of what they compute.
+// The primitives of the search in blocks without vector instructions: the specification of the others.
 #pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "block_state.h"
+#include "projection.h"
 
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
@@ -13,7 +21,7 @@ float eight_sums(std::size_t n, Term term) {
   return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
 }
 
-struct Plain {
+struct BlockPlain {
   static void route(const Router& router, const Routed& queries, float* scores) {
     for (std::size_t i = 0; i < queries.n; ++i)
       route_one(router, queries.numbers + i * queries.stride, queries.units[i], scores + i * 8 * router.n_groups());
@@ -24,9 +32,9 @@ struct Plain {
     std::int32_t offset = 0;  // of the 64 in each number
     for (std::size_t j = 0; j < router.n_columns; ++j) offset += 64 * numbers[j];
     for (std::size_t list = 0; list < 8 * router.n_groups(); ++list) {
-      const std::uint8_t* own = router.numbers.data() + list / 8 * n_quads * 32 + list % 8 * 4;
+      const std::uint8_t* centroid = router.numbers.data() + list / 8 * n_quads * 32 + list % 8 * 4;
       std::int32_t sum = -offset;
-      for (std::size_t j = 0; j < router.n_columns; ++j) sum += own[j / 4 * 32 + j % 4] * numbers[j];
+      for (std::size_t j = 0; j < router.n_columns; ++j) sum += centroid[j / 4 * 32 + j % 4] * numbers[j];
       scores[list] = static_cast<float>(sum) * (router.step[list] * unit) + router.bias[list];
     }
   }
@@ -35,7 +43,7 @@ struct Plain {
     return static_cast<std::size_t>(std::max_element(scores, scores + n) - scores);
   }
 
-  static void masks(const Scan& scan, std::uint64_t* masks) {
+  static void masks(const BlockScan& scan, std::uint64_t* masks) {
     const std::size_t n_planes = scan.n_plus + scan.n_minus;
     for (std::size_t i = 0; i < 4 * scan.n_groups; ++i) masks[i] = 0;
     for (std::size_t doc = 0; doc < scan.n_groups * group_docs; ++doc) {
@@ -57,12 +65,13 @@ struct Plain {
 
   static std::int32_t half_sum(const std::uint8_t* halves, const std::int8_t* numbers, std::size_t width) {
     std::int32_t sum = 0;
-    for (std::size_t j = 0; j < width; ++j) sum += (halves[j / 64 * 32 + j % 32] >> (j % 64 / 32 * 4) & 15) * numbers[j];
+    for (std::size_t j = 0; j < width; ++j)
+      sum += (halves[j / 64 * 32 + j % 32] >> (j % 64 / 32 * 4) & 15) * numbers[j];
     return sum;
   }
 
-  static unsigned above(const std::uint8_t* const (&halves)[4], const Query* const (&queries)[4],
-                        const Fit (&fits)[4], std::size_t width, std::int32_t (&sums)[4]) {
+  static unsigned above(const std::uint8_t* const (&halves)[4], const Query* const (&queries)[4], const Fit (&fits)[4],
+                        std::size_t width, std::int32_t (&sums)[4]) {
     unsigned good = 0;
     for (unsigned i = 0; i < 4; ++i) {
       const View& view = queries[i]->view;

@@ -1,5 +1,14 @@
-// Queries are prepared: 8-bit numbers, planes to count, lists to visit. Include it like block_search.h.
+// Prepares queries: their 8-bit numbers, the planes to count and the lists to visit.
 #pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "block_state.h"
+#include "projection.h"
 
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
@@ -10,7 +19,7 @@ class BlockPreparation {
   BlockPreparation(const BlockSearch& search, Workspace& workspace)
       : s(search), shape(search.lists->shape), w(workspace), n_planes(search.n_plus + search.n_minus) {}
 
-  // Queries first, …, first + n - 1 of the search.
+  // Prepares the queries first, …, first + n - 1 of the search.
   void prepare(std::size_t first, std::size_t n) {
     first_query = first;
     reserve(w.queries, n);
@@ -26,14 +35,14 @@ class BlockPreparation {
     for (std::size_t at = 0; at < n; at += tile) prepare_tile(at, std::min(n, at + tile));
   }
 
-  // More precise than a routing score: it is a part of the scores of all documents of the list.
+  // The part of a score that all documents of the list share. More precise than a routing score.
   float score_of_list(std::size_t query, std::size_t list) const {
     if (s.is_distance) return -0.5f * Isa::distance(vector_of(query), centroid(list), s.n_features);
     return Isa::product(centroid(list), vector_of(query), s.n_features);
   }
 
-  // Queries enter a list, up to `tile` at once: view_of(i) is what query_of(i) is there. For distances it is written to
-  // numbers (n, width) and planes (n, n_planes).
+  // Sets view_of(i) to the view of query_of(i) in a list, for up to `tile` queries. For distances, the numbers and
+  // planes of these views are written to numbers (n, width) and planes (n, n_planes).
   template <class QueryOf, class ScoreOf, class ViewOf>
   void enter(std::size_t list, std::size_t n, std::int8_t* numbers, std::uint32_t* planes, QueryOf query_of,
              ScoreOf score_of, ViewOf view_of) {
@@ -60,10 +69,10 @@ class BlockPreparation {
     return {&w.probes[first], &w.list_scores[first], w.first_probe[query.index + 1] - first};
   }
 
-  // The n best lists of a query.
+  // Chooses the n best lists of a query.
   Probes best_probes(const Query& query, std::size_t n) {
     std::int8_t* numbers = reserve(w.near[0].numbers, shape.width());
-    const float unit = quantised(&w.coded[query.index * shape.n_columns], numbers).unit;
+    const float unit = make_view(&w.coded[query.index * shape.n_columns], numbers).unit;
     float* routed = reserve(w.routed, 8 * s.router->n_groups());
     Isa::route(*s.router, {numbers, shape.width(), &unit, 1}, routed);
     exclude_empty(routed);
@@ -91,14 +100,14 @@ class BlockPreparation {
   }
 
  private:
-  // The difference of a query and a centroid, without planes yet, and its projection (n_scanned).
+  // Computes the difference of a query and a centroid, without planes yet, and its projection (n_scanned).
   View difference(const Query& query, std::size_t list, std::int8_t* numbers, float* projection) {
     const float *coded = &w.coded[query.index * shape.n_columns], *centre = s.coded_centroids + list * shape.n_columns;
     for (std::size_t j = 0; j < shape.n_columns; ++j) w.difference[j] = coded[j] - centre[j];
     const float *projected = &w.projected[query.index * shape.n_bits],
                 *projected_centre = s.projected_centroids + list * shape.n_bits;
     for (std::size_t j = 0; j < s.n_scanned; ++j) projection[j] = projected[j] - projected_centre[j];
-    return quantised(w.difference.data(), numbers);
+    return make_view(w.difference.data(), numbers);
   }
 
   const float* vector_of(std::size_t query) const { return s.queries + (first_query + query) * s.n_features; }
@@ -123,7 +132,7 @@ class BlockPreparation {
     }
   }
 
-  // The routing scores of n queries, 8 * n_groups() for each. Writes their numbers, and what is left of them, to w.
+  // Computes the routing scores of n queries, 8 * n_groups() for each. Writes their numbers and their columns to w.
   float* route(std::size_t begin, std::size_t n, View* views) {
     const std::size_t width = shape.width();
     float *routed = reserve(w.routed, n * 8 * s.router->n_groups()), *coded = &w.coded[begin * shape.n_columns];
@@ -133,14 +142,14 @@ class BlockPreparation {
       std::copy_n(vector_of(begin), n * shape.n_columns, coded);
     float* units = reserve(w.units, n);
     for (std::size_t i = 0; i < n; ++i) {
-      views[i] = quantised(coded + i * shape.n_columns, &w.numbers[(begin + i) * width]);
+      views[i] = make_view(coded + i * shape.n_columns, &w.numbers[(begin + i) * width]);
       units[i] = views[i].unit;
     }
     Isa::route(*s.router, {&w.numbers[begin * width], width, units, n}, routed);
     return routed;
   }
 
-  // Writes what is left of n queries, (n, n_columns).
+  // Writes the reductions of n queries, (n, n_columns).
   void reduce_queries(std::size_t begin, std::size_t n, float* to) {
     const Router& reducer = *s.reducer;
     const std::size_t stride = 4 * reducer.n_quads(), n_scores = 8 * reducer.n_groups();
@@ -154,8 +163,8 @@ class BlockPreparation {
     for (std::size_t i = 0; i < n; ++i) std::copy_n(reduced + i * n_scores, shape.n_columns, to + i * shape.n_columns);
   }
 
-  // A vector (n_columns) as 8-bit numbers (width). `reach` is its square, by which choose_planes divides.
-  View quantised(const float* values, std::int8_t* to) const {
+  // Quantises a vector (n_columns) to 8-bit numbers (width). `reach` is its square, by which choose_planes divides.
+  View make_view(const float* values, std::int8_t* to) const {
     View view{};
     view.numbers = to;
     view.unit = quantise(values, shape.n_columns, to);
@@ -164,13 +173,13 @@ class BlockPreparation {
     for (std::size_t j = 0; j < shape.n_columns; ++j) sum += to[j];
     view.sum = 128 * sum;
     view.reach = Isa::product(values, values, shape.n_columns);
-    constexpr float deviation = 4.6188f;  // of a low half from 7.5, which is what it counts as
+    constexpr float deviation = 4.6188f;  // of a low half from 7.5, which stands for all of them
     const float margin = s.half_margin * deviation * std::sqrt(view.reach) / view.unit;
     view.half_offset = 7.5f * static_cast<float>(sum) - static_cast<float>(view.sum) + margin;
     return view;
   }
 
-  // The planes of n vectors, from their projections (n, n_scanned), which are overwritten.
+  // Chooses the planes of n vectors by their projections (n, n_scanned), which are overwritten.
   void choose_planes(float* projected, View* views, std::uint32_t* planes, std::size_t n) {
     const std::size_t n_bits = s.n_scanned;
     take_planes(projected, n, s.n_plus, planes);
@@ -181,10 +190,10 @@ class BlockPreparation {
     const float sign = s.n_minus ? -1.0f : 1.0f;  // the projections are negated now
     for (std::size_t i = 0; i < n; ++i) {
       const float squares = views[i].reach, *row = projected + i * n_bits;
-      const std::uint32_t* own = planes + i * n_planes;
+      const std::uint32_t* bits = planes + i * n_planes;
       float sum = 0;
-      for (std::size_t j = 0; j < s.n_plus; ++j) sum += sign * row[own[j]];
-      for (std::size_t j = s.n_plus; j < n_planes; ++j) sum += row[own[j]];
+      for (std::size_t j = 0; j < s.n_plus; ++j) sum += sign * row[bits[j]];
+      for (std::size_t j = s.n_plus; j < n_planes; ++j) sum += row[bits[j]];
       views[i].reach = squares > 0 ? sum / squares : 0.0f;
     }
   }
@@ -198,19 +207,19 @@ class BlockPreparation {
       for (std::size_t j = 0; j < n_chosen; ++j) to[i * n_planes + j] = chosen[i * n_chosen + j];
   }
 
-  // A list without live documents is never visited.
+  // Keeps lists without live documents from being visited.
   void exclude_empty(float* routing) const {
     const float* n_live = s.lists->n_live.data();
     for (std::size_t l = 0; l < s.lists->n_lists(); ++l) routing[l] = n_live[l] > 0.0f ? routing[l] : lowest;
   }
 
-  // Writes the lists of a query by ascending number, and their scores.
+  // Chooses the lists of a query, and writes them by ascending number with their scores.
   void choose_probes(Query& query, float* routing) {
     exclude_empty(routing);
     const std::size_t n_lists = s.lists->n_lists(), i = query.index, first = w.first_probe[i];
     const std::size_t best = Isa::largest(routing, n_lists);
-    const float* own = vector_of(i);
-    const float length = s.is_distance ? 1.0f : std::sqrt(Isa::product(own, own, s.n_features));
+    const float* vector = vector_of(i);
+    const float length = s.is_distance ? 1.0f : std::sqrt(Isa::product(vector, vector, s.n_features));
     std::uint16_t* to = reserve(w.probes, first + n_lists) + first;
     std::size_t n = s.n_probe;
     if (n)
@@ -230,10 +239,11 @@ class BlockPreparation {
     return 0.5f * (s.reach.spread * s.reach.spread) - score_of_list(query, best);
   }
 
-  // The routing score from which on Reach visits a list.
+  // The lowest routing score of a list that Reach visits.
   float lowest_visited(const float* routing, std::size_t best, float scale) const {
     const float highest = routing[best], inverse = 1.0f / scale, *n_live = s.lists->n_live.data();
-    if (!(scale > 0.0f) || !(inverse < std::numeric_limits<float>::infinity())) return lowest;  // gaps say nothing
+    if (!(scale > 0.0f) || !(inverse < std::numeric_limits<float>::infinity()))
+      return lowest;      // gaps carry no information
     float lanes[8] = {};  // sums in the order of eight_sums
     for (std::size_t first = 0; first < s.lists->n_live.size(); first += 8) {
       float base[8], weights[8];
@@ -254,7 +264,7 @@ class BlockPreparation {
     return static_cast<float>(highest - scale * gap);
   }
 
-  // Writes the lists whose routing scores are at least `bound`, and the best one in any case; returns their number.
+  // Writes the lists whose routing scores are at least `bound`, and always the best one; returns their number.
   std::size_t take_above(const float* routing, float bound, std::size_t best, std::uint16_t* to) const {
     std::size_t n = 0;
     for (std::size_t l = 0; l < s.lists->n_lists(); ++l) {

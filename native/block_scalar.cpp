@@ -21,7 +21,7 @@
 namespace posh {
 namespace {
 
-struct Scalar : Plain {
+struct BlockScalar : BlockPlain {
   static constexpr WinnersFn winners = winners_scalar;
 };
 
@@ -57,30 +57,35 @@ struct FourWords {
   }
 };
 
-struct Portable : Plain {
+struct BlockPortable : BlockPlain {
   static constexpr WinnersFn winners = winners_portable;
-  static void masks(const Scan& scan, std::uint64_t* masks) { count_planes<FourWords>(scan, masks); }
+  static void masks(const BlockScan& scan, std::uint64_t* masks) { count_planes<FourWords>(scan, masks); }
 };
 
 }  // namespace
 
 bool search_blocks_scalar(const BlockSearch& search, std::int64_t* ids, float* scores) {
-  return search_blocks<Scalar>(search, ids, scores);
+  return search_blocks<BlockScalar>(search, ids, scores);
 }
 bool search_blocks_portable(const BlockSearch& search, std::int64_t* ids, float* scores) {
-  return search_blocks<Portable>(search, ids, scores);
+  return search_blocks<BlockPortable>(search, ids, scores);
 }
-void sample_counts_scalar(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected, float* counts) {
-  sample_counts_of<Scalar>(search, n_groups, seed, expected, counts);
+void sample_counts_scalar(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected,
+                          float* counts) {
+  compute_sample_counts<BlockScalar>(search, n_groups, seed, expected, counts);
 }
-void routing_scores_scalar(const BlockSearch& search, float* scores) { routing_scores_of<Scalar>(search, scores); }
+void routing_scores_scalar(const BlockSearch& search, float* scores) {
+  compute_routing_scores<BlockScalar>(search, scores);
+}
 void encode_docs_scalar(const BlockShape& shape, const Projection& projection, const Residuals& residuals,
                         const std::uint32_t* docs, std::size_t n, const BlockTarget& target) {
-  encode_docs<Scalar>(shape, projection, residuals, docs, n, target);
+  encode_docs<BlockScalar>(shape, projection, residuals, docs, n, target);
 }
 void project_rows_scalar(const Projection& projection, const float* vectors, std::size_t n_vectors, float* to) {
-  project<Scalar>(projection, vectors, n_vectors, to);
+  project<BlockScalar>(projection, vectors, n_vectors, to);
 }
-bool nearest_lists_scalar(const Routing& routing, std::int32_t* lists) { return nearest_lists<Scalar>(routing, lists); }
+bool nearest_lists_scalar(const Routing& routing, std::int32_t* lists) {
+  return nearest_lists<BlockScalar>(routing, lists);
+}
 
 }  // namespace posh

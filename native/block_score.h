@@ -1,6 +1,17 @@
-// Blocks are scanned, and what passes is scored: first by the high halves of its numbers, then by all of them, in the end
-// by its vector. Include it like block_search.h.
+// Scans blocks, and scores the documents that pass: by the high halves of their numbers, then by the whole numbers, and
+// finally by their vectors.
 #pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <vector>
+
+#include "block_state.h"
+#include "keys.h"
 
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
@@ -16,16 +27,15 @@ class BlockScoring {
     if (s.allowed) w.allowed.resize(s.lists->blocks.size());
   }
 
-  // Expected count of a document that is unrelated to the query.
+  // The expected count of a document that is unrelated to the query.
   float expected_count() const { return middle; }
 
-  // Writes 4 words for each group: which documents have the count that a document needs for query.scan_limit.
+  // Writes 4 words for each group: which documents have the count that query.scan_limit requires.
   // Prefetches the rows of the block `next`, if there is one.
   void scan(const Block& block, const Query& query, const std::uint32_t* rows, const Block* next,
             const std::uint32_t* next_rows, std::uint64_t* to) const {
     std::int32_t thresholds[max_groups];
-    for (std::size_t g = 0; g < block.n_groups; ++g)
-      thresholds[g] = threshold_of(query, block.ranges[g]);
+    for (std::size_t g = 0; g < block.n_groups; ++g) thresholds[g] = threshold_of(query, block.ranges[g]);
     Isa::masks({block.planes(), rows, s.n_plus, s.n_minus, thresholds, block.n_groups, next ? next->planes() : nullptr,
                 next_rows, next ? (next->n_groups + 1u) / 2 : 0},
                to);
@@ -58,9 +68,9 @@ class BlockScoring {
     return words.size() == 1 ? nullptr : words.data();
   }
 
-  // Writes start + i for each document i of a block that its mask and `live` have; returns the end.
-  static std::uint32_t* expand(std::uint64_t* mask, const std::uint64_t* live, std::size_t n_groups, std::uint32_t start,
-                               std::uint32_t* to) {
+  // Writes start + i for each document i of a block that is set in both its mask and `live`; returns the end.
+  static std::uint32_t* expand(std::uint64_t* mask, const std::uint64_t* live, std::size_t n_groups,
+                               std::uint32_t start, std::uint32_t* to) {
     for (std::size_t g = 0; g < n_groups; ++g) {
       for (std::size_t word = 4 * g; word < 4 * g + 4; ++word) mask[word] &= live[word];
       to = Isa::expand(mask + 4 * g, start + static_cast<std::uint32_t>(g * group_docs), to);
@@ -68,13 +78,13 @@ class BlockScoring {
     return to;
   }
 
-  // Scores pairs (query << doc_bits | document) of one block. The best are kept. `pairs` has room for n + spare.
+  // Scores pairs (query << doc_bits | document) of one block, and keeps the best. `pairs` has room for n + spare.
   template <class QueryOf>
   void score(std::uint32_t number, std::uint32_t* pairs, std::size_t n, QueryOf query_of) {
     if (!n) return;
     reserve(w.survivors, n);
     sift(s.lists->blocks[number], pairs, n, query_of);
-    settle(number, query_of);
+    score_survivors(number, query_of);
   }
 
   // The length of a document's residual, from its 8-bit numbers.
@@ -90,7 +100,7 @@ class BlockScoring {
     return block.fits(shape)[doc].scale * std::sqrt(static_cast<float>(sum));
   }
 
-  // The 8-bit product of a document's residual.
+  // The product of a view and a document's residual, from their 8-bit numbers.
   float product(const View& view, const Block& block, std::size_t doc) const {
     const std::size_t at = doc * shape.half_bytes();
     const std::int32_t sum = 16 * Isa::half_sum(block.high(shape) + at, view.numbers, shape.width()) +
@@ -99,23 +109,23 @@ class BlockScoring {
   }
 
  private:
-  // The threshold for a group: nearly all documents that reach the limit have at least this count. It is that of the
-  // smallest cosine with which a document of the group may reach the limit. For distances and a length l it is
-  // (needed + l² / 2) / (l |query - c|), which is smallest for l² = 2 * needed.
+  // The threshold of a group: nearly all documents that reach the limit have at least this count. It follows from the
+  // smallest cosine with which a document of the group can reach the limit. For distances and a length l, that cosine
+  // is (needed + l² / 2) / (l |query - c|), which is smallest for l² = 2 * needed.
   std::int32_t threshold_of(const Query& query, const GroupRange& range) const {
     const float scale = query.view.reach * s.threshold_scale;
-    if (!(scale > 0.0f)) return s.thresholds[0];  // the count says nothing about the score
+    if (!(scale > 0.0f)) return s.thresholds[0];  // the count carries no information about the score
     const float needed = query.scan_limit - (query.view.list_score + range.offset);
     float length = range.shortest, product = needed;
     if (needed > 0.0f)
       length = s.is_distance ? std::clamp(std::sqrt(2.0f * needed), range.shortest, range.longest) : range.longest;
     if (s.is_distance) product += 0.5f * length * length;
     const float place = product * scale / length + static_cast<float>(s.n_thresholds / 2);
-    if (!(place >= 1.0f)) return s.thresholds[0];  // also NaN
+    if (!(place >= 1.0f)) return s.thresholds[0];  // or NaN
     return s.thresholds[std::min(static_cast<std::size_t>(std::min(place, 1e6f)), s.n_thresholds - 1)];
   }
 
-  // The pairs whose high halves may be good enough become survivors.
+  // Writes the pairs whose high halves may be good enough to w.survivors.
   template <class QueryOf>
   void sift(const Block& block, std::uint32_t* pairs, std::size_t n, QueryOf query_of) {
     switch (shape.width()) {  // the compiler unrolls the loops over few columns
@@ -134,13 +144,14 @@ class BlockScoring {
     const std::uint32_t* slots = block.slots(shape);
     const std::size_t width = Width ? Width : shape.width(), bytes = width / 2;
     constexpr std::uint32_t doc_mask = max_block_docs - 1;
-    constexpr std::size_t ahead = 12;  // pairs whose memory is on its way
+    constexpr std::size_t ahead = 12;  // pairs to prefetch
     static_assert(ahead + 4 <= spare);
     for (std::size_t i = 0; i < ahead + 4; ++i) p[n + i] = p[n - 1];
     Survivor* to = w.survivors.data();
     for (std::size_t i = 0; i < n; i += 4) {
       for (std::size_t j = i + ahead; j < i + ahead + 4; ++j) __builtin_prefetch(high + (p[j] & doc_mask) * bytes);
-      const std::uint32_t d0 = p[i] & doc_mask, d1 = p[i + 1] & doc_mask, d2 = p[i + 2] & doc_mask, d3 = p[i + 3] & doc_mask;
+      const std::uint32_t d0 = p[i] & doc_mask, d1 = p[i + 1] & doc_mask, d2 = p[i + 2] & doc_mask,
+                          d3 = p[i + 3] & doc_mask;
       const Query *q0 = query_of(p[i] >> doc_bits), *q1 = query_of(p[i + 1] >> doc_bits),
                   *q2 = query_of(p[i + 2] >> doc_bits), *q3 = query_of(p[i + 3] >> doc_bits);
       std::int32_t sums[4];
@@ -157,17 +168,17 @@ class BlockScoring {
     w.n_survivors = static_cast<std::size_t>(to - w.survivors.data());
   }
 
-  // The 8-bit scores of the survivors. The best are kept.
+  // Computes the 8-bit scores of the survivors, and keeps the best.
   template <class QueryOf>
-  void settle(std::uint32_t number, QueryOf query_of) {
+  void score_survivors(std::uint32_t number, QueryOf query_of) {
     const Block& block = s.lists->blocks[number];
     const std::uint8_t* low = block.low(shape);
     const Fit* fits = block.fits(shape);
     for (std::size_t i = 0; i < w.n_survivors; ++i) {
       const std::uint32_t doc = w.survivors[i].pair & (max_block_docs - 1);
       Query& query = *query_of(w.survivors[i].pair >> doc_bits);
-      const std::int32_t sum =
-          16 * w.survivors[i].high_sum + Isa::half_sum(low + doc * shape.half_bytes(), query.view.numbers, shape.width());
+      const std::int32_t sum = 16 * w.survivors[i].high_sum +
+                               Isa::half_sum(low + doc * shape.half_bytes(), query.view.numbers, shape.width());
       const float score = static_cast<float>(sum - query.view.sum) * (fits[doc].scale * query.view.unit) +
                           (fits[doc].offset + query.view.list_score);
       if (score >= query.entry) keep(query, score, number, doc);
@@ -178,13 +189,13 @@ class BlockScoring {
     const std::uint32_t slot = s.lists->blocks[number].slots(shape)[doc];
     if (slot >= s.n_slots) throw std::out_of_range("blocks: slots");
     const std::uint64_t key = score_key(score, slot);
-    Kept* own = &w.kept[query.index * s.n_keep];
-    if (query.n_kept == s.n_keep && key <= own[s.n_keep - 1].key) return;
+    Candidate* candidates = &w.kept[query.index * s.n_keep];
+    if (query.n_kept == s.n_keep && key <= candidates[s.n_keep - 1].key) return;
     std::size_t at = query.n_kept < s.n_keep ? query.n_kept++ : s.n_keep - 1;
-    for (; at > 0 && own[at - 1].key < key; --at) own[at] = own[at - 1];
-    own[at] = {key, number, doc};
-    if (query.n_kept == s.n_keep) query.entry = std::max(query.entry, score_of_key(own[s.n_keep - 1].key));
-    if (query.n_kept >= s.k) query.limit = std::max(query.limit, score_of_key(own[s.k - 1].key));
+    for (; at > 0 && candidates[at - 1].key < key; --at) candidates[at] = candidates[at - 1];
+    candidates[at] = {key, number, doc};
+    if (query.n_kept == s.n_keep) query.entry = std::max(query.entry, score_of_key(candidates[s.n_keep - 1].key));
+    if (query.n_kept >= s.k) query.limit = std::max(query.limit, score_of_key(candidates[s.k - 1].key));
   }
 
   const BlockSearch& s;
@@ -194,7 +205,7 @@ class BlockScoring {
   float middle;
 };
 
-// The last step: the documents that a query keeps are compared by their vectors.
+// The last step: compares the candidates of a query by their vectors.
 template <class Isa>
 class ExactScoring {
  public:
@@ -206,58 +217,56 @@ class ExactScoring {
   //   IN  vector  (n_features), the query
   //   OUT ids, scores  (k)
   void finish(const Query& query, const float* vector, std::int64_t* ids, float* scores) {
-    const Kept* own = &w.kept[query.index * s.n_keep];
+    const Candidate* candidates = &w.kept[query.index * s.n_keep];
     for (std::size_t i = 0; i < query.n_kept; i += n_at_once) {
       const std::size_t n = std::min(n_at_once, query.n_kept - i);
       const float* stored[n_at_once];
-      for (std::size_t j = 0; j < n_at_once; ++j) stored[j] = j < n ? stored_vector(own[i + j], j) : stored[0];
+      for (std::size_t j = 0; j < n_at_once; ++j) stored[j] = j < n ? stored_vector(candidates[i + j], j) : stored[0];
       float sums[1][n_at_once];
       if (s.is_distance)
         Isa::distances(stored, vector, s.n_features, sums[0]);
       else
         Isa::template products<n_at_once, 1>(stored, {vector}, s.n_features, sums);
       for (std::size_t j = 0; j < n; ++j)
-        w.exact[i + j] = score_key(s.is_distance ? -sums[0][j] : sums[0][j], position_of_key(own[i + j].key));
+        w.exact[i + j] = score_key(s.is_distance ? -sums[0][j] : sums[0][j], position_of_key(candidates[i + j].key));
     }
     std::sort(w.exact.begin(), w.exact.begin() + query.n_kept, std::greater<>());
     for (std::size_t i = 0; i < s.k; ++i) {
-      const bool found = i < query.n_kept;
-      ids[i] = found ? std::int64_t{position_of_key(w.exact[i])} : -1;
-      scores[i] = found ? score_of_key(w.exact[i]) : lowest;
+      const bool exists = i < query.n_kept;
+      ids[i] = exists ? std::int64_t{position_of_key(w.exact[i])} : -1;
+      scores[i] = exists ? score_of_key(w.exact[i]) : lowest;
     }
   }
 
-  // Asks for the vectors that a query needs, which are far apart in memory.
+  // Prefetches the vectors that a query needs, which are far apart in memory.
   void prefetch(const Query& query) const {
     if (s.stored == Stored::residuals) return;
-    const Kept* own = &w.kept[query.index * s.n_keep];
+    const Candidate* candidates = &w.kept[query.index * s.n_keep];
     const std::size_t bytes = s.n_features * (s.stored == Stored::float32 ? 4 : 2);
     for (std::size_t i = 0; i < query.n_kept; ++i) {
-      const char* vector = static_cast<const char*>(s.vectors) + position_of_key(own[i].key) * bytes;
+      const char* vector = static_cast<const char*>(s.vectors) + position_of_key(candidates[i].key) * bytes;
       for (std::size_t at = 0; at < std::min<std::size_t>(bytes, 1024); at += 64) __builtin_prefetch(vector + at);
     }
   }
 
  private:
-  static constexpr std::size_t n_at_once = 4;  // vectors that are compared together: their memory arrives together
+  static constexpr std::size_t n_at_once = 4;  // vectors that are compared together, so that their cache misses overlap
 
-  // A vector where it is stored, or decoded to place `at`.
-  const float* stored_vector(const Kept& document, std::size_t at) {
+  // A pointer to the stored vector, or to its decoded copy at position `at`.
+  const float* stored_vector(const Candidate& document, std::size_t at) {
     const std::size_t slot = position_of_key(document.key);
     float* decoded = &w.decoded[at * s.n_features];
     switch (s.stored) {
-      case Stored::float32:
-        return static_cast<const float*>(s.vectors) + slot * s.n_features;
+      case Stored::float32: return static_cast<const float*>(s.vectors) + slot * s.n_features;
       case Stored::float16:
         Isa::widen(static_cast<const std::uint16_t*>(s.vectors) + slot * s.n_features, s.n_features, decoded);
         return decoded;
-      case Stored::residuals:
-        break;
+      case Stored::residuals: break;
     }
     const BlockShape& shape = s.lists->shape;
     const Block& block = s.lists->blocks[document.block];
-    const std::size_t list = std::upper_bound(s.lists->first.begin(), s.lists->first.end(), document.block) -
-                             s.lists->first.begin() - 1;
+    const std::size_t list =
+        std::upper_bound(s.lists->first.begin(), s.lists->first.end(), document.block) - s.lists->first.begin() - 1;
     const std::uint8_t *high = block.high(shape) + document.doc * shape.half_bytes(),
                        *low = block.low(shape) + document.doc * shape.half_bytes();
     const float scale = block.fits(shape)[document.doc].scale;

@@ -1,14 +1,16 @@
-// The search in blocks, written once for every instruction set. Include it where blocks.h and the standard headers that
-// it uses are included already: see avx2_begin.h. block_prepare.h prepares queries, block_score.h scans and scores; here
-// is the order in which queries visit blocks.
+// The search in blocks, written once for every instruction set. block_prepare.h prepares queries, block_score.h scans
+// and scores; this header decides in which order queries visit blocks.
+//
+// Files for an instruction set include all standard headers, blocks.h, kernels.h and keys.h before the region for that
+// instruction set: see avx2_begin.h.
 //
 // `Isa` supplies:
 //   void route(const Router&, const Routed& queries, float* scores)
 //     the routing scores of all lists for each query, n_groups() * 8 numbers for each
 //   std::size_t largest(const float* scores, std::size_t n)
 //     the first position of the highest score
-//   void masks(const Scan&, std::uint64_t* masks)
-//     for each group of a block 4 words: which of its documents reach the count
+//   void masks(const BlockScan&, std::uint64_t* masks)
+//     writes 4 words for each group of a block: a bit is set if its document reaches the group's threshold
 //   std::uint32_t* expand(const std::uint64_t* mask, std::uint32_t first, std::uint32_t* to)
 //     writes first + i for each set bit i of 256; returns the end. May write `spare` elements past it.
 //   std::int32_t half_sum(const std::uint8_t* halves, const std::int8_t* numbers, std::size_t width)
@@ -16,26 +18,32 @@
 //   unsigned above(const std::uint8_t* const (&halves)[4], const Query* const (&queries)[4], const Fit (&fits)[4], …)
 //     the same for four documents, and which of them may be good enough
 //   float product(const float* a, const float* b, std::size_t n), float distance(…)
-//     the sum of a * b, of (a - b)²; the order of additions is that of eight_sums
+//     the sum of a * b, and of (a - b)²; additions are in the order of eight_sums
 //   void products<n_rows, n_vectors>(rows, vectors, std::size_t n, float (&sums)[n_vectors][n_rows])
 //     the product of each vector with each row
 //   void distances(const float* const (&rows)[4], const float* vector, std::size_t n, float (&sums)[4])
 //     the distance of a vector to each row
 //   void hadamard(float* values, std::size_t n)
 //     the Walsh-Hadamard transform in place: hadamard_from(1, values, n)
-// All integers and all floats that decide something are the same for every Isa.
+// All integers, and all floats that results depend on, are the same for every Isa.
 #pragma once
 
-#include "block_state.h"
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
 
 #include "block_prepare.h"
 #include "block_score.h"
+#include "block_state.h"
+#include "threads.h"
 
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
 
-constexpr std::size_t max_visits = 1024;  // queries that scan a block together: bounds their memory
-constexpr std::size_t max_kept_bytes = std::size_t{1} << 24;  // of a workspace that later searches use again
+constexpr std::size_t max_visits = 1024;                      // queries that scan a block together: bounds the memory
+constexpr std::size_t max_kept_bytes = std::size_t{1} << 24;  // of a workspace that its thread keeps between searches
 
 inline thread_local Workspace workspace_of_thread;
 
@@ -50,7 +58,7 @@ class BlockSearcher {
     if (w.bytes() > max_kept_bytes) w = {};
   }
 
-  // Queries begin, …, end - 1. Returns false if cancelled.
+  // Searches for the queries begin, …, end - 1. Returns false if cancelled.
   bool run(std::size_t begin, std::size_t end, Cancellation& cancellation) {
     const std::size_t n = end - begin;
     preparation.prepare(begin, n);
@@ -94,7 +102,8 @@ class BlockSearcher {
     const std::uint64_t* live = block.live.get();
     float best = lowest;
     std::size_t best_doc = 0;
-    for (std::size_t doc = group * group_docs; doc < std::min<std::size_t>(block.n_docs, (group + 1) * group_docs); ++doc) {
+    for (std::size_t doc = group * group_docs; doc < std::min<std::size_t>(block.n_docs, (group + 1) * group_docs);
+         ++doc) {
       if (!(live[doc / 64] >> doc % 64 & 1)) continue;
       const float score = scoring.product(view, block, doc) + block.fits(shape)[doc].offset;
       if (score > best) best = score, best_doc = doc;
@@ -114,7 +123,7 @@ class BlockSearcher {
 
   // All queries, list by list -------------------------------------------------------------------------
 
-  // Each query visits its lists in the same order as it would alone.
+  // Visits list after list, each for all its queries. A query visits its lists in the same order as it would alone.
   bool visit_lists(std::size_t n_queries, Cancellation& cancellation) {
     sort_visits(n_queries);
     const std::size_t n_lists = s.lists->n_lists();
@@ -123,33 +132,34 @@ class BlockSearcher {
       const std::size_t n = starts[list + 1] - starts[list];
       if (!n) continue;
       if (cancellation.requested()) return false;
-      const Visit* some = &w.visits[starts[list]];
-      enter_list(list, some, n);
+      const Visit* visitors = &w.visits[starts[list]];
+      enter_list(list, visitors, n);
       std::size_t next = list + 1;
       while (next < n_lists && starts[next] == starts[next + 1]) ++next;
       const std::uint32_t stop = s.lists->first[list + 1];
       for (std::uint32_t b = s.lists->first[list]; b < stop; ++b) {
         const std::uint32_t following = b + 1 < stop ? b + 1 : next < n_lists ? s.lists->first[next] : b;
         for (std::size_t at = 0; at < n; at += max_visits)
-          visit_block(b, std::min<std::size_t>(following, s.lists->blocks.size() - 1), some + at,
+          visit_block(b, std::min<std::size_t>(following, s.lists->blocks.size() - 1), visitors + at,
                       std::min(max_visits, n - at));
       }
     }
     return true;
   }
 
-  // Queries are in one list at a time. So for distances, the memory of queries has what the visitors of a list are there.
-  void enter_list(std::size_t list, const Visit* some, std::size_t n) {
+  // Sets the views of a list's visitors. Queries are in one list at a time, so for distances the views use the buffers
+  // of the queries themselves.
+  void enter_list(std::size_t list, const Visit* visitors, std::size_t n) {
     constexpr std::size_t tile = BlockPreparation<Isa>::tile;
     for (std::size_t at = 0; at < n; at += tile)
       preparation.enter(
           list, std::min(tile, n - at), &w.numbers[at * shape.width()], &w.planes[at * (s.n_plus + s.n_minus)],
-          [&](std::size_t i) -> const Query& { return w.queries[some[at + i].query]; },
-          [&](std::size_t i) { return some[at + i].list_score; },
-          [&](std::size_t i) -> View& { return w.queries[some[at + i].query].view; });
+          [&](std::size_t i) -> const Query& { return w.queries[visitors[at + i].query]; },
+          [&](std::size_t i) { return visitors[at + i].list_score; },
+          [&](std::size_t i) -> View& { return w.queries[visitors[at + i].query].view; });
   }
 
-  // The visits of all queries, by list.
+  // Sorts the visits of all queries by list.
   void sort_visits(std::size_t n_queries) {
     const std::size_t n_lists = s.lists->n_lists(), n_visits = w.first_probe[n_queries];
     std::vector<std::size_t>& starts = w.visit_starts;
@@ -162,7 +172,7 @@ class BlockSearcher {
         w.visits[starts[w.probes[j] + 1]++] = {static_cast<std::uint32_t>(query), w.list_scores[j]};
   }
 
-  void visit_block(std::uint32_t number, std::size_t next_number, const Visit* some, std::size_t n) {
+  void visit_block(std::uint32_t number, std::size_t next_number, const Visit* visitors, std::size_t n) {
     const Block& block = s.lists->blocks[number];
     const std::size_t n_groups = block.n_groups, n_planes = s.n_plus + s.n_minus;
     const std::uint64_t* live = scoring.live_words(number);
@@ -177,15 +187,16 @@ class BlockSearcher {
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t at = i * share; at < std::min(wanted, (i + 1) * share); at += 64)
         __builtin_prefetch(next.planes() + at, 0, 2);
-      Query& query = w.queries[some[i].query];
+      Query& query = w.queries[visitors[i].query];
       if (i + 2 < n)
-        for (std::size_t j = 0; j < n_planes; j += 16) __builtin_prefetch(w.queries[some[i + 2].query].view.planes + j);
+        for (std::size_t j = 0; j < n_planes; j += 16)
+          __builtin_prefetch(w.queries[visitors[i + 2].query].view.planes + j);
       scoring.scan(block, query, scoring.rows_for(query.view, n_groups, w.rows), nullptr, nullptr, mask);
       end = scoring.expand(mask, live, n_groups, static_cast<std::uint32_t>(i << doc_bits), end);
       query.scan_limit = query.limit;
     }
     scoring.score(number, pairs, static_cast<std::size_t>(end - pairs),
-                  [&](std::uint32_t i) { return &w.queries[some[i].query]; });
+                  [&](std::uint32_t i) { return &w.queries[visitors[i].query]; });
   }
 
   // One query ------------------------------------------------------------------------------------------
@@ -197,7 +208,7 @@ class BlockSearcher {
     visit_stops(query);
   }
 
-  // The blocks of a list that have documents to find.
+  // Appends the blocks of a list in which some document may be found.
   void add_stops(const Probes& probes, std::size_t j) {
     const std::uint16_t list = probes.lists[j];
     const auto place = static_cast<std::uint32_t>(w.visited.size());
@@ -206,8 +217,8 @@ class BlockSearcher {
     if (!w.stops.empty() && w.stops.back().list == place) w.visited.push_back({list, probes.scores[j]});
   }
 
-  // The candidates of a block are scored after the next block is scanned: their memory arrives meanwhile. While a block is
-  // scanned, the rows of the next one are prefetched. So a query may be in three lists at once.
+  // Scores the candidates of a block after the next block is scanned, so that their memory is prefetched by then. The
+  // scan of a block also prefetches the rows of the next one. So a query may be in three lists at once.
   void visit_stops(Query& query) {
     if (w.stops.empty()) return;
     std::uint64_t* mask = reserve(w.masks, 4 * max_groups);
@@ -242,7 +253,7 @@ class BlockSearcher {
     score_waiting(query, waiting);
   }
 
-  // The documents of a block in w.waiting_docs.
+  // A block whose documents in w.waiting_docs are not scored yet.
   struct Waiting {
     std::uint32_t block = 0;
     std::size_t n = 0;
@@ -255,7 +266,7 @@ class BlockSearcher {
     scoring.score(waiting.block, w.waiting_docs.data(), waiting.n, [&](std::uint32_t) { return &query; });
   }
 
-  // Writes what a query is in a list.
+  // Writes the view of a query in a list.
   const View& near_view(const Query& query, const ListScore& visit, Near& near) {
     if (s.is_distance) std::fill(std::begin(near.has_rows), std::end(near.has_rows), false);
     preparation.enter(
@@ -274,7 +285,7 @@ class BlockSearcher {
     return scoring.rows_for(near.view, n_groups, rows);
   }
 
-  // A query is done again if its first limit was too high, or if its lists have too few documents.
+  // Repeats a query if its first limit was too high, or if its lists have too few documents.
   void repeat_if_needed(Query& query) {
     if (s.has_first && query.n_kept < s.k) start_again(query, preparation.probes_of(query));
     for (std::size_t n = preparation.probes_of(query).n; query.n_kept < s.k && n < s.lists->n_lists();) {
@@ -302,7 +313,7 @@ class BlockSearcher {
 template <class Isa>
 bool search_blocks(const BlockSearch& search, std::int64_t* ids, float* scores) {
   Cancellation cancellation(search.poll);
-  constexpr std::size_t most = 8192;  // bounds the memory; the more queries share a list, the better
+  constexpr std::size_t most = 8192;  // bounds the memory; more queries that share a list are faster
   const std::size_t even = (search.n_queries + search.n_threads - 1) / search.n_threads;
   const std::size_t part = std::max<std::size_t>(1, std::min(most, even));
   run_tasks((search.n_queries + part - 1) / part, search.n_threads, cancellation, [&](std::size_t task) {
@@ -313,12 +324,13 @@ bool search_blocks(const BlockSearch& search, std::int64_t* ids, float* scores) 
 }
 
 template <class Isa>
-void routing_scores_of(const BlockSearch& search, float* scores) {
+void compute_routing_scores(const BlockSearch& search, float* scores) {
   BlockSearcher<Isa>(search, nullptr, nullptr).routing_scores(scores);
 }
 
 template <class Isa>
-void sample_counts_of(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected, float* counts) {
+void compute_sample_counts(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected,
+                           float* counts) {
   BlockSearcher<Isa>(search, nullptr, nullptr).sample_counts(n_groups, seed, expected, counts);
 }
 

@@ -1,4 +1,4 @@
-// Blocks are made and replaced here; see blocks.h.
+// Builds and replaces blocks; see blocks.h.
 #include "blocks.h"
 
 #include <algorithm>
@@ -21,7 +21,8 @@ constexpr std::size_t line = 64;
 
 std::size_t n_groups_of(std::size_t n_docs) { return (n_docs + group_docs - 1) / group_docs; }
 
-// Zeroed memory, aligned to a cache line. Large pieces ask for large pages: a search jumps about in them.
+// Allocates zeroed memory, aligned to a cache line. Large pieces use large pages, because a search accesses them at
+// random.
 std::shared_ptr<std::uint8_t> allocate(std::size_t bytes) {
   constexpr std::size_t large_page = std::size_t{1} << 21;
   const std::size_t alignment = bytes >= 4 * large_page ? large_page : line;
@@ -35,12 +36,12 @@ std::shared_ptr<std::uint8_t> allocate(std::size_t bytes) {
   return {memory, std::free};
 }
 
-// A block that is being made: `n_old` documents of another block, then new ones.
+// A block to build: `n_old` documents of another block, then new ones.
 struct Draft {
   std::size_t list;
-  const Block* old;            // or null
-  const std::uint32_t* docs;   // numbers of the new documents
-  std::size_t n_new, at;       // at: where its memory begins in shared memory, or `alone`
+  const Block* old;           // or null
+  const std::uint32_t* docs;  // numbers of the new documents
+  std::size_t n_new, at;      // at: where its memory begins in shared memory, or `alone`
   static constexpr std::size_t alone = ~std::size_t{0};
   std::size_t n_old() const { return old ? old->n_docs : 0; }
   std::size_t n_docs() const { return n_old() + n_new; }
@@ -49,7 +50,7 @@ struct Draft {
   }
 };
 
-BlockTarget target_of(const BlockShape& shape, std::uint8_t* memory, std::size_t n_docs) {
+BlockTarget make_target(const BlockShape& shape, std::uint8_t* memory, std::size_t n_docs) {
   BlockTarget to{};
   to.n_groups = n_groups_of(n_docs);
   to.planes = memory;
@@ -70,16 +71,16 @@ void copy_old(const BlockShape& shape, const Block& old, const BlockTarget& to) 
   std::memcpy(to.slots, old.slots(shape), old.n_docs * sizeof(std::uint32_t));
 }
 
-Block make_block(const Draft& draft, const BlockShape& shape, const Projection& projection, const Residuals& residuals,
-                 EncodeFn encode, const std::shared_ptr<std::uint8_t>& shared) {
+Block build_block(const Draft& draft, const BlockShape& shape, const Projection& projection, const Residuals& residuals,
+                  EncodeFn encode, const std::shared_ptr<std::uint8_t>& shared) {
   Block block;
-  const std::shared_ptr<std::uint8_t> memory =
-      draft.at == Draft::alone ? allocate(draft.bytes(shape))
-                               : std::shared_ptr<std::uint8_t>(shared, shared.get() + draft.at);
+  const std::shared_ptr<std::uint8_t> memory = draft.at == Draft::alone
+                                                   ? allocate(draft.bytes(shape))
+                                                   : std::shared_ptr<std::uint8_t>(shared, shared.get() + draft.at);
   const std::size_t n = draft.n_docs();
   block.n_docs = static_cast<std::uint32_t>(n);
   block.n_groups = static_cast<std::uint32_t>(n_groups_of(n));
-  BlockTarget target = target_of(shape, memory.get(), n);
+  BlockTarget target = make_target(shape, memory.get(), n);
   auto* live = reinterpret_cast<std::uint64_t*>(memory.get() + shape.bytes(n));
   if (draft.old) {
     copy_old(shape, *draft.old, target);
@@ -99,8 +100,8 @@ Block make_block(const Draft& draft, const BlockShape& shape, const Projection& 
   return block;
 }
 
-// The new documents by list, shorter residuals first: documents of a group then have similar lengths.
-std::vector<std::uint32_t> by_list_and_length(const Residuals& residuals) {
+// Sorts the new documents by list, shorter residuals first: documents of a group then have similar lengths.
+std::vector<std::uint32_t> order_by_list_and_length(const Residuals& residuals) {
   std::vector<float> squares(residuals.n_docs);
   const std::size_t d = residuals.n_features;
   for (std::size_t i = 0; i < residuals.n_docs; ++i) {
@@ -119,10 +120,10 @@ std::vector<std::uint32_t> by_list_and_length(const Residuals& residuals) {
   return order;
 }
 
-// Gives drafts places in shared memory, and returns its size. Shared memory is faster to search: it has large pages.
-// But as long as one of its blocks is in use, it stays. So if few blocks are made, those that are extended, which are
-// likely to be replaced soon, get memory of their own.
-std::size_t place(std::vector<Draft>& drafts, const BlockLists& before) {
+// Assigns drafts their offsets in shared memory, and returns its size. Shared memory is faster to search, because it
+// has large pages. But it is not freed before its last block. So if few blocks are built, those that extend another
+// block, which will probably be replaced soon, get memory of their own.
+std::size_t assign_offsets(std::vector<Draft>& drafts, const BlockLists& before) {
   std::size_t all = 0, made = 0;
   for (const Block& block : before.blocks) all += before.shape.bytes(block.n_docs);
   for (const Draft& draft : drafts) made += draft.bytes(before.shape);
@@ -138,7 +139,8 @@ std::size_t place(std::vector<Draft>& drafts, const BlockLists& before) {
 }  // namespace
 
 std::size_t BlockShape::bytes(std::size_t n_docs) const {
-  const std::size_t all = n_bits * group_bytes * n_groups_of(n_docs) + n_docs * (2 * half_bytes() + sizeof(Fit) + sizeof(std::uint32_t));
+  const std::size_t all =
+      n_bits * group_bytes * n_groups_of(n_docs) + n_docs * (2 * half_bytes() + sizeof(Fit) + sizeof(std::uint32_t));
   return (all + line - 1) / line * line;
 }
 
@@ -148,15 +150,16 @@ Router::Router(const float* centroids, const float* biases, std::size_t n_lists,
   step.assign(8 * n_groups(), 0.0f);
   bias.assign(8 * n_groups(), -std::numeric_limits<float>::infinity());
   for (std::size_t list = 0; list < n_lists; ++list) {
-    const float* own = centroids + list * n_columns;
+    const float* centroid = centroids + list * n_columns;
     float largest = 0;
-    for (std::size_t j = 0; j < n_columns; ++j) largest = std::max(largest, std::fabs(own[j]));
+    for (std::size_t j = 0; j < n_columns; ++j) largest = std::max(largest, std::fabs(centroid[j]));
     bias[list] = biases[list];
     step[list] = largest / 63.0f;
     if (!(step[list] >= smallest_unit)) continue;  // all numbers are 0
     std::uint8_t* to = numbers.data() + list / 8 * n_quads() * 32 + list % 8 * 4;
     for (std::size_t j = 0; j < n_columns; ++j)
-      to[j / 4 * 32 + j % 4] = static_cast<std::uint8_t>(64 + static_cast<int>(std::nearbyint(own[j] / step[list])));
+      to[j / 4 * 32 + j % 4] =
+          static_cast<std::uint8_t>(64 + static_cast<int>(std::nearbyint(centroid[j] / step[list])));
   }
 }
 
@@ -164,7 +167,7 @@ std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const 
                                                  const Residuals& residuals, EncodeFn encode, std::size_t n_threads,
                                                  Poll poll) {
   const BlockShape& shape = lists.shape;
-  const std::vector<std::uint32_t> order = by_list_and_length(residuals);
+  const std::vector<std::uint32_t> order = order_by_list_and_length(residuals);
   auto result = std::make_shared<BlockLists>();
   result->shape = shape;
   result->first.assign(1, 0);
@@ -175,8 +178,8 @@ std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const 
     while (end < order.size() && static_cast<std::size_t>(residuals.lists[order[end]]) == list) ++end;
     result->blocks.insert(result->blocks.end(), lists.blocks.begin() + lists.first[list],
                           lists.blocks.begin() + lists.first[list + 1]);
-    const bool has_room = lists.first[list] < lists.first[list + 1] &&
-                          lists.blocks[lists.first[list + 1] - 1].n_docs < max_block_docs;
+    const bool has_room =
+        lists.first[list] < lists.first[list + 1] && lists.blocks[lists.first[list + 1] - 1].n_docs < max_block_docs;
     for (bool extend = has_room; at < end; extend = false) {
       Draft draft{list, extend ? &lists.blocks[lists.first[list + 1] - 1] : nullptr, &order[at], 0, Draft::alone};
       draft.n_new = std::min(end - at, max_block_docs - draft.n_old());
@@ -187,10 +190,10 @@ std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const 
     }
     result->first.push_back(static_cast<std::uint32_t>(result->blocks.size()));
   }
-  const std::shared_ptr<std::uint8_t> memory = allocate(place(drafts, lists));
+  const std::shared_ptr<std::uint8_t> memory = allocate(assign_offsets(drafts, lists));
   Cancellation cancellation(poll);
   run_tasks(drafts.size(), n_threads, cancellation, [&](std::size_t i) {
-    result->blocks[places[i]] = make_block(drafts[i], shape, projection, residuals, encode, memory);
+    result->blocks[places[i]] = build_block(drafts[i], shape, projection, residuals, encode, memory);
   });
   if (cancellation.requested()) return nullptr;
   count_live(*result);

@@ -9,9 +9,9 @@
 // numbers are those of the residual x - c. Of wide vectors they are those of the residual's principal components: see
 // `Reduction`.
 //
-// For distances the score is -|query - x|² / 2 = -|query - c|² / 2 + (query - c) · (x - c) - |x - c|² / 2. The last term is
-// the offset of a document. What is compared with residuals is query - c, which differs from list to list. It is much
-// shorter than the query for lists nearby, so that codes and 8-bit numbers tell its products much better.
+// For distances the score is -|query - x|² / 2 = -|query - c|² / 2 + (query - c) · (x - c) - |x - c|² / 2. The last
+// term is the offset of a document. Residuals are multiplied by query - c, which differs from list to list. For nearby
+// lists it is much shorter than the query, so that codes and 8-bit numbers estimate the products much better.
 #pragma once
 
 #include <cstddef>
@@ -24,19 +24,19 @@
 
 namespace posh {
 
-constexpr std::size_t group_docs = 256;         // documents that are compared at once
-constexpr std::size_t max_groups = 8;           // in a block
+constexpr std::size_t group_docs = 256;  // documents that are compared at once
+constexpr std::size_t max_groups = 8;    // in a block
 constexpr std::size_t max_block_docs = group_docs * max_groups;
 constexpr std::size_t group_bytes = group_docs / 8;
 
-// Below it, floats lose digits: the largest value divided by 127 and multiplied by 127 could be another value.
+// Below this, floats lose digits: the largest value divided by 127 and multiplied by 127 could differ from it.
 constexpr float smallest_unit = std::numeric_limits<float>::min();
 
 // Sizes that all blocks of an index share.
 struct BlockShape {
-  std::size_t n_bits;     // of a code; a multiple of 32
-  std::size_t n_active;   // set bits of a document's code
-  std::size_t n_columns;  // 8-bit numbers of a residual
+  std::size_t n_bits;                                               // of a code; a multiple of 32
+  std::size_t n_active;                                             // set bits of a document's code
+  std::size_t n_columns;                                            // 8-bit numbers of a residual
   std::size_t width() const { return (n_columns + 63) / 64 * 64; }  // columns with padding
   std::size_t half_bytes() const { return width() / 2; }            // of one half of a residual
   std::size_t bytes(std::size_t n_docs) const;                      // of a block
@@ -54,7 +54,7 @@ struct Fit {
   float scale, offset;  // the score of a document is that of its list + query · residual + offset
 };
 
-// Of the documents of a group, removed ones too.
+// Bounds over the documents of a group, including removed ones.
 struct GroupRange {
   float shortest, longest;  // lengths of residuals, above 0
   float offset;             // the highest; for distances without the part -length² / 2
@@ -64,7 +64,7 @@ struct Block {
   std::shared_ptr<const std::uint8_t> memory;
   std::shared_ptr<const std::uint64_t> live;  // 4 * n_groups words, 0 = removed or no document
   std::uint32_t n_docs = 0, n_groups = 0, n_live = 0;
-  GroupRange ranges[max_groups] = {};              // of each group
+  GroupRange ranges[max_groups] = {};  // of each group
 
   const std::uint8_t* planes() const { return memory.get(); }
   const std::uint8_t* high(const BlockShape& shape) const { return planes() + shape.n_bits * group_bytes * n_groups; }
@@ -77,9 +77,9 @@ struct Block {
   }
 };
 
-// Projects residuals and queries to n_bits numbers, of which a code has the largest.
-// Either weights (n_bits, n_columns), or signs: n_bits / size Hadamard matrices of `size` rows, a power of two. Matrix m
-// is applied to the columns times row m of signs (n_bits / size, n_columns); columns from `size` on are folded back.
+// Projects residuals and queries to n_bits numbers. A code has the bits of the n_active largest.
+// Either weights (n_bits, n_columns), or signs: n_bits / size Hadamard matrices of `size` rows, a power of two. Matrix
+// m is applied to the columns times row m of signs (n_bits / size, n_columns); columns from `size` on are folded back.
 struct Projection {
   std::size_t n_bits, n_columns;
   const float* weights;
@@ -87,7 +87,7 @@ struct Projection {
   std::size_t size;
 };
 
-// The projections of vectors (n_vectors, n_columns).
+// Projects vectors (n_vectors, n_columns).
 //   OUT to  (n_vectors, n_bits)
 using ProjectRowsFn = void (*)(const Projection& projection, const float* vectors, std::size_t n_vectors, float* to);
 
@@ -103,9 +103,9 @@ struct Router {
   std::size_t n_quads() const { return (n_columns + 3) / 4; }
 };
 
-// What is left of vectors with many columns: their products with n_columns orthonormal rows (n_columns, n_features).
-// Queries are reduced with 8-bit numbers, by a Router whose centroids are these rows: a fifth of the time, and hardly less
-// precise than the 8-bit numbers that are made of the products.
+// Reduces vectors with many columns to their products with n_columns orthonormal rows (n_columns, n_features).
+// Queries are reduced with 8-bit numbers, by a Router whose centroids are these rows: a fifth of the time, and hardly
+// less precise than the 8-bit numbers to which the products are quantised.
 struct Reduction {
   const float* rows;
   std::size_t n_columns, n_features;
@@ -117,13 +117,13 @@ struct Residuals {
   const std::int32_t* lists;
   const std::uint32_t* slots;
   std::size_t n_docs, n_features;
-  const float* centroids;    // (n_lists, n_features)
+  const float* centroids;  // (n_lists, n_features)
   std::size_t n_lists;
   const Reduction* reduction;  // or null
   bool is_distance;
 };
 
-// Where documents are written: a block's memory, of which the documents from first_doc on are empty.
+// The memory of a block whose documents from first_doc on are still to be written.
 struct BlockTarget {
   std::uint8_t *planes, *high, *low;
   Fit* fits;
@@ -136,7 +136,8 @@ struct BlockTarget {
 using EncodeFn = void (*)(const BlockShape& shape, const Projection& projection, const Residuals& residuals,
                           const std::uint32_t* docs, std::size_t n, const BlockTarget& target);
 
-// The nearest list of each vector (n_vectors, n_columns): the highest routing score, the lower number of equal ones.
+// Finds the nearest list of each vector (n_vectors, n_columns): the highest routing score; of equal scores, the lower
+// list.
 struct Routing {
   const Router* router;
   const float* vectors;
@@ -157,13 +158,13 @@ struct BlockLists {
   std::size_t n_lists() const { return first.size() - 1; }
 };
 
-// What a document is compared with in the last step.
+// The form in which vectors are stored for the last step.
 enum class Stored { float32, float16, residuals };  // residuals: only without a reduction
 
-// Which lists a query visits. A list whose routing score is `gap` below the best one gets the weight
+// Chooses the lists that a query visits. A list whose routing score is `gap` below the best one gets the weight
 //   (1 + gap / c)^-power,  c = |query| * spread for products, (D² + spread²) / 2 for distances,
-// where D is the distance to the best centroid. Lists are visited whose weight is at least `bound` times the sum of
-// weights over all live documents. So a query among many lists that are equally near visits more of them.
+// where D is the distance to the best centroid. A query visits the lists whose weight is at least `bound` times the sum
+// of weights over all live documents. So it visits more lists if many are equally near.
 struct Reach {
   unsigned power;
   float bound, spread;
@@ -173,56 +174,56 @@ struct BlockSearch {
   const BlockLists* lists;
   const Router* router;
   const Projection* projection;
-  const Router* reducer;       // its routing scores are the reduced query; or null
-  const float* queries;        // (n_queries, n_features)
+  const Router* reducer;  // its routing scores are the reduced query; or null
+  const float* queries;   // (n_queries, n_features)
   std::size_t n_queries, k;
-  std::size_t n_probe;         // lists to visit; 0: those that Reach chooses
+  std::size_t n_probe;  // lists to visit; 0: those that Reach chooses
   Reach reach;
-  std::size_t n_plus, n_minus; // planes of the query's largest and smallest projections; multiples of 16
-  std::size_t n_scanned;       // these planes are among the first n_scanned bits: fewer planes stay in the cache
-  const std::int32_t* thresholds;  // (n_thresholds) the count that a document needs, for what its product has to be:
+  std::size_t n_plus, n_minus;     // planes of the query's largest and smallest projections; multiples of 16
+  std::size_t n_scanned;           // these planes are among the first n_scanned bits: fewer planes stay in the cache
+  const std::int32_t* thresholds;  // (n_thresholds) the count that a document needs, by the product that it must have:
   std::size_t n_thresholds;        // see threshold_of. The first is 0.
   float threshold_scale;
-  float half_margin;           // deviations by which a score from high halves may be too low
-  // Most likely, the k-th best score exceeds intercept + slope * best list's score; for products, intercept * |query|.
+  float half_margin;  // deviations by which a score from high halves may be too low
+  // The k-th best score probably exceeds intercept + slope * best list's score; for products, intercept * |query|.
   float first_intercept, first_slope;
-  bool has_first;              // whether there is a first limit
-  std::size_t n_keep;          // documents for the last step, at least k
+  bool has_first;      // whether there is a first limit
+  std::size_t n_keep;  // documents for the last step, at least k
   Stored stored;
-  const void* vectors;         // (n_slots, n_features) float or half; null for Stored::residuals
-  const float* centroids;      // (n_lists, n_features)
+  const void* vectors;               // (n_slots, n_features) float or half; null for Stored::residuals
+  const float* centroids;            // (n_lists, n_features)
   const float* coded_centroids;      // for distances: (n_lists, n_columns), after the reduction
   const float* projected_centroids;  // for distances: (n_lists, n_bits)
   std::size_t n_slots, n_features;
-  bool is_distance;            // the last step gives minus the squared distance, otherwise the product
-  const std::uint8_t* allowed; // (n_slots) 0 or 1, or null: all
-  float min_shared;            // visits per list from which on all queries visit a list together; results do not change
+  bool is_distance;             // the last step gives minus the squared distance, otherwise the product
+  const std::uint8_t* allowed;  // (n_slots) 0 or 1, or null: all
+  float min_shared;  // from this number of visits per list on, queries visit lists together; does not change results
   std::size_t n_threads;
   Poll poll;
 };
 
-// The k documents with the highest scores among those of the visited lists that are live and allowed.
+// Finds the k documents with the highest scores among the live and allowed documents of the visited lists.
 //   OUT ids     (n_queries, k) slots;  -1 where fewer than k documents were found
 //   OUT scores  (n_queries, k);  -inf where fewer than k documents were found
 // Returns false, with OUT undefined, if poll asked to stop. Throws std::out_of_range if a slot is not below n_slots.
 using SearchBlocksFn = bool (*)(const BlockSearch& search, std::int64_t* ids, float* scores);
 
-// How counts depend on scores, seen with sample queries: for each query and n_groups random groups of the lists that it
-// visits, the document of the group with the highest 8-bit score.
+// Samples how counts depend on scores: for each query and n_groups random groups of the lists that it visits, takes the
+// document of the group with the highest 8-bit score.
 //   OUT expected  (n_queries, n_groups) product * reach / length: the cosine of the two, times the query's reach
 //   OUT counts    (n_queries, n_groups) its count minus that of an unrelated document; both NaN for an empty group
 using SampleCountsFn = void (*)(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected,
                                 float* counts);
 
-// The routing scores of all lists, -inf for a list without live documents. Uses the queries of `search` only.
+// Computes the routing scores of all lists, -inf for a list without live documents. Uses only the queries of `search`.
 //   OUT scores  (n_queries, n_lists)
 using RoutingScoresFn = void (*)(const BlockSearch& search, float* scores);
 
-// The list of each live document.
+// Writes the list of each live document.
 //   OUT list_of  (n_slots) -1 for a slot without a live document
 void lists_of_slots(const BlockLists& lists, std::int32_t* list_of, std::size_t n_slots);
 
-// The lists with further documents. Shares the blocks that do not change. Returns null if poll asked to stop.
+// Returns the lists with further documents. Shares the blocks that do not change. Returns null if poll asked to stop.
 std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const Projection& projection,
                                                  const Residuals& residuals, EncodeFn encode, std::size_t n_threads,
                                                  Poll poll);
@@ -230,16 +231,16 @@ std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const 
 // Sets n_live of each list from its blocks.
 void count_live(BlockLists& lists);
 
-// The lists without the documents whose slots are marked: removed (n_slots) 0 or 1.
+// Returns the lists without the documents whose slots are marked: removed (n_slots) 0 or 1.
 std::shared_ptr<const BlockLists> without_documents(const BlockLists& lists, const std::uint8_t* removed,
                                                     std::size_t n_slots);
 
 // All blocks as plain arrays, for files.
 struct BlockArrays {
-  std::shared_ptr<const std::uint8_t> memory;  // (n_bytes) of block after block; aligned to 4 bytes
+  std::shared_ptr<const std::uint8_t> memory;  // (n_bytes) one block after the other; aligned to 4 bytes
   const std::int64_t* table;                   // (n_blocks, 3) where its memory begins, list, n_docs; lists ascend
   const float* groups;                         // (n_blocks, max_groups, 3) the ranges
-  std::shared_ptr<const std::uint64_t> live;   // (n_words) of block after block
+  std::shared_ptr<const std::uint64_t> live;   // (n_words) one block after the other
   std::size_t n_bytes, n_blocks, n_words;
 };
 struct ArraySizes {
@@ -249,9 +250,8 @@ ArraySizes array_sizes(const BlockLists& lists);
 void copy_to_arrays(const BlockLists& lists, std::uint8_t* memory, std::int64_t* table, float* groups,
                     std::uint64_t* live);
 
-// Blocks in these arrays, without a copy. Returns null if the arrays contradict each other. Does not read `memory`.
-std::shared_ptr<const BlockLists> lists_of_arrays(const BlockShape& shape, std::size_t n_lists,
-                                                  const BlockArrays& arrays);
+// Returns blocks that refer to these arrays, or null if the arrays contradict each other. Does not read `memory`.
+std::shared_ptr<const BlockLists> open_arrays(const BlockShape& shape, std::size_t n_lists, const BlockArrays& arrays);
 
 bool search_blocks_scalar(const BlockSearch&, std::int64_t*, float*);
 bool search_blocks_portable(const BlockSearch&, std::int64_t*, float*);

@@ -52,8 +52,7 @@ bool hamming_topk(const HammingSearch& s, std::int64_t* ids, std::int32_t* score
 struct ByWords {
   static std::size_t different(const std::uint8_t* a, const std::uint8_t* b, std::size_t n_bytes) {
     std::size_t count = 0, i = 0;
-    for (; i + 8 <= n_bytes; i += 8)
-      count += static_cast<std::size_t>(__builtin_popcountll(word(a + i) ^ word(b + i)));
+    for (; i + 8 <= n_bytes; i += 8) count += static_cast<std::size_t>(__builtin_popcountll(word(a + i) ^ word(b + i)));
     for (; i < n_bytes; ++i) count += static_cast<std::size_t>(__builtin_popcount(a[i] ^ b[i]));
     return count;
   }

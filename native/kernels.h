@@ -2,7 +2,7 @@
 //
 // Every function in the table has at least two implementations. `scalar` is the specification; the others must give
 // the same bits. The caller allocates all memory, and OUT arguments are written completely. No function checks its
-// arguments: Python has refused bad input already, and the bindings have compared the shapes.
+// arguments: Python has validated the input, and the bindings have compared the shapes.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@
 
 namespace posh {
 
-// (vectors - mean) * factor, computed as T and rounded to float; T is float or double.
+// Computes (vectors - mean) * factor as T and rounds it to float; T is float or double.
 //   IN  vectors  (n_rows, n_columns), row-major;   mean (n_columns)
 //   OUT centred  (n_rows, n_columns), row-major
 // Returns the largest magnitude, or NaN if any result is NaN.
 template <class T>
 float centre(const T* vectors, std::size_t n_rows, std::size_t n_columns, const T* mean, T factor, float* centred);
 
-// The `n_active` largest of each row's `n_bits` scores, as ascending bit numbers.
+// Finds the `n_active` largest of each row's `n_bits` scores, as ascending bit numbers.
 // Equal scores: the lower bit wins. -0.0 equals 0.0; NaN loses to everything.
 //   IN  scores   (n_rows, n_bits), row-major;   n_bits <= 65536, 1 <= n_active <= n_bits
 //   OUT winners  (n_rows, n_active), row-major
-using WinnersFn = void (*)(const float* scores, std::size_t n_rows, std::size_t n_bits,
-                           std::size_t n_active, std::uint16_t* winners);
+using WinnersFn = void (*)(const float* scores, std::size_t n_rows, std::size_t n_bits, std::size_t n_active,
+                           std::uint16_t* winners);
 
 constexpr int slot_bits = 47;  // slots of an overlap search are below 2^47
 
@@ -53,11 +53,11 @@ struct Search {
   std::size_t n_queries, n_active;
   std::size_t k;
   std::size_t n_threads;
-  Poll poll;                     // may be null
+  Poll poll;  // may be null
 };
 
-// The k documents that share the most bits with each query, among the live ones that pass the filter.
-// Equal overlaps: the lower slot first. A document with an overlap of 0 is a result, too.
+// Finds the k documents that share the most bits with each query, among the live ones that pass the filter.
+// Equal overlaps: the lower slot first. Documents with an overlap of 0 are results, too.
 //   OUT ids     (n_queries, k) slots;  -1 where fewer than k documents exist
 //   OUT scores  (n_queries, k) overlaps;  -1 where fewer than k documents exist
 // Returns false, with OUT undefined, if poll asked to stop.
@@ -74,9 +74,9 @@ using OverlapListsFn = bool (*)(const ListSearch& search, std::int64_t* ids, std
 
 // Scores by a table: the sum of the query's table over the document's set bits, minus penalty[doc].
 struct TableSearch {
-  const std::uint16_t* codes;    // (n_docs, n_active), row-major
+  const std::uint16_t* codes;  // (n_docs, n_active), row-major
   std::size_t n_docs, n_active;
-  const float* tables;           // (n_queries, n_bits), row-major, finite
+  const float* tables;  // (n_queries, n_bits), row-major, finite
   std::size_t n_queries, n_bits;
   const float* penalty;          // (n_docs), or null
   const std::uint64_t* passing;  // ceil(n_docs / 64) words, 1 = may be found; null = all may be found
@@ -90,13 +90,13 @@ static inline bool passes(const std::uint64_t* bitmap, std::size_t doc) {
   return !bitmap || (bitmap[doc / 64] >> (doc % 64) & 1);
 }
 
-// The k documents with the highest scores, for fewer than 2^32 documents. Equal scores: the lower slot first.
+// Finds the k documents with the highest scores, for fewer than 2^32 documents. Equal scores: the lower slot first.
 //   OUT ids     (n_queries, k) slots;  -1 where fewer than k documents pass
 //   OUT scores  (n_queries, k);  -inf where fewer than k documents pass
 // Returns false, with OUT undefined, if poll asked to stop.
 using TableTopkFn = bool (*)(const TableSearch& search, std::int64_t* ids, float* scores);
 
-// The scores of given documents.
+// Computes the scores of chosen documents.
 //   IN  slots   (n_queries, k);  -1 = no document
 //   OUT scores  (n_queries, k);  -inf for no document
 bool table_scores(const TableSearch& search, const std::int64_t* slots, float* scores);
@@ -110,13 +110,13 @@ struct Candidates {
   Poll poll;
 };
 
-// The k candidates with the highest scores; OUT and order as in TableTopkFn.
+// Finds the k candidates with the highest scores; OUT and order as in TableTopkFn.
 bool best_candidates(const Candidates& candidates, std::int64_t* ids, float* scores);
 
 struct HammingSearch {
-  const std::uint8_t* codes;     // (n_docs, n_bytes), row-major
+  const std::uint8_t* codes;  // (n_docs, n_bytes), row-major
   std::size_t n_docs, n_bytes, n_bits;
-  const std::uint8_t* queries;   // (n_queries, n_bytes), row-major
+  const std::uint8_t* queries;  // (n_queries, n_bytes), row-major
   std::size_t n_queries;
   const std::uint64_t* passing;  // as in TableSearch
   std::size_t k;
@@ -124,7 +124,7 @@ struct HammingSearch {
   Poll poll;
 };
 
-// The k documents whose codes equal the query's in the most bits. Equal scores: the lower slot first.
+// Finds the k documents whose codes equal the query's in the most bits. Equal scores: the lower slot first.
 //   OUT ids     (n_queries, k) slots;  -1 where fewer than k documents pass
 //   OUT scores  (n_queries, k) numbers of equal bits;  -1 where fewer than k documents pass
 // Returns false, with OUT undefined, if poll asked to stop.

@@ -8,7 +8,7 @@
 //   list key          n_active - overlap (16) | slot (48)       low first   overlap_lists (overlap_lists.cpp)
 //
 // Why they differ:
-// - A descending key holds any score that fits into 32 bits, also a float (see score_key). A position is a bit
+// - A descending key holds any score that fits into 32 bits, including floats (see score_key). A position is a bit
 //   number or a slot below 2^32.
 // - best_candidates sorts by sort_keys, which is ascending. It therefore takes complements.
 // - Overlap searches allow slots up to 2^47, so the score gets 17 bits: overlaps reach 65,536.

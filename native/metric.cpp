@@ -1,4 +1,4 @@
-// Vectors are prepared in double precision: their squares fit, whatever their scale.
+// Prepares vectors in double precision, so that their squares fit at any scale.
 #include "metric.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace posh {
 namespace {
 
 struct Length {
-  double value;  // not finite if a number of the vector is not
+  double value;  // not finite if any number of the vector is not finite
   int exponent;  // the length is value * 2^exponent
 };
 
@@ -21,7 +21,7 @@ Length length_of(const T* vector, std::size_t d) {
   for (std::size_t i = 0; i < d; ++i) squares += static_cast<double>(vector[i]) * static_cast<double>(vector[i]);
   if (squares > 1e-200 && squares < 1e200) return {std::sqrt(squares), 0};
   if (std::isnan(squares)) return {squares, 0};
-  double largest = 0;  // only doubles have such squares, or the vector is zero
+  double largest = 0;  // reached only by doubles of extreme scale and by zero vectors
   for (std::size_t i = 0; i < d; ++i) largest = std::max(largest, std::fabs(static_cast<double>(vector[i])));
   if (largest == 0 || std::isinf(largest)) return {largest, 0};
   int exponent = 0;
@@ -49,7 +49,7 @@ bool write_direction(const T* vector, std::size_t d, float* to) {
 }
 
 // Writes a vector divided by the power of two above its length, and returns that power: all digits are kept, so that
-// products that are equal stay equal. The power is not finite if a number of the vector is not.
+// products that are equal stay equal. The power is not finite if any number of the vector is not finite.
 template <class T>
 double write_scaled(const T* vector, std::size_t d, float* to) {
   const Length length = length_of(vector, d);
@@ -123,7 +123,7 @@ bool prepare_queries(const Metric& metric, const T* vectors, std::size_t n, floa
   return fits;
 }
 
-void give_back(const double* factors, std::size_t n, std::size_t k, float* scores) {
+void scale_scores(const double* factors, std::size_t n, std::size_t k, float* scores) {
   constexpr double largest = std::numeric_limits<float>::max();
   for (std::size_t row = 0; row < n; ++row, scores += k) {
     if (factors[row] == 1.0) continue;

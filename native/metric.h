@@ -1,4 +1,4 @@
-// How vectors are prepared for a metric, and how their scores become those of the metric.
+// Prepares vectors for a metric, and converts their scores to those of the metric.
 #pragma once
 
 #include <cstddef>
@@ -8,25 +8,26 @@ namespace posh {
 
 struct Metric {
   enum class Kind { cosine, euclidean, dot } kind;
-  std::vector<double> mean;  // (n_features), subtracted from vectors; zeros but for distances
+  std::vector<double> mean;  // (n_features), subtracted from vectors; zeros unless kind is euclidean
   double unit;               // of the stored numbers: 1 for cosines, otherwise a power of two whose inverse is finite
 };
 
-// Documents as they are stored: of unit length for cosines, otherwise (vector - mean) / unit. A zero vector stays zero.
+// Prepares documents for storage: unit length for cosines, otherwise (vector - mean) / unit. A zero vector stays zero.
 //   IN  vectors  (n, n_features), float or double, finite
 //   OUT to       (n, n_features)
 // Returns false if a number is 2^56 or more: squares would not fit into float.
 template <class T>
 bool prepare_documents(const Metric& metric, const T* vectors, std::size_t n, float* to);
 
-// Queries as they are compared with stored documents: of unit length for cosines, divided by a power of two to a length
-// from 1/2 to 1 for products, and for distances like documents.
+// Prepares queries for comparison with stored documents: unit length for cosines, a length from 1/2 to 1 by division by
+// a power of two for products, and for distances like documents.
 //   OUT factors  (n): a score of the metric is the score of prepared vectors times this: a power of two, or 0
 // Returns false if a number is not finite or too large, as above.
 template <class T>
 bool prepare_queries(const Metric& metric, const T* vectors, std::size_t n, float* to, double* factors);
 
-// Scores (n, k) of prepared vectors become those of the metric; the nearest that float has. -inf stays.
-void give_back(const double* factors, std::size_t n, std::size_t k, float* scores);
+// Converts scores (n, k) of prepared vectors to those of the metric, in place: multiplies row i by factors[i] and
+// rounds to float. -inf is unchanged.
+void scale_scores(const double* factors, std::size_t n, std::size_t k, float* scores);
 
 }  // namespace posh

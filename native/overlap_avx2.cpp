@@ -16,11 +16,11 @@
 namespace posh {
 
 bool overlap_topk_avx2(const Search& search, std::int64_t* ids, std::int32_t* scores) {
-  return search_tiles(search, Scan<Avx2>::scan, ids, scores);
+  return search_tiles(search, OverlapScan<DocsAvx2>::scan, ids, scores);
 }
 
 bool overlap_lists_avx2(const ListSearch& search, std::int64_t* ids, std::int32_t* scores) {
-  return search_lists(search, Scan<Avx2>::steps, ids, scores);
+  return search_lists(search, OverlapScan<DocsAvx2>::steps, ids, scores);
 }
 
 }  // namespace posh

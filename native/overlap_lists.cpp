@@ -39,7 +39,7 @@ class ListTiles {
  private:
   static void add(const Segment& segment, const std::int64_t* slots, std::vector<std::uint64_t>& allowed,
                   std::vector<ListTile>& tiles) {
-    allowed = allowed_words(segment);
+    allowed = make_allowed_words(segment);
     if (allowed.empty()) allowed.assign(segment.n_docs / 64, ~std::uint64_t{0});
     for (std::size_t word = 0; word < allowed.size(); word += max_tile_words) {
       const std::size_t n_words = std::min(max_tile_words, allowed.size() - word);
@@ -52,12 +52,12 @@ class ListTiles {
 };
 
 // Searches one query after the other, on one thread.
-class Task {
+class ListTask {
  public:
-  Task(const ListSearch& search, const ListTiles& tiles, const ScanSteps& steps)
+  ListTask(const ListSearch& search, const ListTiles& tiles, const ScanSteps& steps)
       : search_(search), tiles_(tiles), steps_(steps), n_counters_(counters_for(search.n_active)),
         offsets_(search.n_active), passing_(group_words), equal_(group_words), sums_(group_words * n_counters_),
-        found_(new Found[64 * group_words + 2]) {}
+        hits_(new Hit[64 * group_words + 2]) {}
 
   void run(std::size_t q, std::int64_t* ids, std::int32_t* scores) {
     keys_.clear();
@@ -95,22 +95,22 @@ class Task {
 
   // Turns the best documents of the group into list keys (see keys.h), and begins a new group.
   void take_best() {
-    const Blocks blocks{n_words_, n_counters_, passing_.data(), sums_.data()};
-    const std::int32_t score = steps_.split(blocks, search_.k, equal_.data());
-    const std::size_t n_better = take(blocks);
+    const ScanResult result{n_words_, n_counters_, passing_.data(), sums_.data()};
+    const std::int32_t score = steps_.split(result, search_.k, equal_.data());
+    const std::size_t n_better = take(result);
     if (score >= 0) take_lowest(search_.k - n_better, static_cast<std::uint32_t>(score));
     group_.clear();
     n_words_ = 0;
   }
 
-  std::size_t take(const Blocks& blocks) {
-    const std::size_t n = steps_.extract(blocks, found_.get());
-    const Found *found = found_.get(), *end = found + n;
+  std::size_t take(const ScanResult& result) {
+    const std::size_t n = steps_.extract(result, hits_.get());
+    const Hit *hit = hits_.get(), *end = hit + n;
     std::size_t first = 0;
     for (const ListTile* list_tile : group_) {
       const std::size_t last = first + 64 * list_tile->tile.n_words;
-      for (; found != end && found->position < last; ++found)
-        keys_.push_back(key(found->score, list_tile->slots[found->position - first]));
+      for (; hit != end && hit->position < last; ++hit)
+        keys_.push_back(key(hit->score, list_tile->slots[hit->position - first]));
       first = last;
     }
     return n;
@@ -176,22 +176,21 @@ class Task {
   int n_counters_;
   std::uint32_t threshold_ = 0;
   std::vector<const ListTile*> tiles_of_query_;
-  std::vector<const ListTile*> group_;    // tiles that were scanned, but from which nothing was taken yet
-  std::size_t n_words_ = 0;               // words of all tiles of the group
+  std::vector<const ListTile*> group_;  // tiles that were scanned, but from which nothing was taken yet
+  std::size_t n_words_ = 0;             // words of all tiles of the group
   std::vector<std::uint32_t> offsets_;
   std::vector<std::uint64_t> passing_, equal_, sums_;
-  std::unique_ptr<Found[]> found_;        // not a vector: a vector would initialise all entries
+  std::unique_ptr<Hit[]> hits_;  // not a vector: a vector would initialise all entries
   std::vector<std::uint64_t> keys_, scratch_;
 };
 
-// An order in which queries that visit the same lists follow one another, so that they find the lists in the cache.
-std::vector<std::size_t> by_visits(const ListSearch& search) {
+// Orders queries so that those that visit the same lists follow one another and find the lists in the cache.
+std::vector<std::size_t> order_by_visits(const ListSearch& search) {
   std::vector<std::size_t> order(search.n_queries);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::lexicographical_compare(
-        search.visits + search.offsets[a], search.visits + search.offsets[a + 1], search.visits + search.offsets[b],
-        search.visits + search.offsets[b + 1]);
+    return std::lexicographical_compare(search.visits + search.offsets[a], search.visits + search.offsets[a + 1],
+                                        search.visits + search.offsets[b], search.visits + search.offsets[b + 1]);
   });
   return order;
 }
@@ -200,11 +199,11 @@ std::vector<std::size_t> by_visits(const ListSearch& search) {
 
 bool search_lists(const ListSearch& search, const ScanSteps& steps, std::int64_t* ids, std::int32_t* scores) {
   const ListTiles tiles(search);
-  const std::vector<std::size_t> order = by_visits(search);
+  const std::vector<std::size_t> order = order_by_visits(search);
   Cancellation cancellation(search.poll);
   const std::size_t n_tasks = (search.n_queries + queries_per_task - 1) / queries_per_task;
   run_tasks(n_tasks, search.n_threads, cancellation, [&](std::size_t number) {
-    Task task(search, tiles, steps);
+    ListTask task(search, tiles, steps);
     const std::size_t first = number * queries_per_task, last = std::min(first + queries_per_task, search.n_queries);
     for (std::size_t i = first; i < last && !cancellation.requested(); ++i)
       task.run(order[i], ids + order[i] * search.k, scores + order[i] * search.k);

@@ -1,4 +1,4 @@
-// The segments of a search by ascending slot, and which of their documents may be found. All threads share them.
+// The segments of a search by ascending slot, with bitmaps of the documents that may be found. All threads share them.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct Range {
 
 // One bit per document, in whole blocks of 256: 1 if the document exists, is live and passes the filter.
 // Returns an empty vector if every bit would be 1.
-inline std::vector<std::uint64_t> allowed_words(const Segment& segment) {
+inline std::vector<std::uint64_t> make_allowed_words(const Segment& segment) {
   if (!segment.live && !segment.filter && segment.n_docs % 256 == 0) return {};
   constexpr std::uint64_t all = ~std::uint64_t{0};
   std::vector<std::uint64_t> words((segment.n_docs + 255) / 256 * 4);
@@ -30,13 +30,12 @@ inline std::vector<std::uint64_t> allowed_words(const Segment& segment) {
 // A place is the number of a segment in the order of slots.
 class Plan {
  public:
-  explicit Plan(const Search& search)
-      : search_(search), order_(search.n_segments), allowed_(search.n_segments) {
+  explicit Plan(const Search& search) : search_(search), order_(search.n_segments), allowed_(search.n_segments) {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
       return search.segments[a].first_slot < search.segments[b].first_slot;
     });
-    for (std::size_t i = 0; i < search.n_segments; ++i) allowed_[i] = allowed_words(search.segments[i]);
+    for (std::size_t i = 0; i < search.n_segments; ++i) allowed_[i] = make_allowed_words(search.segments[i]);
   }
 
   const Segment& segment(std::size_t place) const { return search_.segments[order_[place]]; }

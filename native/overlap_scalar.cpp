@@ -20,20 +20,20 @@ using Ranked = std::pair<std::int32_t, std::int64_t>;  // (-score, slot): ascend
 
 // Appends (-score, slot) for each document of the segment that may be found; slot_of(doc) gives its slot.
 template <class SlotOf>
-void rank(const Search& search, const Segment& segment, std::size_t q, SlotOf slot_of, std::vector<Ranked>& found) {
+void rank(const Search& search, const Segment& segment, std::size_t q, SlotOf slot_of, std::vector<Ranked>& ranked) {
   for (std::size_t doc = 0; doc < segment.n_docs; ++doc) {
     if (segment.live && !bit_of(segment.live, doc)) continue;
     if (segment.filter && !bit_of(segment.filter, doc)) continue;
-    found.emplace_back(-overlap(segment, doc, search.queries + q * search.n_active, search.n_active), slot_of(doc));
+    ranked.emplace_back(-overlap(segment, doc, search.queries + q * search.n_active, search.n_active), slot_of(doc));
   }
 }
 
-void write_best(std::vector<Ranked>& found, std::size_t k, std::int64_t* ids, std::int32_t* scores) {
-  const std::size_t n = std::min(k, found.size());
-  std::partial_sort(found.begin(), found.begin() + n, found.end());
+void write_best(std::vector<Ranked>& ranked, std::size_t k, std::int64_t* ids, std::int32_t* scores) {
+  const std::size_t n = std::min(k, ranked.size());
+  std::partial_sort(ranked.begin(), ranked.begin() + n, ranked.end());
   for (std::size_t i = 0; i < k; ++i) {
-    ids[i] = i < n ? found[i].second : -1;
-    scores[i] = i < n ? -found[i].first : -1;
+    ids[i] = i < n ? ranked[i].second : -1;
+    scores[i] = i < n ? -ranked[i].first : -1;
   }
 }
 
@@ -42,13 +42,14 @@ void write_best(std::vector<Ranked>& found, std::size_t k, std::int64_t* ids, st
 bool overlap_topk_scalar(const Search& search, std::int64_t* ids, std::int32_t* scores) {
   Cancellation cancellation(search.poll);
   run_tasks(search.n_queries, search.n_threads, cancellation, [&](std::size_t q) {
-    std::vector<Ranked> found;
+    std::vector<Ranked> ranked;
     for (std::size_t s = 0; s < search.n_segments && !cancellation.requested(); ++s) {
       const Segment& segment = search.segments[s];
-      rank(search, segment, q, [&](std::size_t doc) { return segment.first_slot + static_cast<std::int64_t>(doc); },
-           found);
+      rank(
+          search, segment, q, [&](std::size_t doc) { return segment.first_slot + static_cast<std::int64_t>(doc); },
+          ranked);
     }
-    write_best(found, search.k, ids + q * search.k, scores + q * search.k);
+    write_best(ranked, search.k, ids + q * search.k, scores + q * search.k);
   });
   return !cancellation.requested();
 }
@@ -56,12 +57,12 @@ bool overlap_topk_scalar(const Search& search, std::int64_t* ids, std::int32_t* 
 bool overlap_lists_scalar(const ListSearch& search, std::int64_t* ids, std::int32_t* scores) {
   Cancellation cancellation(search.poll);
   run_tasks(search.n_queries, search.n_threads, cancellation, [&](std::size_t q) {
-    std::vector<Ranked> found;
+    std::vector<Ranked> ranked;
     for (std::int64_t i = search.offsets[q]; i < search.offsets[q + 1] && !cancellation.requested(); ++i) {
       const std::int64_t* slots = search.slots[search.visits[i]];
-      rank(search, search.segments[search.visits[i]], q, [&](std::size_t doc) { return slots[doc]; }, found);
+      rank(search, search.segments[search.visits[i]], q, [&](std::size_t doc) { return slots[doc]; }, ranked);
     }
-    write_best(found, search.k, ids + q * search.k, scores + q * search.k);
+    write_best(ranked, search.k, ids + q * search.k, scores + q * search.k);
   });
   return !cancellation.requested();
 }

@@ -23,7 +23,8 @@ namespace {  // internal linkage: see avx2_begin.h
 constexpr int max_counters = 17;  // a query has at most 65,536 active bits
 constexpr int max_unrolled = 64;  // queries with more active bits are added in a loop
 
-// Adds a and b to sum and returns the carry: old sum + a + b = new sum + 2 * carry. An instruction set may have its own.
+// Adds a and b to sum and returns the carry: old sum + a + b = new sum + 2 * carry. An instruction set may
+// overload it.
 template <class Docs>
 POSH_INLINE Docs full_adder(Docs& sum, Docs a, Docs b) {
   const Docs differ = a ^ b;
@@ -33,7 +34,7 @@ POSH_INLINE Docs full_adder(Docs& sum, Docs a, Docs b) {
 }
 
 template <class Docs>
-struct Scan {
+struct OverlapScan {
   // Adds 2^Levels planes to sums[0 .. Levels) and returns the carry into sums[Levels].
   template <int Levels>
   POSH_INLINE static Docs add_planes(Docs* sums, const std::uint64_t* words, const std::uint32_t* offsets) {
@@ -124,37 +125,37 @@ struct Scan {
   }
 
   // The counters of the block that holds this word.
-  static const std::uint64_t* sums_of(const Blocks& blocks, std::size_t word) {
-    return blocks.sums + word / Docs::n_words * Docs::n_words * blocks.n_counters;
+  static const std::uint64_t* sums_of(const ScanResult& result, std::size_t word) {
+    return result.sums + word / Docs::n_words * Docs::n_words * result.n_counters;
   }
 
   // Calls use(word, bits) for each block: its first word, and the bits of its counters at this level.
   template <class Use>
-  POSH_INLINE static void each_block(const Blocks& blocks, int level, Use use) {
-    for (std::size_t word = 0; word < blocks.n_words; word += Docs::n_words)
-      use(word, Docs::load(sums_of(blocks, word) + level * Docs::n_words));
+  POSH_INLINE static void each_block(const ScanResult& result, int level, Use use) {
+    for (std::size_t word = 0; word < result.n_words; word += Docs::n_words)
+      use(word, Docs::load(sums_of(result, word) + level * Docs::n_words));
   }
 
   // Finds the k-th best score bit by bit, from the highest counter down. `equal` holds the documents whose scores
   // agree with the k-th best score in the bits found so far.
-  static std::int32_t split(const Blocks& blocks, std::size_t k, std::uint64_t* equal) {
-    if (count(blocks.passing, blocks.n_words) <= k) return -1;
-    std::copy_n(blocks.passing, blocks.n_words, equal);
-    std::fill_n(blocks.passing, blocks.n_words, 0);
+  static std::int32_t split(const ScanResult& result, std::size_t k, std::uint64_t* equal) {
+    if (count(result.passing, result.n_words) <= k) return -1;
+    std::copy_n(result.passing, result.n_words, equal);
+    std::fill_n(result.passing, result.n_words, 0);
     std::size_t n_better = 0;
     std::int32_t score = 0;
-    for (int level = blocks.n_counters; level-- > 0;) {
+    for (int level = result.n_counters; level-- > 0;) {
       std::size_t n = n_better;
-      each_block(blocks, level, [&](std::size_t word, Docs bit) { n += (Docs::load(equal + word) & bit).count(); });
+      each_block(result, level, [&](std::size_t word, Docs bit) { n += (Docs::load(equal + word) & bit).count(); });
       if (n >= k) {
         score |= std::int32_t{1} << level;
-        each_block(blocks, level,
+        each_block(result, level,
                    [&](std::size_t word, Docs bit) { (Docs::load(equal + word) & bit).store(equal + word); });
       } else {
         n_better = n;
-        each_block(blocks, level, [&](std::size_t word, Docs bit) {
+        each_block(result, level, [&](std::size_t word, Docs bit) {
           const Docs same = Docs::load(equal + word), higher = same & bit;
-          (Docs::load(blocks.passing + word) | higher).store(blocks.passing + word);
+          (Docs::load(result.passing + word) | higher).store(result.passing + word);
           (same ^ higher).store(equal + word);
         });
       }
@@ -164,30 +165,30 @@ struct Scan {
 
   // Writes the positions of the passing documents. It always writes two per word: most words have no more, and a
   // branch on the exact number would be mispredicted.
-  static std::size_t list_passing(const Blocks& blocks, Found* found) {
+  static std::size_t list_passing(const ScanResult& result, Hit* hits) {
     constexpr std::uint64_t last = std::uint64_t{1} << 63;  // ctz(0) is undefined
     std::size_t n = 0;
-    for (std::size_t word = 0; word < blocks.n_words; ++word) {
-      std::uint64_t left = blocks.passing[word];
+    for (std::size_t word = 0; word < result.n_words; ++word) {
+      std::uint64_t left = result.passing[word];
       std::size_t next = n;
       n += __builtin_popcountll(left);
       do {
         for (int twice = 0; twice < 2; ++twice, left &= left - 1)
-          found[next++].position = static_cast<std::uint32_t>(64 * word + __builtin_ctzll(left | last));
+          hits[next++].position = static_cast<std::uint32_t>(64 * word + __builtin_ctzll(left | last));
       } while (left);
     }
     return n;
   }
 
   // Writes the passing documents with their scores.
-  static std::size_t extract(const Blocks& blocks, Found* found) {
-    const std::size_t n = list_passing(blocks, found);
+  static std::size_t extract(const ScanResult& result, Hit* hits) {
+    const std::size_t n = list_passing(result, hits);
     for (std::size_t i = 0; i < n; ++i) {
-      const std::size_t word = found[i].position / 64, bit = found[i].position % 64;
-      const std::uint64_t* sums = sums_of(blocks, word) + word % Docs::n_words;
+      const std::size_t word = hits[i].position / 64, bit = hits[i].position % 64;
+      const std::uint64_t* sums = sums_of(result, word) + word % Docs::n_words;
       std::uint32_t score = 0;
-      for (int level = blocks.n_counters; level-- > 0;) score = 2 * score + (sums[level * Docs::n_words] >> bit & 1);
-      found[i].score = score;
+      for (int level = result.n_counters; level-- > 0;) score = 2 * score + (sums[level * Docs::n_words] >> bit & 1);
+      hits[i].score = score;
     }
     return n;
   }
@@ -200,30 +201,29 @@ struct Scan {
     return table[n_planes < sizeof...(Planes) ? n_planes : 0];
   }
 
-  static bool collect_tile(const Tile& tile, const std::uint16_t* query, std::size_t n_active,
-                           std::uint32_t threshold, std::uint32_t* offsets, std::uint64_t* passing,
-                           std::uint64_t* sums) {
+  static bool collect_tile(const Tile& tile, const std::uint16_t* query, std::size_t n_active, std::uint32_t threshold,
+                           std::uint32_t* offsets, std::uint64_t* passing, std::uint64_t* sums) {
     const auto stride = static_cast<std::uint32_t>(tile.stride);
     for (std::size_t i = 0; i < n_active; ++i) offsets[i] = query[i] * stride;
     const CollectFn collect = collect_for(n_active, std::make_integer_sequence<int, max_unrolled + 1>());
     return collect(tile, threshold, offsets, n_active, passing, sums);
   }
 
-  // If many documents pass, drops those with k better ones in the tile, before each would be visited.
-  static void drop_exceeded(const Blocks& blocks, std::size_t k) {
-    if (count(blocks.passing, blocks.n_words) <= 2 * k + 16) return;
+  // If many documents pass, drops those that k others of the tile exceed, so that they need not be visited.
+  static void drop_exceeded(const ScanResult& result, std::size_t k) {
+    if (count(result.passing, result.n_words) <= 2 * k + 16) return;
     std::uint64_t equal[max_tile_words];
-    split(blocks, k, equal);
-    for (std::size_t word = 0; word < blocks.n_words; ++word) blocks.passing[word] |= equal[word];
+    split(result, k, equal);
+    for (std::size_t word = 0; word < result.n_words; ++word) result.passing[word] |= equal[word];
   }
 
-  static std::size_t scan(const Tile& tile, const std::uint16_t* query, std::size_t n_active,
-                          std::uint32_t threshold, std::size_t k, std::uint32_t* offsets, Found* found) {
+  static std::size_t scan(const Tile& tile, const std::uint16_t* query, std::size_t n_active, std::uint32_t threshold,
+                          std::size_t k, std::uint32_t* offsets, Hit* hits) {
     alignas(64) std::uint64_t passing[max_tile_words], sums[max_tile_words * max_counters];
     if (!collect_tile(tile, query, n_active, threshold, offsets, passing, sums)) return 0;
-    const Blocks blocks{tile.n_words, counters_for(n_active), passing, sums};
-    drop_exceeded(blocks, k);
-    return extract(blocks, found);
+    const ScanResult result{tile.n_words, counters_for(n_active), passing, sums};
+    drop_exceeded(result, k);
+    return extract(result, hits);
   }
 
   static constexpr ScanSteps steps{collect_tile, split, extract};

@@ -1,5 +1,5 @@
 // Overlap search over all segments: decides which thread scans which tile for which query, and in which order.
-// Each query collects what the scans find in its Best.
+// Each query collects its hits in a Best.
 #include "overlap_search.h"
 
 #include <array>
@@ -11,8 +11,8 @@
 namespace posh {
 namespace {
 
-constexpr std::size_t line_words = 8;     // a cache line, and the smallest tile
-constexpr std::size_t min_batch = 64;     // with fewer queries, small tiles do not pay
+constexpr std::size_t line_words = 8;                // a cache line, and the smallest tile
+constexpr std::size_t min_batch = 64;                // with fewer queries, small tiles are not faster
 constexpr std::size_t batch_tile_words = 16 * 1024;  // all planes of a batch's tile: 128 KB, so that L2 holds two tiles
 
 // Limits of one task.
@@ -23,7 +23,7 @@ constexpr std::size_t max_kept_at_once = 1 << 22;  // documents that all queries
 constexpr std::size_t sample_tiles = 20;
 constexpr std::size_t min_step = 16, max_step = 64;
 
-// With a smaller k or fewer tiles, a guess does not pay.
+// With a smaller k or fewer tiles, a guess costs more than it saves.
 constexpr std::size_t min_k_to_guess = 32;
 constexpr std::size_t min_tiles_to_guess = 64;
 
@@ -41,9 +41,9 @@ Range nth_part(std::size_t total, std::size_t i, std::size_t n) { return {total 
 std::size_t block_words(const Segment& segment) { return (segment.n_docs + 255) / 256 * 4; }
 
 // Searches some segments for some queries, on one thread.
-class Task {
+class TileTask {
  public:
-  Task(const Search& search, const Plan& plan, ScanFn scan, Cancellation& cancellation, Range queries, Range places)
+  TileTask(const Search& search, const Plan& plan, ScanFn scan, Cancellation& cancellation, Range queries, Range places)
       : search_(search), plan_(plan), scan_(scan), cancellation_(cancellation), queries_(queries), places_(places),
         all_queries_(queries.size()), offsets_(search.n_active) {
     std::iota(all_queries_.begin(), all_queries_.end(), queries.begin);
@@ -53,8 +53,7 @@ class Task {
 
   // The best documents of each query, in the order of the queries.
   std::vector<Best> run() {
-    const bool guess = search_.k >= min_k_to_guess &&
-                       plan_.n_docs(places_) >= min_tiles_to_guess * 64 * tile_words_;
+    const bool guess = search_.k >= min_k_to_guess && plan_.n_docs(places_) >= min_tiles_to_guess * 64 * tile_words_;
     if (guess) return scan_guessing();
     std::vector<Best> best(queries_.size(), Best(search_.k, search_.n_active, 0));
     scan_segments(best, all_queries_, 1);
@@ -62,8 +61,8 @@ class Task {
   }
 
  private:
-  // Guesses each query's threshold from a sample of tiles. Without a guess, every document is among the best at
-  // the beginning, and many are kept in vain. If a query finds fewer than k documents because its guess was too
+  // Guesses each query's threshold from a sample of tiles. Without a guess, every document is among the best at the
+  // beginning, and many are kept and dropped later. If a query finds fewer than k documents because its guess was too
   // high, it is searched again without a guess.
   std::vector<Best> scan_guessing() {
     const std::size_t n_tiles = plan_.n_docs(places_) / (64 * tile_words_);
@@ -75,17 +74,17 @@ class Task {
     for (const Best& guess : sample)
       best.emplace_back(search_.k, search_.n_active, guess.complete() ? guess.threshold() - 1 : 0);
     scan_segments(best, all_queries_, 1);
-    std::vector<std::size_t> again;
+    std::vector<std::size_t> repeated;
     for (const std::size_t q : all_queries_)
-      if (Best& found = best[q - queries_.begin]; !found.complete() && found.threshold() > 0) {
-        found = Best(search_.k, search_.n_active, 0);
-        again.push_back(q);
+      if (Best& result = best[q - queries_.begin]; !result.complete() && result.threshold() > 0) {
+        result = Best(search_.k, search_.n_active, 0);
+        repeated.push_back(q);
       }
-    scan_segments(best, again, 1);
+    scan_segments(best, repeated, 1);
     return best;
   }
 
-  // Scans every step-th tile of the segments for the given queries.
+  // Scans every step-th tile of the segments for some of the queries.
   void scan_segments(std::vector<Best>& best, const std::vector<std::size_t>& queries, std::size_t step) {
     std::size_t n_tiles = 0;
     for (std::size_t place = places_.begin; place < places_.end && !cancellation_.requested(); ++place) {
@@ -135,11 +134,11 @@ class Task {
   }
 
   void scan_tile(const Tile& tile, std::uint64_t slot, const std::uint16_t* query, Best& best) {
-    if (best.threshold() > search_.n_active) return;  // no document can be better than those it has
+    if (best.threshold() > search_.n_active) return;  // no document can exceed the scores that it has
     best.prefetch();
     const std::size_t n =
-        scan_(tile, query, search_.n_active, best.threshold(), search_.k, offsets_.data(), found_.data());
-    for (std::size_t i = 0; i < n; ++i) best.add(found_[i].score, slot + found_[i].position);
+        scan_(tile, query, search_.n_active, best.threshold(), search_.k, offsets_.data(), hits_.data());
+    for (std::size_t i = 0; i < n; ++i) best.add(hits_[i].score, slot + hits_[i].position);
   }
 
   const Search& search_;
@@ -150,7 +149,7 @@ class Task {
   std::size_t tile_words_ = max_tile_words;
   std::vector<std::size_t> all_queries_;
   std::vector<std::uint32_t> offsets_;
-  std::array<Found, max_found> found_;
+  std::array<Hit, max_hits> hits_;
 };
 
 void write_results(const Best& best, std::size_t k, std::int64_t* ids, std::int32_t* scores) {
@@ -178,7 +177,7 @@ bool search_tiles(const Search& search, ScanFn scan, std::int64_t* ids, std::int
   run_tasks(n_ranges * n_parts, search.n_threads, cancellation, [&](std::size_t task) {
     const Range queries = nth_part(search.n_queries, task / n_parts, n_ranges);
     const Range places = nth_part(search.n_segments, task % n_parts, n_parts);
-    std::vector<Best> best = Task(search, plan, scan, cancellation, queries, places).run();
+    std::vector<Best> best = TileTask(search, plan, scan, cancellation, queries, places).run();
     if (n_parts > 1) {
       parts[task] = std::move(best);
       return;

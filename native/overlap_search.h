@@ -15,21 +15,21 @@
 namespace posh {
 
 constexpr std::size_t max_tile_words = 32;
-constexpr std::size_t max_found = 64 * max_tile_words + 2;
+constexpr std::size_t max_hits = 64 * max_tile_words + 2;
 
 struct Tile {
-  const std::uint64_t* planes;   // the first word of plane 0
+  const std::uint64_t* planes;  // the first word of plane 0
   std::size_t stride;
   std::size_t n_words;           // a multiple of 4, at most max_tile_words
   const std::uint64_t* allowed;  // (n_words), 1 = may be found
 };
 
-struct Found {
+struct Hit {
   std::uint32_t position, score;
 };
 
 // The result of scanning tiles: which documents pass, and their counters, block after block.
-struct Blocks {
+struct ScanResult {
   std::size_t n_words;
   int n_counters;
   std::uint64_t* passing;     // (n_words)
@@ -47,9 +47,9 @@ static constexpr int counters_for(std::size_t n_planes) {  // internal linkage: 
 // It may leave out a document if k others of the tile have higher scores.
 //   IN  query    (n_active) bit numbers;  0 <= threshold <= n_active
 //   OUT offsets  scratch of n_active entries
-//   OUT found    room for max_found entries; returns how many were written
+//   OUT hits     room for max_hits entries; returns how many were written
 using ScanFn = std::size_t (*)(const Tile& tile, const std::uint16_t* query, std::size_t n_active,
-                               std::uint32_t threshold, std::size_t k, std::uint32_t* offsets, Found* found);
+                               std::uint32_t threshold, std::size_t k, std::uint32_t* offsets, Hit* hits);
 
 // The same in steps, for several tiles whose blocks lie one after the other.
 struct ScanSteps {
@@ -60,9 +60,9 @@ struct ScanSteps {
   // If more than k documents pass, splits them at the k-th best score and returns that score; otherwise returns -1.
   // After a split, only the documents with higher scores still pass, fewer than k.
   //   OUT equal  (n_words) documents that have the k-th best score; unchanged if there is no split
-  std::int32_t (*split)(const Blocks& blocks, std::size_t k, std::uint64_t* equal);
-  // Writes the passing documents and returns their number; `found` has room for 64 * n_words + 2 entries.
-  std::size_t (*extract)(const Blocks& blocks, Found* found);
+  std::int32_t (*split)(const ScanResult& result, std::size_t k, std::uint64_t* equal);
+  // Writes the passing documents and returns their number; `hits` has room for 64 * n_words + 2 entries.
+  std::size_t (*extract)(const ScanResult& result, Hit* hits);
 };
 
 bool search_tiles(const Search& search, ScanFn scan, std::int64_t* ids, std::int32_t* scores);

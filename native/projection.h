@@ -1,11 +1,20 @@
-// What is made of a vector before it is searched for or stored: 8-bit numbers, and the n_bits numbers of which a code
-// has the largest. See Projection in blocks.h.
+// Quantises vectors to 8-bit numbers, and projects them to n_bits numbers, of which a code takes the largest. See
+// Projection in blocks.h.
 #pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "blocks.h"
 
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
 
-// The largest |value|. Sizes are compared as integers, which the compiler does many at once; floats it does not.
+// The largest |value|. Magnitudes are compared as integers: compilers vectorise that, but not a maximum of floats.
 inline float largest_size(const float* values, std::size_t n) {
   std::int32_t largest = 0;
   for (std::size_t j = 0; j < n; ++j) {
@@ -18,7 +27,7 @@ inline float largest_size(const float* values, std::size_t n) {
   return size;
 }
 
-// A vector as 8-bit numbers; returns the unit: vector = unit * numbers.
+// Quantises a vector to 8-bit numbers; returns the unit: vector = unit * numbers.
 inline float quantise(const float* values, std::size_t n, std::int8_t* numbers) {
   const float largest = largest_size(values, n);
   float unit = largest / 127.0f;
@@ -27,12 +36,12 @@ inline float quantise(const float* values, std::size_t n, std::int8_t* numbers) 
   return unit;
 }
 
-// The Walsh-Hadamard transform in place, without scaling, from the stage on that adds numbers `half` apart. The transform
-// of n numbers, a power of two, has the stages half = 1, 2, 4, …, n / 2.
+// Computes the Walsh-Hadamard transform in place, without scaling, from the stage on that adds numbers `half` apart.
+// The transform of n numbers, a power of two, has the stages half = 1, 2, 4, …, n / 2.
 inline void hadamard_from(std::size_t half, float* values, std::size_t n) {
   for (; half < n; half *= 2)
     for (float* at = values; at < values + n; at += 2 * half) {
-      float *__restrict first = at, *__restrict second = at + half;
+      float* __restrict first = at, * __restrict second = at + half;
       for (std::size_t i = 0; i < half; ++i) {
         const float a = first[i], b = second[i];
         first[i] = a + b;
@@ -41,19 +50,20 @@ inline void hadamard_from(std::size_t half, float* values, std::size_t n) {
     }
 }
 
-// The products of vectors (n_vectors, n) with each row (n_rows, n). A matrix may be larger than the cache, so four vectors
-// share each row that is loaded.
+// Multiplies vectors (n_vectors, n) by each row (n_rows, n). A matrix may be larger than the cache, so four
+// vectors share each row that is loaded.
 //   OUT to  (n_vectors, n_rows)
 template <class Isa>
-void multiply(const float* rows, std::size_t n_rows, const float* vectors, std::size_t n_vectors, std::size_t n, float* to) {
+void multiply(const float* rows, std::size_t n_rows, const float* vectors, std::size_t n_vectors, std::size_t n,
+              float* to) {
   std::size_t v = 0;
   for (; v + 4 <= n_vectors; v += 4, vectors += 4 * n, to += 4 * n_rows) {
     const float* const four[4] = {vectors, vectors + n, vectors + 2 * n, vectors + 3 * n};
     std::size_t row = 0;
     for (; row + 4 <= n_rows; row += 4) {
-      const float* own = rows + row * n;
+      const float* four_rows = rows + row * n;
       float sums[4][4];
-      Isa::template products<4, 4>({own, own + n, own + 2 * n, own + 3 * n}, four, n, sums);
+      Isa::template products<4, 4>({four_rows, four_rows + n, four_rows + 2 * n, four_rows + 3 * n}, four, n, sums);
       for (std::size_t i = 0; i < 4; ++i) std::copy_n(sums[i], 4, to + i * n_rows + row);
     }
     for (; row < n_rows; ++row)
@@ -62,16 +72,17 @@ void multiply(const float* rows, std::size_t n_rows, const float* vectors, std::
   for (; v < n_vectors; ++v, vectors += n, to += n_rows) {
     std::size_t row = 0;
     for (; row + 4 <= n_rows; row += 4) {
-      const float* own = rows + row * n;
+      const float* four_rows = rows + row * n;
       float sums[1][4];
-      Isa::template products<4, 1>({own, own + n, own + 2 * n, own + 3 * n}, {vectors}, n, sums);
+      Isa::template products<4, 1>({four_rows, four_rows + n, four_rows + 2 * n, four_rows + 3 * n}, {vectors}, n,
+                                   sums);
       std::copy_n(sums[0], 4, to + row);
     }
     for (; row < n_rows; ++row) to[row] = Isa::product(rows + row * n, vectors, n);
   }
 }
 
-// The reductions of vectors (n_vectors, n_features).
+// Reduces vectors (n_vectors, n_features) to (n_vectors, n_columns).
 template <class Isa>
 void reduce(const Reduction& reduction, const float* vectors, std::size_t n_vectors, float* to) {
   multiply<Isa>(reduction.rows, reduction.n_columns, vectors, n_vectors, reduction.n_features, to);
@@ -89,7 +100,7 @@ void project_by_signs(const Projection& projection, const float* values, float* 
   }
 }
 
-// The projections of vectors (n_vectors, n_columns).
+// Projects vectors (n_vectors, n_columns) to (n_vectors, n_bits).
 template <class Isa>
 void project(const Projection& projection, const float* vectors, std::size_t n_vectors, float* to) {
   const std::size_t n = projection.n_columns, n_bits = projection.n_bits;

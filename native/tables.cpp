@@ -20,8 +20,8 @@ float score_of(const TableSearch& s, const float* table, std::size_t slot) {
   return sum;
 }
 
-// Whether all bits of a code are in the table. A code may come from a mapped file that nobody has checked, and a
-// wrong bit number would make us read outside the table.
+// Whether all bits of a code are in the table. Codes may come from a mapped file that was not validated, and a wrong
+// bit number would read outside the table.
 bool in_table(const TableSearch& s, std::size_t slot) {
   const std::uint16_t* code = s.codes + slot * s.n_active;
   std::uint16_t highest = 0;
@@ -142,11 +142,11 @@ bool best_candidates(const Candidates& c, std::int64_t* ids, float* scores) {
   Cancellation cancellation(c.poll);
   run_tasks(c.n_queries, c.n_threads, cancellation, [&](std::size_t query) {
     const std::int64_t* slots = c.slots + query * c.n_candidates;
-    const float* given = c.scores + query * c.n_candidates;
+    const float* candidate_scores = c.scores + query * c.n_candidates;
     std::vector<std::uint64_t> keys, scratch;  // ascending keys: see keys.h
     keys.reserve(c.n_candidates);
     for (std::size_t i = 0; i < c.n_candidates; ++i)
-      if (slots[i] >= 0) keys.push_back(~score_key(given[i], static_cast<std::uint32_t>(slots[i])));
+      if (slots[i] >= 0) keys.push_back(~score_key(candidate_scores[i], static_cast<std::uint32_t>(slots[i])));
     if (keys.size() > 4 * c.k) {  // with fewer keys, sorting all is as fast as choosing k first
       std::nth_element(keys.begin(), keys.begin() + (c.k - 1), keys.end());
       keys.resize(c.k);

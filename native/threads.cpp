@@ -85,17 +85,17 @@ class Pool {
 std::atomic<Pool*> instance{nullptr};
 
 // A forked child has no workers, and one of the parent's workers may have held the mutex during the fork.
-// So the child forgets the pool and makes a new one when it needs one.
+// So the child abandons the pool and creates a new one when it needs one.
 [[maybe_unused]] const int forgotten_after_fork = pthread_atfork(nullptr, nullptr, [] { instance = nullptr; });
 
-// Makes the pool without a lock: a fork could copy a lock while it is held.
+// Creates the pool without a lock: a fork could copy a lock while it is held.
 Pool& pool() {
-  Pool* present = instance;
-  if (present) return *present;
-  Pool* fresh = new Pool;
-  if (instance.compare_exchange_strong(present, fresh)) return *fresh;
-  delete fresh;
-  return *present;
+  Pool* current = instance;
+  if (current) return *current;
+  Pool* created = new Pool;
+  if (instance.compare_exchange_strong(current, created)) return *created;
+  delete created;
+  return *current;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Winner selection with AVX2: compares eight scores at a time and collects the bits that the mask names.
+// Winner selection with AVX2: compares eight scores at a time and collects the bits that the mask selects.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -26,7 +26,7 @@ float horizontal_sum(const __m256 (&parts)[4]) {
 }
 
 // A mask of eight bits: bit i is set if score i reaches the limit.
-unsigned reaching(const float* scores, __m256 limit) {
+unsigned mask_reaching(const float* scores, __m256 limit) {
   return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(scores), limit, _CMP_GE_OQ)));
 }
 
@@ -52,7 +52,7 @@ std::uint16_t* append(std::uint16_t* to, __m128i bits, unsigned mask) {
   return to + __builtin_popcount(mask);
 }
 
-struct Avx2 {
+struct WinnersAvx2 {
   static Moments moments(const float* row, std::size_t n) {
     __m256 sums[4] = {}, squares[4] = {};  // four independent sums hide the latency of an addition
     std::size_t i = 0;
@@ -77,7 +77,8 @@ struct Avx2 {
     __m128i next = _mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7);
     std::uint16_t* end = bits;
     std::size_t i = 0;
-    for (; i + 8 <= n; i += 8, next = _mm_add_epi16(next, eight)) end = append(end, next, reaching(row + i, limit));
+    for (; i + 8 <= n; i += 8, next = _mm_add_epi16(next, eight))
+      end = append(end, next, mask_reaching(row + i, limit));
     for (; i < n; ++i) {
       *end = static_cast<std::uint16_t>(i);
       end += row[i] >= threshold;
@@ -87,9 +88,9 @@ struct Avx2 {
 
   static std::size_t count(const float* scores, std::size_t n, float threshold) {
     const __m256 limit = _mm256_set1_ps(threshold);
-    int found = 0;
-    for (std::size_t i = 0; i < n; i += 8) found += __builtin_popcount(reaching(scores + i, limit));
-    return static_cast<std::size_t>(found);
+    int n_reaching = 0;
+    for (std::size_t i = 0; i < n; i += 8) n_reaching += __builtin_popcount(mask_reaching(scores + i, limit));
+    return static_cast<std::size_t>(n_reaching);
   }
 
   static void keep(const float* scores, std::size_t n, float threshold, std::uint16_t* bits) {
@@ -97,7 +98,7 @@ struct Avx2 {
     std::uint16_t* end = bits;
     for (std::size_t i = 0; i < n; i += 8) {
       const __m128i next = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bits + i));
-      end = append(end, next, reaching(scores + i, limit));
+      end = append(end, next, mask_reaching(scores + i, limit));
     }
   }
 };
@@ -106,7 +107,7 @@ struct Avx2 {
 
 void winners_avx2(const float* scores, std::size_t n_rows, std::size_t n_bits, std::size_t n_active,
                   std::uint16_t* winners) {
-  winners_by_guess<Avx2>(scores, n_rows, n_bits, n_active, winners);
+  winners_by_guess<WinnersAvx2>(scores, n_rows, n_bits, n_active, winners);
 }
 
 }  // namespace posh

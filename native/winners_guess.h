@@ -42,8 +42,8 @@ struct Moments {
 // z with P(N(0,1) > z) = p, to three digits (Abramowitz & Stegun, 26.2.23).
 float upper_quantile(double p) {
   const double tail = std::max(1e-9, std::min(p, 1.0 - p)), t = std::sqrt(-2.0 * std::log(tail));
-  const double z = t - (2.515517 + t * (0.802853 + t * 0.010328)) /
-                           (1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
+  const double z =
+      t - (2.515517 + t * (0.802853 + t * 0.010328)) / (1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
   return static_cast<float>(p < 0.5 ? z : -z);
 }
 
@@ -57,8 +57,9 @@ struct Guess {
 };
 
 // Bits that may win, in ascending order, and their scores.
-struct Candidates {
-  explicit Candidates(std::size_t n_bits) : bits(n_bits + slack), scores(n_bits + slack), keys(n_bits), order(n_bits) {}
+struct BitCandidates {
+  explicit BitCandidates(std::size_t n_bits)
+      : bits(n_bits + slack), scores(n_bits + slack), keys(n_bits), order(n_bits) {}
   std::size_t n = 0;
   std::vector<std::uint16_t> bits;
   std::vector<float> scores;
@@ -74,7 +75,7 @@ struct Candidates {
 // removes one candidate, on average. Returns false if no such threshold is found, for instance because the scores
 // of the last winner and the first loser are equal.
 template <class Isa>
-bool raise(const Candidates& candidates, std::size_t n_active, float step, float& threshold) {
+bool raise(const BitCandidates& candidates, std::size_t n_active, float step, float& threshold) {
   constexpr int max_attempts = 16;
   float high = 0;
   std::size_t reach_low = candidates.n, reach_high = 0;
@@ -94,7 +95,7 @@ bool raise(const Candidates& candidates, std::size_t n_active, float step, float
 }
 
 // Chooses the winners among the candidates by their keys. Works for all scores: equal ones, infinities, NaN.
-void keep_by_key(Candidates& candidates, const float* row, std::size_t n_active, std::uint16_t* winners) {
+void keep_by_key(BitCandidates& candidates, const float* row, std::size_t n_active, std::uint16_t* winners) {
   std::uint64_t *keys = candidates.keys.data(), *order = candidates.order.data();
   for (std::size_t i = 0; i < candidates.n; ++i)
     order[i] = keys[i] = score_key(row[candidates.bits[i]], candidates.bits[i]);
@@ -107,10 +108,10 @@ void keep_by_key(Candidates& candidates, const float* row, std::size_t n_active,
   }
 }
 
-// A threshold that at least n_active scores reach, and few others do: of the highest scores of n_classes classes of bits,
-// the n_active-th. Bit i is in class i % n_classes. With four times as many classes as winners, two winners are seldom in
-// the same class. NaN is in no class.
-float safe_threshold(Candidates& candidates, const float* row, std::size_t n_bits, std::size_t n_active,
+// A threshold that at least n_active scores reach, and few others do: of the highest scores of n_classes classes of
+// bits, the n_active-th. Bit i is in class i % n_classes. With four times as many classes as winners, two winners are
+// seldom in the same class. NaN is in no class.
+float safe_threshold(BitCandidates& candidates, const float* row, std::size_t n_bits, std::size_t n_active,
                      std::size_t n_classes) {
   float* highest = candidates.scores.data();
   std::fill_n(highest, n_classes, -std::numeric_limits<float>::infinity());
@@ -125,7 +126,7 @@ float safe_threshold(Candidates& candidates, const float* row, std::size_t n_bit
 
 template <class Isa>
 void row_winners(const float* row, std::size_t n_bits, std::size_t n_active, const Guess (&guesses)[n_guesses],
-                 Candidates& candidates, std::uint16_t* winners) {
+                 BitCandidates& candidates, std::uint16_t* winners) {
   const Moments moments = Isa::moments(row, n_bits);
   for (const Guess& guess : guesses) {
     float threshold = moments.mean + guess.z * moments.deviation;
@@ -143,8 +144,8 @@ void row_winners(const float* row, std::size_t n_bits, std::size_t n_active, con
   candidates.n = 0;
   const std::size_t n_classes = (4 * n_active + 15) / 16 * 16;
   if (n_classes < n_bits)
-    candidates.n = Isa::above(row, n_bits, safe_threshold(candidates, row, n_bits, n_active, n_classes),
-                              candidates.bits.data());
+    candidates.n =
+        Isa::above(row, n_bits, safe_threshold(candidates, row, n_bits, n_active, n_classes), candidates.bits.data());
   if (candidates.n < n_active) {  // many NaN, or nearly all bits win
     for (std::size_t bit = 0; bit < n_bits; ++bit) candidates.bits[bit] = static_cast<std::uint16_t>(bit);
     candidates.n = n_bits;
@@ -159,7 +160,7 @@ void winners_by_guess(const float* scores, std::size_t n_rows, std::size_t n_bit
   const Guess guesses[n_guesses] = {{1.15 * n_active + 6.0, n_active, n_bits},
                                     {2.5 * n_active + 12.0, n_active, n_bits},
                                     {6.0 * n_active + 40.0, n_active, n_bits}};
-  Candidates candidates(n_bits);
+  BitCandidates candidates(n_bits);
   for (std::size_t row = 0; row < n_rows; ++row)
     row_winners<Isa>(scores + row * n_bits, n_bits, n_active, guesses, candidates, winners + row * n_active);
 }

@@ -4,17 +4,17 @@
 namespace posh {
 namespace {
 
-struct Portable {
+struct WinnersPortable {
   static Moments moments(const float* row, std::size_t n) {
     constexpr std::size_t lanes = 8;
     float sum[lanes] = {}, squares[lanes] = {};
-    const std::size_t whole = n - n % lanes;
-    for (std::size_t i = 0; i < whole; i += lanes)
+    const std::size_t n_in_lanes = n - n % lanes;
+    for (std::size_t i = 0; i < n_in_lanes; i += lanes)
       for (std::size_t lane = 0; lane < lanes; ++lane) {
         sum[lane] += row[i + lane];
         squares[lane] += row[i + lane] * row[i + lane];
       }
-    for (std::size_t i = whole; i < n; ++i) {
+    for (std::size_t i = n_in_lanes; i < n; ++i) {
       sum[0] += row[i];
       squares[0] += row[i] * row[i];
     }
@@ -28,18 +28,18 @@ struct Portable {
   }
 
   static std::size_t above(const float* row, std::size_t n, float threshold, std::uint16_t* bits) {
-    std::size_t found = 0;
+    std::size_t n_reaching = 0;
     for (std::size_t bit = 0; bit < n; ++bit) {
-      bits[found] = static_cast<std::uint16_t>(bit);
-      found += row[bit] >= threshold;
+      bits[n_reaching] = static_cast<std::uint16_t>(bit);
+      n_reaching += row[bit] >= threshold;
     }
-    return found;
+    return n_reaching;
   }
 
   static std::size_t count(const float* scores, std::size_t n, float threshold) {
-    std::uint32_t found = 0;
-    for (std::size_t i = 0; i < n; ++i) found += scores[i] >= threshold;
-    return found;
+    std::uint32_t n_reaching = 0;
+    for (std::size_t i = 0; i < n; ++i) n_reaching += scores[i] >= threshold;
+    return n_reaching;
   }
 
   static void keep(const float* scores, std::size_t n, float threshold, std::uint16_t* bits) {
@@ -55,7 +55,7 @@ struct Portable {
 
 void winners_portable(const float* scores, std::size_t n_rows, std::size_t n_bits, std::size_t n_active,
                       std::uint16_t* winners) {
-  winners_by_guess<Portable>(scores, n_rows, n_bits, n_active, winners);
+  winners_by_guess<WinnersPortable>(scores, n_rows, n_bits, n_active, winners);
 }
 
 }  // namespace posh

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import posh
-from posh.index.exact import search
+from posh.index.codes.exact import search
 
 
 def reference(similarity: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -66,7 +66,7 @@ def test_model_files(tmp_path):
 )
 def test_index_folders(tmp_path, options):
     original, copy = tmp_path / "original", tmp_path / "copy"
-    index = posh.Index(HASHER, **options).add(DATA).delete([7])
+    index = posh.CodeIndex(HASHER, **options).add(DATA).delete([7])
     index.save(original)
     expected = index.search(DATA[:5], 4).ids.tolist()
     rng = np.random.default_rng(1)
@@ -83,9 +83,9 @@ def test_index_folders(tmp_path, options):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # damaged numbers may overflow
 def test_mapped_index_folders_do_not_crash(tmp_path, monkeypatch):
     """Without checksums an answer may be wrong, but nothing is read astray, and a broken form is named."""
-    monkeypatch.setattr("posh._folder._SMALL", 0)  # as if all files were large
+    monkeypatch.setattr("posh._durable._SMALL", 0)  # as if all files were large
     original, copy = tmp_path / "original", tmp_path / "copy"
-    posh.Index(HASHER, refine="decoder").add(DATA).save(original)
+    posh.CodeIndex(HASHER, refine="decoder").add(DATA).save(original)
     rng = np.random.default_rng(2)
     shutil.copytree(original, copy)
     files = sorted(path for path in original.rglob("*.npy"))

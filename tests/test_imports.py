@@ -34,7 +34,7 @@ def test_nothing_heavy_is_imported(code: str) -> None:
 
 
 def test_data_sets_need_no_more_than_numpy() -> None:
-    assert not imported("import posh; posh.datasets.cached('mnist')") & (HEAVY - {"numpy"})
+    assert not imported("import posh; posh.datasets.is_cached('mnist')") & (HEAVY - {"numpy"})
 
 
 def test_an_index_needs_neither_a_database_nor_the_network() -> None:

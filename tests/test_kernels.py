@@ -104,7 +104,7 @@ def test_nan_loses_to_everything(kernel):
 
 
 def test_use_names_the_choices():
-    with pytest.raises(ValueError, match=r"expected a kernel among scalar, .* got 'gpu'"):
+    with pytest.raises(ValueError, match=r"expected a kernel that this CPU can run \(scalar, .* got 'gpu'"):
         kernels.use("gpu")
 
 

@@ -212,7 +212,7 @@ def test_interval_is_students():
         (lambda: metrics.recall([1, 2], [1, 2]), r"expected ids \(m >= 1, n\) .*, got \(2,\) and \(2,\)"),
         (lambda: metrics.recall([[1]], [[1], [2]]), r"got \(1, 1\) and \(2, 1\)"),
         (lambda: metrics.recall([[1]], [[]]), r"got \(1, 1\) and \(1, 0\)"),
-        (lambda: metrics.recall([[1], [2]], [[1], [2, 3]]), "got several lengths: fill rows up with None"),
+        (lambda: metrics.recall([[1], [2]], [[1], [2, 3]]), "got several lengths: pad rows with None"),
         (lambda: metrics.recall([[1], [2]], [[1], [-1]]), "got none for query 1: leave this query out"),
         (lambda: metrics.recall([[1]], [[1]], at=2), r"expected at between 1 and 1 .*, got 2"),
         (lambda: metrics.recall_by_distance([[1.0]], [[1.0], [2.0]]), r"got \(1, 1\) and \(2, 1\)"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
 import posh
-from posh import _files, model_files
+from posh import _durable, _model_files
 from tests.conftest import clusters
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -72,10 +72,10 @@ def test_a_header_longer_than_the_file(content, scratch):
 
 def rewritten(content: bytes, header: dict[str, str], arrays: dict[str, np.ndarray] | None = None) -> bytes:
     """A file with a correct checksum that says something else."""
-    metadata = model_files._metadata(content) | header
+    metadata = _model_files._parse_metadata(content) | header
     metadata.pop("sha256")
     arrays = load(content) | (arrays or {})
-    return save(arrays, metadata=metadata | {"sha256": model_files._digest(metadata, arrays)})
+    return save(arrays, metadata=metadata | {"sha256": _model_files._compute_digest(metadata, arrays)})
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,14 @@ def test_saving_is_atomic(tmp_path, monkeypatch):
 
 
 def test_a_file_without_a_class(content, scratch):
-    metadata = model_files._metadata(content)
+    metadata = _model_files._parse_metadata(content)
     metadata.pop("sha256")
     metadata.pop("class")
     arrays = load(content)
     refused(
-        scratch, save(arrays, metadata=metadata | {"sha256": model_files._digest(metadata, arrays)}), "class"
+        scratch,
+        save(arrays, metadata=metadata | {"sha256": _model_files._compute_digest(metadata, arrays)}),
+        "class",
     )
 
 
@@ -186,15 +188,15 @@ def test_a_random_state_object_does_not_prevent_saving(tmp_path):
 
 def test_new_folders_are_synced_in_their_parents(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr(_files, "sync_folder", synced.append)
-    _files.make_folder(tmp_path / "a" / "b")
-    _files.make_folder(tmp_path / "a" / "b")
+    monkeypatch.setattr(_durable, "sync_folder", synced.append)
+    _durable.make_folder(tmp_path / "a" / "b")
+    _durable.make_folder(tmp_path / "a" / "b")
     assert synced == [tmp_path.parent, tmp_path, tmp_path / "a", tmp_path / "a"]
 
 
 def test_the_folder_of_a_model_is_synced_after_the_rename(tmp_path, monkeypatch):
     path = tmp_path / "model"
     there = []
-    monkeypatch.setattr(_files, "sync_folder", lambda folder: there.append((folder, path.exists())))
+    monkeypatch.setattr(_durable, "sync_folder", lambda folder: there.append((folder, path.exists())))
     posh.LSH(8, random_state=0).fit(clusters(20, 4)).save(path)
     assert there == [(tmp_path, True)]

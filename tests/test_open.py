@@ -20,14 +20,14 @@ def test_a_collection_is_made_and_opened(tmp_path):
 
 
 def test_an_index_and_a_hasher_are_opened(tmp_path):
-    posh.Index(SPARSE).add(DATA[:10]).save(tmp_path / "index")
+    posh.CodeIndex(SPARSE).add(DATA[:10]).save(tmp_path / "index")
     SPARSE.save(tmp_path / "hasher.safetensors")
     assert len(posh.open(tmp_path / "index")) == 10
     assert posh.open(str(tmp_path / "hasher.safetensors")).encode(DATA) == SPARSE.encode(DATA)
 
 
 def test_a_typo_is_an_error_that_says_what_was_looked_for(tmp_path):
-    message = "expected a collection .*, a saved index .* or a hasher file, found nothing: posh.create makes"
+    message = "expected a collection .*, a saved index .* or a hasher file, found nothing: create a"
     with pytest.raises(FileNotFoundError, match=message) as caught:
         posh.open(tmp_path / "shpo")
     assert caught.value.filename == str(tmp_path / "shpo")
@@ -76,7 +76,7 @@ def test_of_many_who_make_a_collection_one_succeeds(tmp_path):
 
 
 def test_index_keeps_scores_above_a_threshold():
-    index = posh.Index(SPARSE).add(DATA)
+    index = posh.CodeIndex(SPARSE).add(DATA)
     everything, some = index.search(DATA[:5], 50), index.search(DATA[:5], 50, min_score=3)
     good = everything.scores >= 3
     assert 0 < good.sum() < good.size

@@ -1,4 +1,4 @@
-"""``.ci/readme.py`` runs what a README says: every block, in order, in one shell."""
+"""``.ci/readme.py`` runs the blocks of a README, in order, in one shell."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ http.server.HTTPServer(("127.0.0.1", {port}), http.server.SimpleHTTPRequestHandl
 
 @pytest.mark.parametrize(
     ("folder", "code", "expected"), [("some", 0, 0), ("some", 4, 4), ("nothing", 0, 1)],
-    ids=["stops well", "stops badly", "ends at once"],
+    ids=["stops well", "stops badly", "exits immediately"],
 )  # fmt: skip
 def test_a_service_is_stopped_when_it_answers(folder, code, expected, tmp_path):
-    with socket.socket() as kept:  # bound, but not listening, so that nobody else gets the port meanwhile
+    with socket.socket() as kept:  # bound but not listening, so that no other process gets the port
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         kept.bind(("127.0.0.1", 0))
         port = kept.getsockname()[1]
@@ -87,6 +87,6 @@ def test_a_readme_without_commands_is_an_error(tmp_path):
 
 
 def test_ours_has_commands_of_both_kinds():
-    found = list(readme.commands((ROOT / "README.md").read_text()))
-    assert {"console", "python"} <= {one.language for one in found}
-    assert any(one.text.startswith("make test") for one in found)
+    found = list(readme.parse_commands((ROOT / "README.md").read_text()))
+    assert {"console", "python"} <= {command.language for command in found}
+    assert all(any(command.text.startswith(name) for command in found) for name in ("make demo", "make test"))

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posh import _bitsliced, kernels
-from posh._bitsliced import (
+from posh import kernels
+from posh.index.codes.bitsliced import (
+    MAX_DOCS,
     Segment,
     empty_planes,
     native_segments,
@@ -177,7 +178,7 @@ def test_lists_with_more_documents_than_are_scanned_at_once(kernel, n_threads, n
 def test_edges_of_blocks_tiles_and_segments(n):
     rng = np.random.default_rng(n)
     codes, queries = random_codes(rng, n, 40, 5), random_codes(rng, 3, 40, 7)
-    sizes = [_bitsliced.MAX_DOCS] * (n // _bitsliced.MAX_DOCS) + [n % _bitsliced.MAX_DOCS]
+    sizes = [MAX_DOCS] * (n // MAX_DOCS) + [n % MAX_DOCS]
     segments = segments_of(codes, 40, [size for size in sizes if size])
     ids, scores = reference(codes, queries, 40, 1000, np.ones(n, bool))
     for kernel in FAST:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from posh import _native
-from posh._bitsliced import (
+from posh.index.codes.bitsliced import (
     Segment,
     empty_planes,
     native_segments,

@@ -1,4 +1,4 @@
-"""The extension of griffe that ``mkdocs.yml`` names. mkdocstrings reads docstrings with griffe."""
+"""Extension of griffe, with which mkdocstrings reads docstrings; named in ``mkdocs.yml``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from docs.tools.docstrings import readable
 
 
 class Readable(griffe.Extension):
-    """Links in place of roles, fences around examples, tables of Markdown, and descriptions of parameters."""
+    """Converts roles, examples, tables and parameters of docstrings to Markdown."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite the docstring of a module, class, function or attribute."""

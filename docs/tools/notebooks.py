@@ -16,20 +16,20 @@ from traitlets.config import Config
 _FENCE = "```"
 
 
-def executed(path: Path) -> dict[str, str | bytes]:
-    """Files by name: the page of a notebook, its pictures, and the notebook with its outputs.
+def execute(path: Path) -> dict[str, str | bytes]:
+    """Execute a notebook and return files by name: its page, its pictures, and the notebook with outputs.
 
     A cell that fails ends the build with its traceback.
     """
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        # Messages of the kernel go through files: others could listen to TCP, and the kernel warns of that.
+        # Other users could read messages on TCP ports; sockets in a folder are private.
         config = Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
         where = {"metadata": {"path": folder}}
         NotebookClient(notebook, timeout=120, resources=where, config=config).execute()
     pictures: dict[str, str | bytes] = {}
     lines = [line for cell in notebook.cells for line in _cell(cell, path.stem, pictures)]
-    note = f"*This page is a notebook: [{path.name}]({path.name}), with what it printed.*"
+    note = f"*This page is an executed notebook: [{path.name}]({path.name}).*"
     title, _, rest = "\n".join(lines).strip().partition("\n")
     return {
         f"{path.stem}.md": f"{title}\n\n{note}\n{rest}\n",
@@ -52,8 +52,8 @@ def _output(output: Any, stem: str, pictures: dict[str, str | bytes]) -> Iterato
     if "image/png" in data:
         name = f"{stem}-{len(pictures) + 1}.png"
         pictures[name] = base64.b64decode(data["image/png"])
-        yield from ("", f"![what the cell above draws]({name})", "")
-    elif "text/html" in data:  # a table of pandas: its own style would fight with that of the site
+        yield from ("", f"![Output of the cell above]({name})", "")
+    elif "text/html" in data:  # a table of pandas, without the style that would override the site's
         table = re.sub(r"<style.*?</style>|^\s+", "", data["text/html"], flags=re.DOTALL | re.MULTILINE)
         yield from ("", table.replace('<table border="1" class="dataframe">', "<table>"), "")
     else:

@@ -90,7 +90,7 @@ def draw_code_of_one() -> Any:
 def draw_shared() -> Any:
     """A query, its neighbour and a stranger."""
     data, hasher = digits()
-    index = posh.Index(hasher).add(data.base)
+    index = posh.CodeIndex(hasher).add(data.base)
     query = data.queries[0]
     neighbour = int(index.search(query, k=1).ids[0, 0])
     bits, all_bits = set_bits(hasher, query[None])[0], set_bits(hasher, data.base)

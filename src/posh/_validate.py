@@ -1,6 +1,8 @@
-"""Checks that several modules share, and the wording of their errors.
+"""Validation of arrays and arguments, shared by all packages.
 
-Every message says what was expected, what came, and what to do about it.
+Vectors may come as arrays, lists, data frames, or columns of pandas, Polars or pyarrow. These libraries are
+never imported: their objects are recognised by their methods. Every error says what was expected, what the
+caller passed, and how to fix it.
 """
 
 from __future__ import annotations
@@ -14,18 +16,41 @@ from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
-from posh._matrix import as_array, listed
 from posh.kernels import MAX_BITS
+
+__all__ = [
+    "MAX_ID_LENGTH",
+    "as_array",
+    "as_list",
+    "find_non_finite",
+    "keep_column_names",
+    "validate_choice",
+    "validate_code_shape",
+    "validate_ids",
+    "validate_integer",
+    "validate_integer_ids",
+    "validate_labels",
+    "validate_n_bits",
+    "validate_queries",
+    "validate_real",
+    "validate_storable",
+    "validate_vectors",
+]
 
 MAX_ID_LENGTH = 512
 
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
-_FEW = 1 << 12  # values that are looked at one by one: for these, the way below takes longer
+_FEW = 1 << 12  # up to this number of values, one call of np.isfinite is faster than sums of chunks
 _CHUNK = 1 << 20  # values per step of the search for NaN, which bounds the temporary memory
+_LIST_METHODS = ("to_pylist", "to_list", "tolist")  # of pyarrow; of pandas and Polars; of arrays
 
 
-def vectors(
+# Vectors -------------------------------------------------------------------------------------------
+
+
+def validate_vectors(
     X: Any,
     n_features: int | None = None,
     *,
@@ -36,10 +61,11 @@ def vectors(
 ) -> npt.NDArray[Any]:
     """Return ``X`` as a real 2-D array, (n, d), without copying if it already is one.
 
-    Any real dtype is kept: code that computes with the vectors converts one tile at a time. ``finite=False``
-    does not look for NaN and inf, for callers that notice them anyway and then call :func:`not_finite`.
+    Any real dtype is preserved: code that computes with the vectors converts one tile at a time.
+    ``finite=False`` skips the search for NaN and inf, for callers that detect them while computing and then
+    call :func:`find_non_finite`.
     """
-    array = _numeric_2d(X, name)
+    array = _as_numeric_2d(X, name)
     if array.shape[1] == 0:
         raise ValueError(f"{name} has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
     if n_features is not None and array.shape[1] != n_features:
@@ -52,19 +78,87 @@ def vectors(
         raise ValueError(
             f"{name} has n_samples={len(array)}, expected at least {min_rows}: give more vectors"
         )
-    error = not_finite(array, name) if finite else None
+    error = find_non_finite(array, name) if finite else None
     if error is not None:
         raise error
     return array
 
 
-def queries(X: Any, name: str = "X") -> npt.NDArray[Any]:
-    """Return ``X`` as an array with a row for each query; one vector (d,) is one row."""
+def validate_queries(X: Any, name: str = "X") -> npt.NDArray[Any]:
+    """Return ``X`` as an array with one row per query; a single vector (d,) becomes one row."""
     array = as_array(X, name)
     return array[None] if array.ndim == 1 else array
 
 
-def _numeric_2d(X: Any, name: str) -> npt.NDArray[Any]:
+def find_non_finite(X: npt.NDArray[Any], name: str = "X") -> ValueError | None:
+    """Return an error that names the first NaN or inf, or ``None`` if every value is finite."""
+    if X.dtype.kind != "f" or (X.size <= _FEW and np.isfinite(X).all()):
+        return None
+    step = max(1, _CHUNK // X.shape[1])
+    for start in range(0, len(X), step):
+        rows = X[start : start + step]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(rows.sum()):  # cheap, and almost always enough
+                continue
+        bad = ~np.isfinite(rows)
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            return ValueError(
+                f"{name} contains NaN or inf ({rows[row, column]} at row {start + row}, column {column}), "
+                "expected finite numbers: drop or impute these rows"
+            )
+    return None
+
+
+def as_array(X: Any, name: str = "X") -> npt.NDArray[Any]:
+    """Return numbers, (n, d) or (d,), without copying an array of numbers.
+
+    ``X`` may be an array, a list of lists, an array of objects, a data frame, or a column of vectors of
+    pandas, Polars or pyarrow. A row that is missing or has another length raises a ValueError that names it.
+
+    >>> as_array([[1, 2], [3, 4]])
+    array([[1, 2],
+           [3, 4]])
+    >>> as_array([[1, 2], [3, 4, 5]])
+    Traceback (most recent call last):
+    ValueError: expected rows of X with 2 numbers, as row 0 has, got 3 in row 1
+    """
+    if sp.issparse(X):
+        raise TypeError(f"{name} is a sparse matrix, expected a dense array: call {name}.toarray() first")
+    try:
+        array = _convert(X)
+    except ValueError:  # lists of different lengths
+        return _stack_rows(list(X), name)
+    if array.dtype.kind != "O":
+        return array
+    if array.ndim == 2 and array.shape[1] == 1 and not _is_number(array[0, 0]):
+        array = array[:, 0]  # a data frame whose only column holds vectors
+    if array.ndim == 1 and any(not _is_number(value) for value in array[:1]):
+        return _stack_rows(list(array), name)
+    return _as_floats(array, name)
+
+
+def keep_column_names(X: Any) -> Any:
+    """Return a data frame with one column per feature unchanged, and other vectors as an array (n, d)."""
+    array = as_array(X)
+    return X if len(getattr(X, "columns", ())) == array.shape[1] else array
+
+
+def as_list(values: Any) -> Any:
+    """Return a column of pandas, Polars or pyarrow as a list, and other values unchanged.
+
+    >>> as_list(range(3))
+    range(0, 3)
+    """
+    if isinstance(values, list | tuple | range | str | bytes | np.ndarray):
+        return values
+    for method in _LIST_METHODS:
+        if hasattr(values, method):
+            return getattr(values, method)()
+    return values
+
+
+def _as_numeric_2d(X: Any, name: str) -> npt.NDArray[Any]:
     array = as_array(X, name)
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} has dtype {array.dtype}, expected real numbers")
@@ -80,28 +174,54 @@ def _numeric_2d(X: Any, name: str) -> npt.NDArray[Any]:
     return array.astype(np.float64) if array.dtype.itemsize > 8 else array
 
 
-def not_finite(X: npt.NDArray[Any], name: str = "X") -> ValueError | None:
-    """Return the error that names the first NaN or inf, or ``None`` if every value is finite."""
-    if X.dtype.kind != "f" or (X.size <= _FEW and np.isfinite(X).all()):
-        return None
-    step = max(1, _CHUNK // X.shape[1])
-    for start in range(0, len(X), step):
-        rows = X[start : start + step]
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(rows.sum()):  # the sum is finite in nearly all cases, and cheap
-                continue
-        bad = ~np.isfinite(rows)
-        if bad.any():
-            row, column = np.argwhere(bad)[0]
-            return ValueError(
-                f"{name} contains NaN or inf ({rows[row, column]} at row {start + row}, column {column}), "
-                "expected finite numbers: drop or impute these rows"
+def _convert(X: Any) -> npt.NDArray[Any]:
+    if hasattr(X, "to_pylist") and hasattr(X, "to_numpy"):  # pyarrow refuses to copy by default
+        return np.asarray(X.to_numpy(zero_copy_only=False))
+    return np.asarray(X)
+
+
+def _is_number(value: Any) -> bool:
+    return np.ndim(value) == 0 and value is not None
+
+
+def _stack_rows(rows: list[Any], name: str) -> npt.NDArray[Any]:
+    """Return the matrix with these rows, each a list or an array of numbers."""
+    arrays = [_convert_row(row, i, name) for i, row in enumerate(rows)]
+    width = len(arrays[0])
+    for i, row in enumerate(arrays):
+        if len(row) != width:
+            raise ValueError(
+                f"expected rows of {name} with {width} numbers, as row 0 has, got {len(row)} in row {i}"
             )
-    return None
+    return np.concatenate(arrays).reshape(len(arrays), width)
 
 
-def integer(name: str, value: Any, low: int, high: int | None = None, why_high: str = "") -> int:
-    """Return ``value`` as an int within [low, high]; bool and float are refused."""
+def _convert_row(row: Any, i: int, name: str) -> npt.NDArray[Any]:
+    if row is None or isinstance(row, str | bytes):
+        raise ValueError(
+            f"expected numbers in row {i} of {name}, got {row!r:.80}: leave it out, or convert it"
+        )
+    try:
+        array = _convert(row)
+    except ValueError:
+        array = np.empty((0, 0))
+    if array.ndim != 1:
+        raise ValueError(f"expected a list of numbers in row {i} of {name}, got {row!r:.80}")
+    return _as_floats(array, f"row {i} of {name}") if array.dtype.kind == "O" else array
+
+
+def _as_floats(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    try:
+        return array.astype(np.float64)
+    except ValueError as error:  # a TypeError passes: scikit-learn expects one for objects without a number
+        raise ValueError(f"{name} has objects that are not numbers ({error}): convert them first") from error
+
+
+# Numbers and choices -------------------------------------------------------------------------------
+
+
+def validate_integer(name: str, value: Any, low: int, high: int | None = None, why_high: str = "") -> int:
+    """Return ``value`` as an int within [low, high]; raise TypeError for bool and float."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -114,18 +234,20 @@ def integer(name: str, value: Any, low: int, high: int | None = None, why_high: 
     return number
 
 
-def code_shape(n_bits: Any, n_active: Any) -> tuple[int, int]:
-    """Check the size of a sparse code: 2 <= n_bits <= 65,536 and 1 <= n_active <= n_bits."""
-    n_bits = code_length(n_bits)
-    return n_bits, integer("n_active", n_active, 1, n_bits, " (n_bits)")
+def validate_code_shape(n_bits: Any, n_active: Any) -> tuple[int, int]:
+    """Return the size of a sparse code if 2 <= n_bits <= 65,536 and 1 <= n_active <= n_bits."""
+    n_bits = validate_n_bits(n_bits)
+    return n_bits, validate_integer("n_active", n_active, 1, n_bits, " (n_bits)")
 
 
-def code_length(n_bits: Any, low: int = 2) -> int:
-    """Check the number of bits of a code."""
-    return integer("n_bits", n_bits, low, MAX_BITS)
+def validate_n_bits(n_bits: Any, low: int = 2) -> int:
+    """Return the number of bits of a code if it is between ``low`` and 65,536."""
+    return validate_integer("n_bits", n_bits, low, MAX_BITS)
 
 
-def real(name: str, value: Any, low: float, high: float = np.inf, *, open_low: bool = False) -> float:
+def validate_real(
+    name: str, value: Any, low: float, high: float = np.inf, *, open_low: bool = False
+) -> float:
     """Return ``value`` as a finite float within [low, high], or (low, high] with ``open_low``."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise TypeError(f"expected {name} to be a number, got {value!r} of type {type(value).__name__}")
@@ -136,7 +258,7 @@ def real(name: str, value: Any, low: float, high: float = np.inf, *, open_low: b
     return number
 
 
-def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
+def validate_choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
     """Return ``value`` if it is one of ``allowed``."""
     options = list(allowed)
     if value not in options:
@@ -144,8 +266,8 @@ def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
     return value
 
 
-def labels(values: Any, n: int | None = None, name: str = "labels") -> npt.NDArray[Any]:
-    """Return ``values`` as a 1-D array, of length ``n`` if given."""
+def validate_labels(values: Any, n: int | None = None, name: str = "labels") -> npt.NDArray[Any]:
+    """Return ``values`` as a 1-D array, of length ``n`` unless that is None."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"expected {name} to be 1-D, got shape {array.shape}")
@@ -154,15 +276,18 @@ def labels(values: Any, n: int | None = None, name: str = "labels") -> npt.NDArr
     return array
 
 
-def ids(values: Any, n: int | None = None) -> npt.NDArray[np.int64]:
+# Ids -----------------------------------------------------------------------------------------------
+
+
+def validate_integer_ids(values: Any, n: int | None = None) -> npt.NDArray[np.int64]:
     """Return ``values`` as distinct int64 >= 0, (n,)."""
-    array = np.asarray(listed(values))
+    array = np.asarray(as_list(values))
     if array.size == 0:
         array = array.astype(np.int64).reshape(-1)
     if array.ndim != 1 or array.dtype.kind not in "ui":
         raise ValueError(
             f"expected ids as a 1-D integer array, got {array.dtype} {array.shape}: "
-            "posh.Index and posh.Collection have ids that are strings"
+            "posh.Index and posh.Collection accept ids that are strings"
         )
     if n is not None and len(array) != n:
         raise ValueError(f"expected as many ids as vectors ({n}), got {len(array)}")
@@ -174,27 +299,34 @@ def ids(values: Any, n: int | None = None) -> npt.NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def any_ids(values: Any, n: int | None = None, *, distinct: bool = True) -> list[int | str]:
-    """Return ids as a list of int and str; ``n`` is the length that they must have, if it is known.
+def validate_ids(values: Any, n: int | None = None, *, distinct: bool = True) -> list[int | str]:
+    """Return ids as a list of int and str, of length ``n`` unless that is None.
 
-    A ``uuid.UUID`` becomes its string. Columns of pandas, Polars and pyarrow are lists, too.
+    A ``uuid.UUID`` becomes its string. Columns of pandas, Polars and pyarrow are accepted as lists.
     """
-    values = listed(values)
+    values = as_list(values)
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence | np.ndarray):
         raise ValueError(f"expected ids as a list or an array of int or str, got {values!r:.80}")
     if isinstance(values, np.ndarray) and values.ndim != 1:
         raise ValueError(f"expected ids to be 1-D, got shape {values.shape}")
-    checked = [_id(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
-    if n is not None and len(checked) != n:
-        raise ValueError(f"expected as many ids as vectors ({n}), got {len(checked)}")
-    if distinct and len(set(checked)) < len(checked):
-        seen: set[int | str] = set()
-        again = next(value for value in checked if value in seen or seen.add(value))  # type: ignore[func-returns-value]
-        raise ValueError(f"expected distinct ids, got {again!r} more than once")
-    return checked
+    ids = [_validate_id(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)]
+    if n is not None and len(ids) != n:
+        raise ValueError(f"expected as many ids as vectors ({n}), got {len(ids)}")
+    if distinct and len(set(ids)) < len(ids):
+        raise ValueError(f"expected distinct ids, got {_find_duplicate(ids)!r} more than once")
+    return ids
 
 
-def _id(value: Any) -> int | str:
+def _find_duplicate(ids: list[int | str]) -> int | str:
+    seen: set[int | str] = set()
+    for value in ids:
+        if value in seen:
+            return value
+        seen.add(value)
+    raise AssertionError("expected a duplicate")
+
+
+def _validate_id(value: Any) -> int | str:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, UUID):
@@ -203,12 +335,12 @@ def _id(value: Any) -> int | str:
         raise ValueError(f"expected ids to be int or str, got {value!r:.80} of type {type(value).__name__}")
     if isinstance(value, str) and not 1 <= len(value) <= MAX_ID_LENGTH:
         raise ValueError(f"expected ids of 1 to {MAX_ID_LENGTH} characters, got {len(value)}")
-    require_storable(value, "an id")
+    validate_storable(value, "an id")
     return value
 
 
-def require_storable(value: str | float | None, where: str) -> None:
-    """Raise for a value that cannot be written and read back: NaN, 2**64, half a surrogate pair."""
+def validate_storable(value: str | float | None, where: str) -> None:
+    """Raise ValueError for a value that cannot be stored: NaN, 2**64, half a surrogate pair."""
     if isinstance(value, str):
         if not (value.isascii() or _is_unicode(value)):
             raise ValueError(f"expected {where} to be valid Unicode, got {value!r:.80}")

@@ -21,13 +21,12 @@ import scipy
 from threadpoolctl import threadpool_info
 
 from posh import kernels
-from posh._progress import progress
-from posh._threads import cores, one_blas_thread
+from posh._runtime import one_blas_thread, resolve_threads, track_progress
 from posh.codes import Codes, PackedCodes
 from posh.hashers import Hasher
-from posh.hashers._tiles import TILE
-from posh.index.index import Index
-from posh.index.sliced import SlicedCodes
+from posh.hashers._linalg import TILE
+from posh.index.codes.bitsliced import SlicedCodes
+from posh.index.codes.index import CodeIndex
 
 __all__ = ["best_times", "environment", "measure_encode", "measure_fit", "measure_search", "seconds"]
 
@@ -43,7 +42,7 @@ def environment() -> dict[str, str]:
     blas = [f"{pool['internal_api']} {pool['version']} x{pool['num_threads']}" for pool in threadpool_info()]
     return {
         "chip": _chip(),
-        "cores": str(cores()),
+        "cores": str(resolve_threads()),
         "kernel": kernels.active(),
         "posh": version("posh-ann"),
         "python": platform.python_version(),
@@ -67,7 +66,7 @@ def best_times(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[s
     ['nothing', 'sleep']
     """
     times: dict[str, list[float]] = {name: [] for name in works}
-    for _ in progress(range(rounds), "measuring", "round"):
+    for _ in track_progress(range(rounds), "measuring", "round"):
         for name, work in works.items():
             times[name].append(seconds(work))
     return {name: min(values) for name, values in times.items()}
@@ -95,7 +94,7 @@ def measure_encode(hasher: Hasher[Any], X: Float32, rounds: int) -> dict[str, An
     works = {
         "product": product,
         "encode": lambda: hasher.encode(X, n_threads=1),
-        "all": lambda: hasher.encode(X, n_threads=cores()),
+        "all": lambda: hasher.encode(X, n_threads=resolve_threads()),
     }
     with one_blas_thread:
         best = best_times(works, rounds)
@@ -104,7 +103,7 @@ def measure_encode(hasher: Hasher[Any], X: Float32, rounds: int) -> dict[str, An
         "encode_per_second": len(X) / best["encode"],
         "product_per_second": len(X) / best["product"],
         "fraction_of_product": best["product"] / best["encode"],
-        "threads": cores(),
+        "threads": resolve_threads(),
         "speedup": best["encode"] / best["all"],
     }
 
@@ -115,10 +114,10 @@ def measure_search(
     """Exact search for the codes of queries (m, d) among those of the base (n, d), and faiss beside it.
 
     ``batch`` asks all at once and ``single`` one by one; ``with_encoding_per_second`` is the rate of
-    ``Index.search`` for the batch of vectors. Without faiss, what compares with it is None.
+    ``CodeIndex.search`` for the batch of vectors. Without faiss, what compares with it is None.
     """
     faiss = _faiss()
-    index = Index(hasher).add(base)
+    index = CodeIndex(hasher).add(base)
     documents, asked = hasher.encode(base), hasher.encode(queries)
     contenders = {"posh": _posh_contender(documents, k)}
     if faiss is not None:

@@ -1,7 +1,7 @@
-"""Codes: what hashers make and indexes search.
+"""Binary codes, which hashers produce and indexes search.
 
 ``Codes`` are sparse: exactly ``n_active`` of ``n_bits`` bits are set, and their numbers are stored.
-``PackedCodes`` are dense: every bit is stored, eight to a byte. Both are frozen and know their size.
+``PackedCodes`` are dense: every bit is stored, eight to a byte. Both are immutable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from posh import _validate
+from posh._validate import validate_code_shape, validate_n_bits
 
 __all__ = ["Codes", "PackedCodes"]
 
@@ -43,7 +43,7 @@ class Codes:
             raise ValueError(
                 f"expected active bits as an integer array (n, n_active), got {active.dtype} {active.shape}"
             )
-        n_bits, _ = _validate.code_shape(self.n_bits, active.shape[1])
+        n_bits, _ = validate_code_shape(self.n_bits, active.shape[1])
         if active.size and (active.min() < 0 or active.max() >= n_bits):
             raise ValueError(f"expected bit numbers in 0..{n_bits - 1}, got {active.min()}..{active.max()}")
         if not (active[:, 1:] > active[:, :-1]).all():
@@ -51,8 +51,8 @@ class Codes:
         _freeze(self, active=np.array(active, np.uint16, order="C"), n_bits=n_bits)
 
     @classmethod
-    def trusted(cls, active: npt.NDArray[np.uint16], n_bits: int) -> Codes:
-        """Take over an array that is known to be right, without checking or copying it."""
+    def wrap(cls, active: npt.NDArray[np.uint16], n_bits: int) -> Codes:
+        """Wrap a valid array without validating or copying it."""
         codes = object.__new__(cls)
         _freeze(codes, active=active.view(), n_bits=n_bits)
         return codes
@@ -70,7 +70,7 @@ class Codes:
 
     def __getitem__(self, rows: Any) -> Codes:
         """Select rows by number, slice, mask or index array."""
-        return Codes.trusted(_select(self.active, rows), self.n_bits)
+        return Codes.wrap(_select(self.active, rows), self.n_bits)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Codes):
@@ -83,7 +83,7 @@ class Codes:
         return f"Codes(n={len(self)}, n_active={self.n_active}, n_bits={self.n_bits})"
 
     def to_csr(self) -> sp.csr_array:
-        """SciPy CSR (n, n_bits) of float32 ones, for scikit-learn and for products."""
+        """Return a SciPy CSR array (n, n_bits) of float32 ones, for scikit-learn and for products."""
         n, n_active = self.active.shape
         index = np.int32 if n * n_active < 2**31 else np.int64  # parts of scikit-learn accept only 32 bits
         indptr = np.arange(0, n * n_active + 1, n_active, dtype=index)
@@ -91,7 +91,7 @@ class Codes:
         return sp.csr_array((ones, self.active.ravel().astype(index), indptr), shape=(n, self.n_bits))
 
     def to_dense(self, dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
-        """Zeros and ones, (n, n_bits)."""
+        """Return zeros and ones, (n, n_bits)."""
         dense = np.zeros((len(self), self.n_bits), dtype)
         np.put_along_axis(dense, self.active.astype(np.int64), 1, axis=1)
         return dense
@@ -101,7 +101,7 @@ class Codes:
         return PackedCodes.from_dense(self.to_dense())
 
     def overlap(self, other: Codes) -> npt.NDArray[np.int32]:
-        """Shared set bits of every pair, int32 (len(self), len(other)).
+        """Return the number of shared set bits of every pair, int32 (len(self), len(other)).
 
         The Hamming distance of two sparse codes is 2 n_active - 2 overlap (the paper's eq. 3).
         """
@@ -127,7 +127,7 @@ class PackedCodes:
 
     def __post_init__(self) -> None:
         bits = np.asarray(self.bits)
-        n_bits = _validate.code_length(self.n_bits, low=1)
+        n_bits = validate_n_bits(self.n_bits, low=1)
         if bits.dtype != np.uint8 or bits.ndim != 2 or bits.shape[1] != -(-n_bits // 8):
             expected = f"{n_bits} bits packed as uint8 (n, {-(-n_bits // 8)})"
             raise ValueError(f"expected {expected}, got {bits.dtype} {bits.shape}")
@@ -136,8 +136,8 @@ class PackedCodes:
         _freeze(self, bits=np.array(bits, order="C"), n_bits=n_bits)
 
     @classmethod
-    def trusted(cls, bits: npt.NDArray[np.uint8], n_bits: int) -> PackedCodes:
-        """Take over an array that is known to be right, without checking or copying it."""
+    def wrap(cls, bits: npt.NDArray[np.uint8], n_bits: int) -> PackedCodes:
+        """Wrap a valid array without validating or copying it."""
         codes = object.__new__(cls)
         _freeze(codes, bits=bits.view(), n_bits=n_bits)
         return codes
@@ -158,7 +158,7 @@ class PackedCodes:
 
     def __getitem__(self, rows: Any) -> PackedCodes:
         """Select rows by number, slice, mask or index array."""
-        return PackedCodes.trusted(_select(self.bits, rows), self.n_bits)
+        return PackedCodes.wrap(_select(self.bits, rows), self.n_bits)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PackedCodes):
@@ -171,12 +171,12 @@ class PackedCodes:
         return f"PackedCodes(n={len(self)}, n_bits={self.n_bits})"
 
     def to_dense(self, dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
-        """Zeros and ones, (n, n_bits)."""
+        """Return zeros and ones, (n, n_bits)."""
         dense = np.unpackbits(self.bits, axis=1, count=self.n_bits, bitorder="little")
         return dense.astype(dtype, copy=False)
 
     def hamming(self, other: PackedCodes) -> npt.NDArray[np.int32]:
-        """Differing bits of every pair, int32 (len(self), len(other))."""
+        """Return the number of differing bits of every pair, int32 (len(self), len(other))."""
         if self.n_bits != other.n_bits:
             raise ValueError(f"expected codes of {self.n_bits} bits, got {other.n_bits}")
         a, b = (1.0 - 2.0 * codes.to_dense(np.float32) for codes in (self, other))

@@ -1,4 +1,4 @@
-"""Decoders: from a code back to a vector (the paper's "Candidate refinement" and its appendix)."""
+"""Decoders from codes to vectors (the paper's "Candidate refinement" and its appendix)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import scipy.linalg
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from posh import _validate, kernels
-from posh._progress import steps_of
+from posh import kernels
+from posh._runtime import iterate_cancellable
+from posh._validate import validate_integer, validate_real, validate_vectors
 from posh.codes import Codes
-from posh.hashers._units import unit_rows
 from posh.hashers.base import SparseHasher
-from posh.preprocess import Float32, Float64
+from posh.preprocess import Float32, Float64, normalize_rows
 
 __all__ = ["SBIHT", "LinearDecoder", "PairSums", "RidgeSolution"]
 
@@ -66,7 +66,7 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
         self.ridge = ridge
 
     def fit(self, codes: Codes, X: npt.ArrayLike) -> Self:
-        """Learn from codes and their vectors (n, d); forget what was learned before."""
+        """Learn from codes and their vectors (n, d), discarding any earlier fit."""
         return self._learn(codes, X, first=True)
 
     def partial_fit(self, codes: Codes, X: npt.ArrayLike) -> Self:
@@ -74,16 +74,16 @@ class LinearDecoder(BaseEstimator):  # type: ignore[misc]
         return self._learn(codes, X, first=not hasattr(self, "weights_"))
 
     def decode(self, codes: Codes) -> Float32:
-        """Vectors of the codes, float32 (n, d)."""
+        """Return the vectors of the codes, float32 (n, d)."""
         check_is_fitted(self, "weights_")
-        codes = _sparse(codes, len(self.weights_))
+        codes = _validate_codes(codes, len(self.weights_))
         return np.asarray(codes.to_csr() @ self.weights_ + self.mean_, np.float32)
 
     def _learn(self, codes: Codes, X: npt.ArrayLike, *, first: bool) -> Self:
         if self.ridge is not None:
-            _validate.real("ridge", self.ridge, 0.0, open_low=True)
-        codes = _sparse(codes, None if first else len(self.weights_))
-        array = _validate.vectors(X, None if first else len(self.mean_))
+            validate_real("ridge", self.ridge, 0.0, open_low=True)
+        codes = _validate_codes(codes, None if first else len(self.weights_))
+        array = validate_vectors(X, None if first else len(self.mean_))
         if len(array) != len(codes):
             raise ValueError(f"expected as many vectors as codes ({len(codes)}), got {len(array)}")
         sums = PairSums.zero(codes.n_bits, array.shape[1]) if first else self._sums
@@ -117,9 +117,9 @@ class PairSums:
         return cls(0, 0.0, np.zeros(n_features), np.zeros((n_bits, n_bits)), np.zeros((n_bits, n_features)))
 
     def with_pairs(self, codes: Codes, X: npt.NDArray[Any]) -> PairSums:
-        """Return the sums over these pairs, too; the order of pairs matters only by rounding."""
+        """Return the sums including these pairs; their order affects only the rounding."""
         square, total, gram, cross = self.square, self.total.copy(), self.gram.copy(), self.cross.copy()
-        for start in steps_of(range(0, len(X), _ROWS)):
+        for start in iterate_cancellable(range(0, len(X), _ROWS)):
             H, some = codes[start : start + _ROWS].to_csr().astype(np.float64), X[start : start + _ROWS]
             square += float(np.einsum("ij,ij->", some, some, dtype=np.float64))
             total += some.sum(axis=0, dtype=np.float64)
@@ -133,11 +133,11 @@ class PairSums:
         centred = self.cross - np.outer(np.diag(self.gram), mean)
         if ridge is None:
             return self._solve_with_best_ridge(centred, mean)
-        ridged = self.gram + self._penalty(ridge) * np.eye(len(self.gram))
+        ridged = self.gram + self._compute_penalty(ridge) * np.eye(len(self.gram))
         weights = scipy.linalg.solve(ridged, centred, assume_a="pos")
         return RidgeSolution(np.asarray(weights, np.float32), mean, ridge)
 
-    def _penalty(self, ridge: float) -> float:
+    def _compute_penalty(self, ridge: float) -> float:
         return float(ridge * np.trace(self.gram) / len(self.gram))
 
     def _solve_with_best_ridge(self, centred: Float64, mean: Float64) -> RidgeSolution:
@@ -154,17 +154,17 @@ class PairSums:
         spread = self.square - self.total @ self.total / self.n
 
         def error(ridge: float) -> float:
-            p = self._penalty(ridge)
+            p = self._compute_penalty(ridge)
             residual = spread - c @ ((s + 2 * p) / (s + p) ** 2)
             return float(residual / (self.n - (s / (s + p)).sum()) ** 2)
 
         ridge = min(_RIDGES, key=error)
         weights = np.zeros(centred.shape, np.float32)
-        weights[used] = vectors @ (along / (s + self._penalty(ridge))[:, None])
+        weights[used] = vectors @ (along / (s + self._compute_penalty(ridge))[:, None])
         return RidgeSolution(weights, mean, ridge)
 
 
-def _sparse(codes: Any, n_bits: int | None = None) -> Codes:
+def _validate_codes(codes: Any, n_bits: int | None = None) -> Codes:
     if not isinstance(codes, Codes):
         raise TypeError(f"expected sparse codes (posh.Codes), got {type(codes).__name__}")
     if n_bits is not None and codes.n_bits != n_bits:
@@ -173,7 +173,7 @@ def _sparse(codes: Any, n_bits: int | None = None) -> Codes:
 
 
 class SBIHT(BaseEstimator):  # type: ignore[misc]
-    """Decodes by descent until the vector has the given code again (the paper's Algorithm 4).
+    """Decoder that descends until the vector has its code again (the paper's Algorithm 4).
 
     Starts from the vector of a :class:`LinearDecoder` and repeats x ← x − step · Wᵀ(wta(W x) − h). A code
     does not depend on the length of its vector, so the start is scaled to unit length: the paper's step,
@@ -182,12 +182,12 @@ class SBIHT(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     hasher
-        The fitted sparse hasher that made the codes.
+        The fitted sparse hasher that computed the codes.
     decoder
         A linear decoder fitted on its codes.
     n_iter
-        Largest number of iterations. A vector that has its code again stays as it is. The descent ends early
-        when all vectors have their codes.
+        Largest number of iterations. A vector that has its code again does not change any more. The descent
+        ends early when all vectors have their codes.
     step
         Length of a step, or None for 1/√(d D).
 
@@ -212,34 +212,34 @@ class SBIHT(BaseEstimator):  # type: ignore[misc]
         self.step = step
 
     def decode(self, codes: Codes) -> Float32:
-        """Vectors of the codes, float32 (n, d)."""
+        """Return the vectors of the codes, float32 (n, d)."""
         restored, _ = collections.deque(self.iterate(codes), maxlen=1)[0]
         return restored
 
     def iterate(self, codes: Codes) -> Iterator[tuple[Float32, int]]:
         """Yield the vectors and Σ ‖wta(W x) − h‖² over all codes, for the start and after each iteration."""
-        n_iter = _validate.integer("n_iter", self.n_iter, 0)
+        n_iter = validate_integer("n_iter", self.n_iter, 0)
         check_is_fitted(self.hasher, "weights_")
-        codes = _sparse(codes, self.hasher.n_bits)
+        codes = _validate_codes(codes, self.hasher.n_bits)
         prepare, W = self.hasher.preprocess_, self.hasher.weights_
         start = prepare(self.decoder.decode(codes))
         length = np.linalg.norm(start, axis=1, keepdims=True)
         step = (
             1.0 / np.sqrt(W.size)
             if self.step is None
-            else _validate.real("step", self.step, 0.0, open_low=True)
+            else validate_real("step", self.step, 0.0, open_low=True)
         )
-        Z, H = unit_rows(start), codes.to_csr()
+        Z, H = normalize_rows(start), codes.to_csr()
         for iteration in range(n_iter + 1):
-            difference = _winners(Z, W, codes.n_active).to_csr() - H
+            difference = _find_winners(Z, W, codes.n_active).to_csr() - H
             loss = int(abs(difference).sum())
-            yield prepare.inverse(Z * length), loss
+            yield prepare.invert(Z * length), loss
             if loss == 0 or iteration == n_iter:
                 return
             Z = Z - np.float32(step) * (difference @ W)
 
 
-def _winners(Z: Float32, W: Float32, n_active: int) -> Codes:
-    """Codes of Z (n, d) for weights W, a tile of rows at a time."""
+def _find_winners(Z: Float32, W: Float32, n_active: int) -> Codes:
+    """Encode Z (n, d) with weights W, a tile of rows at a time."""
     tiles = [kernels.winners(Z[i : i + _TILE] @ W.T, n_active) for i in range(0, max(1, len(Z)), _TILE)]
-    return Codes.trusted(np.concatenate(tiles), len(W))
+    return Codes.wrap(np.concatenate(tiles), len(W))

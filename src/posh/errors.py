@@ -3,31 +3,39 @@
 ::
 
     Exception
-    └── PoshError                   everything below, for one ``except``
-        ├── FormatError             (ValueError)   a file is not what it claims to be
-        ├── DataUnavailableError    (OSError)      a data set cannot be had here and now
-        ├── StorageError            (OSError)      a collection cannot be opened or written here and now
+    └── PoshError                   base class of all exceptions below
+        ├── FormatError             (ValueError)   a file is damaged, or of another kind or version
+        ├── DataUnavailableError    (OSError)      a data set is neither cached nor fetchable
+        ├── StorageError            (OSError)      a collection cannot be opened or written
         ├── MissingExtraError       (ImportError)  an optional dependency is not installed
         ├── UnknownCollectionError  (LookupError)  a service has no collection of this name
-        ├── CollectionExistsError   (ValueError)   a service has a collection of this name already
-        ├── CancelledError          (Exception)    somebody cancelled the work
+        ├── CollectionExistsError   (ValueError)   a service already has a collection of this name
+        ├── CancelledError          (Exception)    the work was cancelled
         └── ServiceError            (OSError)      a service cannot be reached, or cannot answer now
             └── MissingShardsError                 some shards of a collection cannot be searched now
 
-Wrong arguments raise plain ``ValueError`` or ``TypeError``; using a hasher before ``fit`` raises
+Invalid arguments raise plain ``ValueError`` or ``TypeError``; using a hasher before ``fit`` raises
 scikit-learn's ``NotFittedError``.
 """
 
 from __future__ import annotations
 
-__all__ = ["DataUnavailableError", "FormatError", "MissingExtraError", "PoshError"]
-__all__ += ["StorageError"]
-__all__ += ["CancelledError", "CollectionExistsError", "MissingShardsError", "ServiceError"]
-__all__ += ["UnknownCollectionError"]
+__all__ = [
+    "CancelledError",
+    "CollectionExistsError",
+    "DataUnavailableError",
+    "FormatError",
+    "MissingExtraError",
+    "MissingShardsError",
+    "PoshError",
+    "ServiceError",
+    "StorageError",
+    "UnknownCollectionError",
+]
 
 
 class PoshError(Exception):
-    """Base class of the errors that only POSH raises."""
+    """Base class of the exceptions that only POSH raises."""
 
 
 class FormatError(PoshError, ValueError):
@@ -39,11 +47,11 @@ class DataUnavailableError(PoshError, OSError):
 
 
 class StorageError(PoshError, OSError):
-    """The disk is full, a folder is read-only or in use; what was written before is not lost."""
+    """The disk is full, or a folder is read-only or in use. Data that was written before is not lost."""
 
 
 class MissingExtraError(PoshError, ImportError):
-    """An optional dependency is missing; the message is the pip line that installs it."""
+    """An optional dependency is missing; the message contains the pip command that installs it."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}: pip install 'posh-ann[{extra}]'", name=package)
@@ -54,21 +62,21 @@ class UnknownCollectionError(PoshError, LookupError):
 
 
 class CollectionExistsError(PoshError, ValueError):
-    """A service has a collection of this name already."""
+    """A service already has a collection of this name."""
 
 
 class CancelledError(PoshError):
-    """Somebody cancelled the work, which changed nothing."""
+    """The work was cancelled, and changed nothing."""
 
 
 class ServiceError(PoshError, OSError):
-    """A service cannot be reached, refuses the token, is too busy, or failed."""
+    """A service cannot be reached, rejects the token, is too busy, or failed."""
 
 
 class MissingShardsError(ServiceError):
-    """Some shards of a collection cannot be searched now; ``shards`` are their names.
+    """Some shards of a collection cannot be searched now; ``shards`` has their names.
 
-    They are probably back in ``seconds``.
+    Retry after ``seconds``.
     """
 
     def __init__(self, message: str, shards: list[str], seconds: int) -> None:

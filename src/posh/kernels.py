@@ -26,12 +26,12 @@ _chosen: str | None = None
 
 
 def available() -> tuple[str, ...]:
-    """Names of the implementations that this CPU can run, slowest first."""
+    """Return the names of the implementations that this CPU can run, slowest first."""
     return tuple(_native.kernel_names())
 
 
 def active() -> str:
-    """Name of the implementation in use.
+    """Return the name of the implementation in use.
 
     >>> import posh.kernels
     >>> posh.kernels.active() in posh.kernels.available()
@@ -44,7 +44,7 @@ def active() -> str:
 
 
 def use(name: str | None) -> None:
-    """Force the implementation ``name`` from now on; ``None`` returns to the fastest.
+    """Use the implementation ``name`` from now on; ``None`` selects the fastest.
 
     >>> import posh.kernels
     >>> posh.kernels.use("scalar"); posh.kernels.active()
@@ -54,17 +54,17 @@ def use(name: str | None) -> None:
     global _chosen
     names = available()
     if name is not None and name not in names:
-        raise ValueError(f"expected a kernel among {', '.join(names)} (what this CPU can run), got {name!r}")
+        raise ValueError(f"expected a kernel that this CPU can run ({', '.join(names)}), got {name!r}")
     _chosen = name or names[-1]
 
 
 def winners(
     scores: npt.NDArray[np.float32], n_active: int, out: npt.NDArray[np.uint16] | None = None
 ) -> npt.NDArray[np.uint16]:
-    """Winner-take-all (the paper's eq. 2): the ``n_active`` largest scores of each row.
+    """Return the ``n_active`` largest scores of each row: winner-take-all (the paper's eq. 2).
 
     ``scores`` is float32 (n, n_bits), C-contiguous; the result is uint16 (n, n_active), ascending in
-    each row. Equal scores: the lower bit wins; NaN loses to everything.
+    each row. The lower bit wins a tie; NaN loses to everything.
 
     >>> import numpy as np, posh.kernels
     >>> posh.kernels.winners(np.float32([[0.1, 0.7, 0.5, 0.7]]), 2)
@@ -89,8 +89,8 @@ def hadamard_project(
 ) -> npt.NDArray[np.float32]:
     """Write the Walsh-Hadamard transforms of vectors (n, d) times each row of signs (r, d) to ``out``.
 
-    ``out`` is float32 (n, n_bits), and is returned. The r transforms of a vector stand side by side; the size
-    of each, n_bits / r, is a power of two. Columns from there on are added to those from 0 on.
+    ``out`` is float32 (n, n_bits), and is returned. The r transforms of a vector are concatenated; the size
+    of each, n_bits / r, is a power of two. Columns beyond this size are added to the first ones.
 
     >>> import numpy as np, posh.kernels
     >>> signs = np.float32([[1, 1], [1, -1]])
@@ -113,8 +113,8 @@ def table_topk(
     """Find the k codes with the largest sums of each query's table over their set bits.
 
     ``codes`` is uint16 (n, n_active), ``tables`` float32 (m, n_bits), ``penalty`` float32 (n,) is subtracted
-    from the sums, ``passing`` is a bitmap of the codes that may be found. Returns slots and scores, (m, k),
-    best first, then the lower slot; -1 and -inf where fewer than k codes may be found.
+    from the sums, ``passing`` is a bitmap of the codes that may be returned. Returns slots and scores,
+    (m, k), best first, then the lower slot; -1 and -inf where there are fewer than k codes.
 
     >>> import numpy as np, posh.kernels
     >>> codes = np.array([[0, 2], [1, 2]], np.uint16)
@@ -134,7 +134,7 @@ def table_scores(
     penalty: npt.NDArray[np.float32] | None = None,
     n_threads: int = 1,
 ) -> npt.NDArray[np.float32]:
-    """Scores as in :func:`table_topk`, but of given codes: ``slots`` is int64 (m, c), -1 gives -inf.
+    """Return scores as :func:`table_topk` does, of the codes ``slots``, int64 (m, c); -1 gives -inf.
 
     >>> import numpy as np, posh.kernels
     >>> codes = np.array([[0, 2], [1, 2]], np.uint16)
@@ -151,7 +151,7 @@ def best_candidates(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Choose the k candidates (m, c) with the highest scores, best first, then the lower slot.
 
-    A slot of -1 is no candidate. Returns slots and scores, (m, k); -1 and -inf where there are fewer than k.
+    A slot of -1 is not a candidate. Returns slots and scores, (m, k); -1 and -inf if there are fewer than k.
 
     >>> import numpy as np, posh.kernels
     >>> posh.kernels.best_candidates(np.array([[7, 4, -1]]), np.float32([[1, 1, 9]]), k=2)
@@ -173,8 +173,8 @@ def hamming_topk(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """Find the k packed codes, uint8 (n, n_bytes), with the most bits equal to each query's (m, n_bytes).
 
-    Returns slots and numbers of equal bits, (m, k), best first, then the lower slot; -1 where fewer than k
-    codes may be found.
+    Returns slots and numbers of equal bits, (m, k), best first, then the lower slot; -1 where there are
+    fewer than k codes.
 
     >>> import numpy as np, posh.kernels
     >>> posh.kernels.hamming_topk(np.uint8([[1], [3]]), np.uint8([[3]]), n_bits=4, k=2)

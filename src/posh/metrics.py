@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.stats
 
-from posh import _validate
+from posh._validate import validate_integer, validate_labels, validate_real
 
 __all__ = [
     "Interval",
@@ -62,14 +62,14 @@ class Interval(NamedTuple):
 def average_precision(
     retrieved_labels: npt.ArrayLike, query_labels: npt.ArrayLike, at: int | None = None
 ) -> Float64:
-    """Average precision of each query, float64 (m,).
+    """Return the average precision of each query, float64 (m,).
 
     ``retrieved_labels`` is (m, n): the labels of the results, best first; ``query_labels`` is (m,).
     AP@n = Σᵢ precision(i) · rel(i) over the first n results, divided by the number of relevant results
     *among those n* (the definition that matches the paper's tables), and 0 if none is relevant. With
     the whole base ranked and ``at=None`` it is the classical average precision.
     """
-    retrieved, queries = _rankings(retrieved_labels, query_labels, at)
+    retrieved, queries = _validate_rankings(retrieved_labels, query_labels, at)
     result = np.zeros(len(retrieved))
     ranks = np.arange(1, retrieved.shape[1] + 1)
     for start in range(0, len(retrieved), _QUERIES):
@@ -84,7 +84,7 @@ def average_precision(
 def mean_average_precision(
     retrieved_labels: npt.ArrayLike, query_labels: npt.ArrayLike, at: int | None = None
 ) -> float:
-    """MAP@``at``: the mean of :func:`average_precision` over the queries.
+    """Return MAP@``at``, the mean of :func:`average_precision` over the queries.
 
     >>> mean_average_precision([[1, 0], [0, 1]], [1, 1])
     0.75
@@ -93,23 +93,23 @@ def mean_average_precision(
 
 
 def precision(retrieved_labels: npt.ArrayLike, query_labels: npt.ArrayLike, at: int | None = None) -> Float64:
-    """Fraction of the first ``at`` results that have the query's label, float64 (m,)."""
-    retrieved, queries = _rankings(retrieved_labels, query_labels, at)
+    """Return the fraction of the first ``at`` results with the query's label, float64 (m,)."""
+    retrieved, queries = _validate_rankings(retrieved_labels, query_labels, at)
     return np.asarray((retrieved == queries[:, None]).mean(axis=1))
 
 
 def recall(found: Ids, true: Ids, at: int | None = None) -> Float64:
-    """Share of the true ids among the first ``at`` found ids of each query, float64 (m,).
+    """Return the share of the true ids among the first ``at`` found ids of each query, float64 (m,).
 
     ``found`` is (m, n), the ids of n results, best first; ``true`` is (m, k), the ids of the true neighbours.
     Either may be the :class:`posh.Hits` of a search, such as one with ``exact=True`` for the true neighbours.
 
     Ids are integers, strings or other hashable objects; 1 and ``"1"`` are two ids, and a UUID equals its
-    string, as in an index. Missing ids never count: -1 in an array of integers, None in one of objects. An id
-    that comes twice counts once. Each query needs at least one true id.
+    string, as in an index. Missing ids never count: -1 in an array of integers, None in one of objects. A
+    repeated id counts once. Each query needs at least one true id.
 
-    Of several documents that are equally near, only those among the true ids count. With
-    :func:`recall_by_distance`, any of them do.
+    Of several equally near documents, only those among the true ids count; with
+    :func:`recall_by_distance`, all of them count.
 
     >>> recall([[3, 1, 8, -1]], [[1, 2, 3, 4]])
     array([0.5])
@@ -122,13 +122,13 @@ def recall(found: Ids, true: Ids, at: int | None = None) -> Float64:
             f"expected ids (m >= 1, n) and true ids (m, k >= 1), got {found_ids.shape} and {true_ids.shape}: "
             "ids of a single query are one row, [ids]"
         )
-    found_rows, true_rows = map(_distinct, _numbered(_first(found_ids, at), true_ids))
+    found_rows, true_rows = map(_drop_repetitions, _number_ids(_take_first(found_ids, at), true_ids))
     n_true = (true_rows != _MISSING).sum(axis=1)
     if not n_true.all():
         raise ValueError(
             f"expected a true id for each query, got none for query {n_true.argmin()}: leave this query out"
         )
-    together = np.sort(np.hstack([found_rows, true_rows]), axis=1)  # an id that is in both comes twice
+    together = np.sort(np.hstack([found_rows, true_rows]), axis=1)  # ids in both are now adjacent
     is_shared = (together[:, 1:] == together[:, :-1]) & (together[:, 1:] != _MISSING)
     return np.asarray(is_shared.sum(axis=1) / n_true)
 
@@ -139,12 +139,12 @@ def recall_by_distance(
     at: int | None = None,
     tolerance: float = 1e-6,
 ) -> Float64:
-    """Share of the k nearest neighbours among the first ``at`` results of each query, float64 (m,).
+    """Return the share of the k nearest neighbours among the first ``at`` results, float64 (m,).
 
     ``found_distances`` is (m, n): the true distances of n distinct results, inf for missing ones.
     ``true_distances`` is (m, k): the distances of the k nearest neighbours. Both are floating-point numbers;
     :func:`recall` compares ids. A result counts if it is no farther than the k-th neighbour, up to a relative
-    ``tolerance``. So among equal distances, any result is right.
+    ``tolerance``. So any of several equally near results is correct.
 
     >>> recall_by_distance([[0.1, 0.5, 0.9]], [[0.1, 0.2]])
     array([0.5])
@@ -161,12 +161,12 @@ def recall_by_distance(
             "expected finite true distances, got NaN or inf: leave out queries without k neighbours"
         )
     kth = true.max(axis=1, keepdims=True)
-    n_near = (_first(found, at) <= kth + tolerance * np.abs(kth)).sum(axis=1)
+    n_near = (_take_first(found, at) <= kth + tolerance * np.abs(kth)).sum(axis=1)
     return np.asarray(np.minimum(n_near, true.shape[1]) / true.shape[1])
 
 
 def interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
-    """Mean of independent values (one per query, or one per trial) and its Student-t interval.
+    """Return the mean of independent values (per query or per trial) and its Student-t interval.
 
     A single value has no interval: its limits are NaN.
 
@@ -176,7 +176,7 @@ def interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
     sample = np.asarray(values, np.float64)
     if sample.ndim != 1 or len(sample) == 0:
         raise ValueError(f"expected a 1-D array of at least one value, got shape {sample.shape}")
-    level = _validate.real("level", level, 0.0, 1.0, open_low=True)
+    level = validate_real("level", level, 0.0, 1.0, open_low=True)
     mean = float(sample.mean())
     if len(sample) == 1:
         return Interval(mean, float("nan"), float("nan"))
@@ -186,21 +186,21 @@ def interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def _rankings(
+def _validate_rankings(
     retrieved_labels: npt.ArrayLike, query_labels: npt.ArrayLike, at: int | None
 ) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
     retrieved = np.asarray(retrieved_labels)
     if retrieved.ndim != 2 or retrieved.size == 0:
         raise ValueError(f"expected labels of the results as (m >= 1, n >= 1), got {retrieved.shape}")
-    queries = _validate.labels(query_labels, len(retrieved), "query labels")
-    return _first(retrieved, at), queries
+    queries = validate_labels(query_labels, len(retrieved), "query labels")
+    return _take_first(retrieved, at), queries
 
 
-def _first(results: npt.NDArray[Any], at: int | None) -> npt.NDArray[Any]:
+def _take_first(results: npt.NDArray[Any], at: int | None) -> npt.NDArray[Any]:
     """Return the first ``at`` columns of results (m, n), or all."""
     if at is None:
         return results
-    return results[:, : _validate.integer("at", at, 1, results.shape[1], " (the number of results)")]
+    return results[:, : validate_integer("at", at, 1, results.shape[1], " (the number of results)")]
 
 
 def _as_distances(values: npt.ArrayLike) -> Float64:
@@ -220,11 +220,11 @@ def _as_ids(values: Any) -> npt.NDArray[Any]:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(
-            "expected ids with one length in all rows, got several lengths: fill rows up with None, "
+            "expected ids with one length in all rows, got several lengths: pad rows with None, "
             "or with -1 if ids are integers"
         ) from error
     if array.dtype.kind in "US" and not isinstance(values, np.ndarray):
-        array = np.array(values, object)  # else NumPy turns the 1 of [1, "a"] into "1"
+        array = np.array(values, object)  # otherwise NumPy converts the 1 of [1, "a"] to "1"
     if array.size and (array.dtype.kind in "bfc" or _has_floats(array)):
         raise ValueError(
             f"expected ids, got {'objects that are floats' if array.dtype.kind == 'O' else array.dtype}: "
@@ -237,7 +237,7 @@ def _has_floats(array: npt.NDArray[Any]) -> bool:
     return array.dtype.kind == "O" and any(isinstance(value, float | np.floating) for value in array.flat)
 
 
-def _numbered(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
+def _number_ids(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
     """Replace ids (m, n) by integers: equal ones for equal ids, ``_MISSING`` for missing ids."""
     if all(np.can_cast(array.dtype, np.int64) for array in arrays):
         return [array.astype(np.int64) for array in arrays]
@@ -256,7 +256,7 @@ def _numbered(*arrays: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
     return results
 
 
-def _distinct(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _drop_repetitions(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the rows (m, n) in order, with ``_MISSING`` in place of repetitions."""
     ordered = np.sort(ids, axis=1)
     ordered[:, 1:][ordered[:, 1:] == ordered[:, :-1]] = _MISSING

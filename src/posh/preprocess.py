@@ -2,12 +2,12 @@
 
 The paper (appendix, "Preprocessing") subtracts a mean, and applies PCA when the data has more dimensions than
 the code has bits. It computes both from the whole base. Here a hasher computes them from the vectors that it
-is fitted on, and keeps more components than the paper does unless it is told otherwise (``reduce``).
+is fitted on, and keeps more components than the paper does by default (``reduce``).
 
 Two steps are not in the paper. We divide by one global scale: codes do not depend on the scale of the data,
-so learning must not depend on it either. And :func:`training_vectors` moves extreme vectors in: one vector
-that is a million times as long as the others would decide the mean, the principal directions and the sums
-that hashers learn from.
+so learning must not depend on it either. And :func:`prepare_training` moves extreme vectors in: a single
+vector that is a million times as long as the others would determine the mean, the principal directions and
+the sums that hashers learn from.
 """
 
 from __future__ import annotations
@@ -21,30 +21,59 @@ import numpy as np
 import numpy.typing as npt
 
 from posh import _native
-from posh._threads import one_blas_thread
-from posh.model_files import Arrays, expect
+from posh._model_files import Arrays, require_array
+from posh._runtime import one_blas_thread
 
 _log = logging.getLogger("posh")
 
 _ROWS = 4096  # vectors per step, which bounds the temporary memory
 _FAR = 1e15  # largest entry of a centred vector; with larger ones, float32 scores would overflow
 # A vector is extreme if it is this many times as far out as usual; a column, if its deviation is this many
-# times that of all others together. Clusters, or columns in different units, do not explain so much.
+# times that of all others together. Clusters, or columns in different units, do not explain such a ratio.
 _EXTREME = 1000.0
 # Extreme vectors pull the mean towards them, so their distance from it is smaller than from the median. If no
-# vector is this many times as far from the mean as usual, none is extreme, and we need no (slow) median.
+# vector is this many times as far from the mean as usual, none is extreme, and the slow median is not needed.
 _SUSPECT = 8.0
-_SAMPLE = 4096  # vectors of which the median is taken
+_SAMPLE = 4096  # vectors from which the median is estimated
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 
-__all__ = ["Preprocess", "move_extremes_in", "training_vectors"]
+__all__ = ["Preprocess", "move_extremes_in", "normalize_rows", "prepare_training"]
+
+
+def normalize_rows(X: npt.NDArray[Any]) -> Float32:
+    """Return the rows of X (n, d) with unit length, float32; rows of zeros stay zero.
+
+    Rows whose squared length would overflow or vanish in float32 are scaled by a power of two first.
+
+    >>> normalize_rows(np.array([[3.0, 4.0], [0.0, 0.0], [1e200, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ],
+           [1. , 0. ]], dtype=float32)
+    """
+    if X.dtype == np.float32:
+        rows = X
+    else:
+        with np.errstate(over="ignore"):
+            rows = np.asarray(X, np.float32)
+    squares = np.einsum("ij,ij->i", rows, rows)
+    if len(rows) and squares.min() > 1e-30 and squares.max() < 1e30:  # almost always
+        return np.asarray(rows / np.sqrt(squares)[:, None])
+    lengths = np.sqrt(squares)[:, None]
+    is_odd = ~((lengths >= 1e-15) & (lengths <= 1e15))[:, 0]
+    if is_odd.any():
+        odd = np.asarray(X[is_odd], np.result_type(X.dtype, np.float32))
+        _, exponents = np.frexp(np.abs(odd).max(axis=1, keepdims=True))
+        rows = rows.copy()
+        rows[is_odd] = np.ldexp(odd, -exponents)
+        lengths[is_odd] = np.sqrt(np.einsum("ij,ij->i", rows[is_odd], rows[is_odd]))[:, None]
+    return np.asarray(np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0))
 
 
 @dataclass(frozen=True, eq=False)
 class Preprocess:
-    """Maps vectors (n, d) to ``((X - mean) / scale) @ components.T``, float32 (n, d').
+    """Mapping of vectors (n, d) to ``((X - mean) / scale) @ components.T``, float32 (n, d').
 
     ``mean`` is float64 (d,), ``scale`` the root mean square of the centred training data, and
     ``components`` float32 (d', d) with orthonormal rows, or ``None`` when no PCA is needed.
@@ -60,13 +89,13 @@ class Preprocess:
 
     @classmethod
     def fit(cls, X: npt.NDArray[Any], n_components: int | None = None) -> Preprocess:
-        """Learn from vectors (n, d); with ``n_components``, also that many principal directions.
+        """Learn from vectors (n, d); with ``n_components``, also that number of principal directions.
 
-        Data that spans fewer directions (n or d is smaller) gives fewer components.
+        There are fewer components if n or d is smaller.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             mean = X.mean(axis=0, dtype=np.float64)
-            scale = root_mean_square(X, mean)
+            scale = compute_root_mean_square(X, mean)
         if not 1e-30 <= scale <= 1e30:
             raise ValueError(
                 f"expected vectors whose deviation from their mean is within 1e-30 .. 1e30, got {scale:.3g}: "
@@ -74,23 +103,23 @@ class Preprocess:
             )
         if n_components is None:
             return cls(mean, scale)
-        from sklearn.decomposition import PCA  # takes long to import, and few data sets need it
+        from sklearn.decomposition import PCA  # slow to import, and rarely needed
 
         with one_blas_thread:  # with more threads, the rounding would depend on their number
             pca = PCA(min(n_components, *X.shape), random_state=0).fit((X - mean) / scale)
         components = np.ascontiguousarray(pca.components_, np.float32)
-        kept = pca.explained_variance_ratio_.sum()
+        share = pca.explained_variance_ratio_.sum()
         _log.info(
             "%d features: PCA keeps %d components, %.1f %% of the variance",
             X.shape[1],
             len(components),
-            100 * kept,
+            100 * share,
         )
         return cls(mean, scale, components)
 
     @property
     def n_features_out(self) -> int:
-        """Number of columns of the result."""
+        """The number of columns of the result."""
         return len(self.mean) if self.components is None else len(self.components)
 
     def __call__(self, X: npt.NDArray[Any]) -> Float32:
@@ -109,7 +138,7 @@ class Preprocess:
         if not largest <= _FAR:
             raise ValueError(
                 f"expected vectors on the scale of the training data (deviation {self.scale:.3g}), got one "
-                f"{_FAR:g} times as large: use the same preprocessing for both"
+                f"{_FAR:g} times as large: scale both alike"
             )
         return out
 
@@ -117,31 +146,31 @@ class Preprocess:
         """Apply PCA to the result of :meth:`centre`, if there are components."""
         return centred if self.components is None else np.asarray(centred @ self.components.T)
 
-    def inverse(self, Z: Float32) -> Float32:
-        """Map float32 (n, d') back to vectors (n, d); directions that PCA dropped stay at the mean."""
+    def invert(self, Z: Float32) -> Float32:
+        """Map float32 (n, d') back to vectors (n, d); directions that PCA dropped get the mean."""
         centred = Z if self.components is None else Z @ self.components
         return np.asarray(centred * self.scale + self.mean, np.float32)
 
-    def state(self) -> Arrays:
-        """Return the arrays from which :meth:`restore` makes the same object."""
+    def to_arrays(self) -> Arrays:
+        """Return the arrays from which :meth:`from_arrays` builds the same object."""
         arrays: Arrays = {"mean": self.mean, "scale": np.array(self.scale)}
         return arrays if self.components is None else arrays | {"components": self.components}
 
     @classmethod
-    def restore(cls, arrays: Arrays) -> Preprocess:
-        """Check and take over the arrays of :meth:`state`."""
-        mean = expect(arrays, "mean", np.float64, (None,))
-        scale = float(expect(arrays, "scale", np.float64, ()))
+    def from_arrays(cls, arrays: Arrays) -> Preprocess:
+        """Validate the arrays of :meth:`to_arrays` and build an object from them."""
+        mean = require_array(arrays, "mean", np.float64, (None,))
+        scale = float(require_array(arrays, "scale", np.float64, ()))
         if scale <= 0.0:
             raise ValueError(f"expected a positive scale, found {scale}")
         components = arrays.get("components")
         if components is not None:
-            components = expect(arrays, "components", np.float32, (None, len(mean)))
+            components = require_array(arrays, "components", np.float32, (None, len(mean)))
         return cls(mean, scale, components)
 
 
-def root_mean_square(X: npt.NDArray[Any], mean: Float64) -> float:
-    """Root of the mean square of ``X - mean``, or 1 if that is zero."""
+def compute_root_mean_square(X: npt.NDArray[Any], mean: Float64) -> float:
+    """Return the root of the mean square of ``X - mean``, or 1 if that is zero."""
     peak = max(float(np.max(X.max(axis=0) - mean)), float(np.max(mean - X.min(axis=0))))
     if peak == 0.0:
         return 1.0
@@ -152,10 +181,10 @@ def root_mean_square(X: npt.NDArray[Any], mean: Float64) -> float:
     return peak * float(np.sqrt(total / X.size))
 
 
-def training_vectors(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the vectors (n, d) to learn from: X with extreme vectors moved in; warn of bad scaling."""
+def prepare_training(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return X (n, d) with extreme vectors moved in, for training; warn of bad scaling."""
     rows = move_extremes_in(X)
-    _warn_of_one_column(rows)
+    _warn_of_dominant_column(rows)
     return rows
 
 
@@ -175,12 +204,12 @@ def move_extremes_in(
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if centre is None:
-            about_mean = _distances(X, X.mean(axis=0, dtype=np.float64))
-            if not about_mean.max() > _SUSPECT * _median(about_mean):
+            about_mean = _measure_distances(X, X.mean(axis=0, dtype=np.float64))
+            if not about_mean.max() > _SUSPECT * _take_median(about_mean):
                 return X
-            centre = np.median(_sample(X), axis=0).astype(np.float64)
-        distance = _distances(X, centre)
-        far = distance > _EXTREME * (typical or _median(distance))
+            centre = np.median(_take_sample(X), axis=0).astype(np.float64)
+        distance = _measure_distances(X, centre)
+        far = distance > _EXTREME * (typical or _take_median(distance))
         if not far.any():
             return X
         shrunk = distance[~far].max(initial=typical) / distance[far]
@@ -190,39 +219,39 @@ def move_extremes_in(
         share = energy[far].sum() / energy.sum()
     warnings.warn(
         f"{far.sum()} of {len(X)} training vectors are over {_EXTREME:.0f} times as far out as usual and "
-        f"hold {share:.1%} of the energy: they were moved in, or nothing would be learned from the others. "
-        "Leave them out if they are errors, else scale the vectors first, e.g. to unit length",
+        f"hold {share:.1%} of the energy: they were moved in, because otherwise nothing would be learned "
+        "from the others. Remove them if they are errors, else scale the vectors first, e.g. to unit length",
         UserWarning,
         stacklevel=5,
     )
     return moved
 
 
-def _warn_of_one_column(X: npt.NDArray[Any]) -> None:
-    rows = _sample(X)
+def _warn_of_dominant_column(X: npt.NDArray[Any]) -> None:
+    rows = _take_sample(X)
     with np.errstate(over="ignore", invalid="ignore"):
         centred = rows - rows.mean(axis=0, dtype=np.float64)
         energy = np.square(centred / (np.abs(centred).max() or 1.0)).sum(axis=0)
-        energy[rows.min(axis=0) == rows.max(axis=0)] = 0.0  # a constant column: only rounding errors are left
+        energy[rows.min(axis=0) == rows.max(axis=0)] = 0.0  # constant columns: nothing but rounding errors
         column, total = int(energy.argmax()), energy.sum()
         rest = np.delete(energy, column).sum()
     if not 0.0 < rest * _EXTREME**2 < energy[column]:
         return
     warnings.warn(
         f"column {column} of the training vectors holds nearly all of the energy, all others together only "
-        f"{rest / total:.1g} of it: codes will tell of little else. Scale the columns first, e.g. by "
-        "sklearn.preprocessing.StandardScaler, unless this is meant",
+        f"{rest / total:.1g} of it: codes will represent little else. Scale the columns first, e.g. "
+        "by sklearn.preprocessing.StandardScaler, unless this is intended",
         UserWarning,
         stacklevel=5,
     )
 
 
-def _sample(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _take_sample(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return X[:: -(-len(X) // _SAMPLE)]
 
 
-def _distances(X: npt.NDArray[Any], centre: Float64) -> Float64:
-    """Distance of each vector from a centre, computed like :func:`root_mean_square`."""
+def _measure_distances(X: npt.NDArray[Any], centre: Float64) -> Float64:
+    """Return the distance of each vector from a centre, computed like :func:`compute_root_mean_square`."""
     out = np.empty(len(X))
     for start in range(0, len(X), _ROWS):
         centred = X[start : start + _ROWS] - centre
@@ -232,7 +261,7 @@ def _distances(X: npt.NDArray[Any], centre: Float64) -> Float64:
     return out
 
 
-def _median(distance: Float64) -> float:
-    """Median of the distances that are not zero: in some data, most vectors are equal."""
+def _take_median(distance: Float64) -> float:
+    """Return the median of the distances that are not zero: in some data, most vectors are equal."""
     positive = distance[distance > 0.0]
     return float(np.median(positive)) if len(positive) else 0.0

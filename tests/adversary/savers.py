@@ -26,30 +26,29 @@ ROUNDS = 1_000_000  # more than there are
 Version = tuple[int, int]  # who has saved, and in which round
 
 
-def index_of(version: Version) -> posh.Index:
+def index_of(version: Version) -> posh.CodeIndex:
     """The index that one process saves in one round."""
     who, number = version
     rows = DATA[: 20 + (37 * who + 11 * number) % 300]
     ids = (who * ROUNDS + number) * ROUNDS + np.arange(len(rows))
-    return posh.Index(HASHER, refine="vectors").add(rows, ids=ids).delete(ids[3:5])
+    return posh.CodeIndex(HASHER, refine="vectors").add(rows, ids=ids).delete(ids[3:5])
 
 
-def version_of_index(index: posh.Index) -> Version:
+def version_of_index(index: posh.CodeIndex) -> Version:
     """Who has saved an index."""
     return divmod(int(index.ids[0]) // ROUNDS, ROUNDS)
 
 
-def content_of_index(index: posh.Index) -> list[Any]:
+def content_of_index(index: posh.CodeIndex) -> list[Any]:
     """All that an index has of live documents."""
-    documents = index.snapshot().documents
-    assert documents is not None
-    codes = documents.structure.codes
-    live = documents.live  # files have nothing of deleted documents
-    rows = [part.rows[live].tolist() for part in (documents.ids, codes, documents.refiner_rows)]
+    snapshot = index.snapshot()
+    live = snapshot.live  # files have nothing of deleted documents
+    parts = (snapshot.id_column.rows, snapshot.structure.codes, snapshot.refiner_rows)
+    rows = [part.rows[live].tolist() for part in parts]
     rows.append(live.tolist())
     hits = index.search(DATA[:3], 5, n_threads=1)
     found = [hits.ids.tolist(), hits.scores.tolist()]
-    return [repr(index), content_of_model(index.hasher), documents.next_id, rows, found]
+    return [repr(index), content_of_model(index.hasher), snapshot.id_column.next_id, rows, found]
 
 
 def model_of(version: Version) -> posh.LSH:
@@ -64,14 +63,14 @@ def version_of_model(model: Any) -> Version:
 
 def content_of_model(hasher: Any) -> list[Any]:
     """All that a hasher has; the order in its file is not always the same."""
-    model = posh.model_files.parse_model(hasher.to_bytes(), "model")
+    model = posh._model_files.parse_model(hasher.to_bytes(), "model")
     return [model.name, model.params, {name: array.tolist() for name, array in model.arrays.items()}]
 
 
 KINDS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "index": (posh.Index.load, index_of, version_of_index, content_of_index),
+    "index": (posh.CodeIndex.load, index_of, version_of_index, content_of_index),
     "mapped index": (
-        lambda path: posh.Index.load(path, mmap=True),
+        lambda path: posh.CodeIndex.load(path, mmap=True),
         index_of,
         version_of_index,
         content_of_index,

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import posh
-from posh.collection.checking import check_collection
+from posh.collection.maintenance import check_collection
 from tests.collection.implementations import SPARSE
 
 ROOT = Path(__file__).parent.parent.parent

@@ -14,7 +14,7 @@ import pytest
 
 import posh
 from posh.collection import opening
-from posh.collection.checking import check_collection
+from posh.collection.maintenance import check_collection
 from tests.collection.implementations import DATA, SPARSE
 
 FLIPS = 1500 if os.environ.get("POSH_ADVERSARY") == "1" else 300

@@ -18,7 +18,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 import posh
-from posh._threads import one_blas_thread
+from posh._runtime import one_blas_thread
 from tests.conftest import clusters
 
 FORKS = 200 if os.environ.get("POSH_ADVERSARY") == "1" else 20
@@ -114,13 +114,9 @@ def equal(found: posh.Hits, expected: posh.Hits) -> None:
 def test_children_of_a_busy_process_search_encode_add_and_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (
-        "decoder_training",
-        "refine",
-    ):  # so that additions do not change what the decoder has learned
-        monkeypatch.setattr(f"posh.index.{module}.ENOUGH", len(STAY))
+    monkeypatch.setattr("posh.index.codes.refine.ENOUGH", len(STAY))  # additions must not change the decoder
     limits = blas_threads()
-    indexes = {name: posh.Index(HASHER, **options).add(DATA[STAY]) for name, options in OPTIONS.items()}
+    indexes = {name: posh.CodeIndex(HASHER, **options).add(DATA[STAY]) for name, options in OPTIONS.items()}
     expected = {name: index.search(QUERIES, 10, filter=STAY) for name, index in indexes.items()}
     codes = HASHER.encode(DATA)
 
@@ -144,7 +140,7 @@ def test_children_of_a_busy_process_search_encode_add_and_save(
         encode()
         index = indexes[name].add(DATA[1000:1100], ids=np.arange(6000, 6100)).delete([0, 6001])
         index.save(tmp_path / f"{os.getpid()}")
-        found = posh.Index.load(tmp_path / f"{os.getpid()}").search(QUERIES, 50)
+        found = posh.CodeIndex.load(tmp_path / f"{os.getpid()}").search(QUERIES, 50)
         equal(found, index.search(QUERIES, 50))
         assert blas_threads() == limits
 

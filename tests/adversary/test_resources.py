@@ -81,7 +81,8 @@ def service(tmp_path_factory) -> Iterator[Service]:
 
 
 def client(address: object) -> httpx.Client:
-    return httpx.Client(base_url=str(address), timeout=300)
+    # The service closes idle connections after 4 seconds: the client closes them first.
+    return httpx.Client(base_url=str(address), timeout=300, limits=httpx.Limits(keepalive_expiry=3.0))
 
 
 # What each operation is asked for ---------------------------------------------------------------------------

@@ -148,7 +148,7 @@ class GoodClient:
             try:
                 self.ask()
                 break
-            except ConnectionError:  # closed in favour of another while it was idle, or this process held up
+            except ConnectionError:  # closed because it was idle for too long
                 self.connection.close()
         else:
             self.ask()
@@ -181,7 +181,7 @@ def resident(pid: int) -> int:
 
 def test_silent_and_endless_sockets_harm_nobody(tmp_path):
     """Nobody attacks a second service, which tells how long answers take on this machine at this time."""
-    limits = [] if IS_LONG else ["--limit", f"connections={N_SOCKETS - 20}"]
+    limits = ["--limit", f"connections={N_SOCKETS + 100}"]
     with ExitStack() as stack:
         clients = []
         for folder in (tmp_path / "attacked", tmp_path / "control"):

@@ -15,7 +15,7 @@ import numpy as np
 
 import posh
 from posh import batch
-from posh.batch import parts
+from posh.batch import jobs
 
 DIGITS = posh.datasets.load("digits")
 SIZES = (500, 3, 700, 394)
@@ -51,7 +51,7 @@ class Killed(NamedTuple):
     def __call__(self, task: Any) -> Any:
         if not task.part.name.endswith("2") or self.marker.exists():
             return self.function(task)
-        with mock.patch.object(parts, "_write_json", self._kill):
+        with mock.patch.object(jobs, "_write_json", self._kill):
             return self.function(task)
 
     def _kill(self, *_: object) -> None:
@@ -150,7 +150,7 @@ def all_steps(folder: Path, workers: batch.Workers) -> Iterator[posh.Hits]:
     shards = [folder / "shards"]
     batch.fit(shards, posh.POSH(128, 8, n_epochs=2, random_state=0), folder / "model", workers, n_sample=800)
     batch.encode(folder / "model", shards, folder / "codes", workers)
-    index = posh.Index(posh.Hasher.load(folder / "model"), refine="decoder")
+    index = posh.CodeIndex(posh.Hasher.load(folder / "model"), refine="decoder")
     batch.build(shards, folder / "index", index, workers)
     batch.search(
         folder / "index", DIGITS.queries, folder / "hits", workers, k=7, n_at_once=150, shards_at_once=1

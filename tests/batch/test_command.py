@@ -37,7 +37,7 @@ def test_all_four(tmp_path, capsys, started):
     run_json(capsys, "batch", "build", shards, "--model", model, "-o", index, *local)
     command = ["batch", "search", index, str(tmp_path / "queries.npy"), "-o", hits, "-k", "4", *local]
     assert run_json(capsys, *command)["n_rows"] == 4 * len(DIGITS.queries)
-    one = posh.Index(posh.Hasher.load(model)).add(DIGITS.base)
+    one = posh.CodeIndex(posh.Hasher.load(model)).add(DIGITS.base)
     equal(batch.read_hits(hits), one.search(DIGITS.queries, k=4))
     assert started == [{"n": 3, "n_threads": 2}] * 4
     from posh.cli import main

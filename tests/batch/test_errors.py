@@ -61,7 +61,7 @@ def test_a_wrong_shard_is_named_and_the_others_stay(shards, model, tmp_path, how
     with pytest.raises(FormatError, match=PROBLEMS[how]):
         batch.encode(model, [shards], tmp_path / "codes", Here())
     with pytest.raises(FormatError, match=PROBLEMS[how]):
-        batch.build([shards], tmp_path / "index", posh.Index(posh.Hasher.load(model)), Here())
+        batch.build([shards], tmp_path / "index", posh.CodeIndex(posh.Hasher.load(model)), Here())
     for folder in ("codes", "index"):
         parts = [part for part in (tmp_path / folder).glob("*") if part.name.startswith("part-")]
         assert len(parts) in (0, 2)  # those before the wrong one, unless the heads of files tell it at once
@@ -133,22 +133,37 @@ def test_a_shard_that_shrinks_while_the_job_runs(shards, model, tmp_path):
             np.save(shards / "3.npy", DIGITS.base[:5])
             yield from super().results(function, tasks)
 
-    with pytest.raises(FormatError, match=r"3\.npy: expected 394 rows, as its head says, got 5"):
+    with pytest.raises(FormatError, match=r"3\.npy: expected 394 rows, as its header says, got 5"):
         batch.encode(model, [shards], tmp_path / "codes", Cutting())
+
+
+def test_a_shard_that_gets_an_id_of_another_while_the_job_runs(tmp_path):
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path, first in zip(paths, (1, 20), strict=True):
+        write_parquet(path, DIGITS.base[:5], np.arange(first, first + 5))
+
+    class Changing(Here):
+        def results(self, function, tasks):
+            write_parquet(paths[1], DIGITS.base[:5], np.arange(5, 10))
+            yield from super().results(function, tasks)
+
+    columns, index = batch.Columns(id="number"), posh.Index(metric="cosine")
+    with pytest.raises(FormatError, match=r"b\.parquet: expected an unchanged file, but it was written"):
+        batch.build(paths, tmp_path / "out", index, Changing(), columns=columns)
 
 
 def test_other_parameters_are_refused(shards, model, tmp_path):
     batch.encode(model, [shards], tmp_path / "codes", Here())
     posh.POSH(64, 4, n_epochs=1, random_state=1).fit(DIGITS.base).save(model)
-    with pytest.raises(ValueError, match=r"codes: expected model=.*as the job there began"):
+    with pytest.raises(ValueError, match=r"codes: expected model=.*with which the job began"):
         batch.encode(model, [shards], tmp_path / "codes", Here())
     with pytest.raises(FormatError, match="expected a job of the format 'posh-batch-index'"):
         batch.search(tmp_path / "codes", DIGITS.queries, tmp_path / "hits", Here())
     hasher = posh.Hasher.load(model)
     with pytest.raises(FormatError, match="expected a job of the format 'posh-batch-index'"):
-        batch.build([shards], tmp_path / "codes", posh.Index(hasher), Here())
+        batch.build([shards], tmp_path / "codes", posh.CodeIndex(hasher), Here())
     with pytest.raises(ValueError, match="expected an index without documents, got 3"):
-        batch.build([shards], tmp_path / "index", posh.Index(hasher).add(DIGITS.base[:3]), Here())
+        batch.build([shards], tmp_path / "index", posh.CodeIndex(hasher).add(DIGITS.base[:3]), Here())
 
 
 def test_other_files_and_another_process(shards, model, tmp_path):
@@ -167,10 +182,12 @@ def test_other_files_and_another_process(shards, model, tmp_path):
 
 
 def test_a_search_of_unfinished_parts_and_with_wrong_queries(shards, model, tmp_path):
-    batch.build([shards], tmp_path / "index", posh.Index(posh.Hasher.load(model)), Here())
+    batch.build([shards], tmp_path / "index", posh.CodeIndex(posh.Hasher.load(model)), Here())
     with pytest.raises(ValueError, match="64 features"):
         batch.search(tmp_path / "index", DIGITS.queries[:, :5], tmp_path / "hits", Here())
-    with pytest.raises(ValueError, match="exact=True needs an index with a metric"):
+    with pytest.raises(
+        ValueError, match="exact=True needs indexes with a metric, got a hasher: leave it out"
+    ):
         batch.search(tmp_path / "index", DIGITS.queries, tmp_path / "hits", Here(), exact=True)
     assert not (tmp_path / "hits").exists()
     (tmp_path / "index" / "part-00002" / "manifest.json").unlink()
@@ -183,7 +200,7 @@ def test_a_search_of_unfinished_parts_and_with_wrong_queries(shards, model, tmp_
 
 
 def test_a_damaged_index_shard_is_named(shards, model, tmp_path):
-    batch.build([shards], tmp_path / "index", posh.Index(posh.Hasher.load(model)), Here())
+    batch.build([shards], tmp_path / "index", posh.CodeIndex(posh.Hasher.load(model)), Here())
     (codes,) = (tmp_path / "index" / "part-00002").rglob("planes.npy")
     codes.write_bytes(codes.read_bytes()[:-100])
     with pytest.raises(FormatError, match=r"part-00002.*planes\.npy"):
@@ -217,8 +234,8 @@ def test_missing_packages_and_unreachable_addresses(monkeypatch):
 
 
 def test_an_address_at_which_nobody_listens(monkeypatch):
-    monkeypatch.setattr("posh.batch.workers._ray", lambda on_loopback: None)
-    with pytest.raises(ServiceError, match=r"expected a Ray cluster at 127\.0\.0\.1:9, but nobody answers"):
+    monkeypatch.setattr("posh.batch.workers._import_ray", lambda on_loopback: None)
+    with pytest.raises(ServiceError, match=r"expected a Ray cluster at 127\.0\.0\.1:9, but none answers"):
         batch.RayWorkers(address="127.0.0.1:9").__enter__()
     with pytest.raises(ValueError, match="expected the address of a cluster as HOST:PORT"):
         batch.RayWorkers(address="nonsense").__enter__()

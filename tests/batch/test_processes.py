@@ -137,9 +137,9 @@ def workers():
 
 
 def _threads(task):
-    from posh._threads import cores
+    from posh._runtime import resolve_threads
 
-    return cores()
+    return resolve_threads()
 
 
 def test_the_number_of_threads(workers):
@@ -176,5 +176,5 @@ def test_shards_at_any_address(tmp_path):
     np.save(tmp_path / "shards" / "1.npy", np.full((2, 64), np.nan))
     with pytest.raises(FormatError, match=rf"{address}/1\.npy: row 0: expected finite numbers"):
         batch.encode(tmp_path / "model", [address], tmp_path / "there", Here())
-    with pytest.raises(OSError, match=r"nowhere://x/a\.npy: expected a file that can be read"):
+    with pytest.raises(OSError, match=r"nowhere://x/a\.npy: expected a readable file"):
         batch.find_shards(["nowhere://x/a.npy"])

@@ -59,7 +59,7 @@ def test_ray_listens_on_loopback_only(workers):
 
 def test_a_metric_is_that_of_one_index(workers, tmp_path):
     write_npy(tmp_path / "shards")
-    index = posh.Index(metric="cosine", structure="ivf", recall=0.95)
+    index = posh.Index(metric="cosine", recall=0.95)
     batch.build([tmp_path / "shards"], tmp_path / "index", index, workers)
     batch.search(tmp_path / "index", DIGITS.queries, tmp_path / "hits", workers, exact=True)
     one = posh.Index.load(tmp_path / "index" / "template" / "index").add(DIGITS.base)
@@ -76,7 +76,7 @@ def test_errors_name_the_shard_and_workers_have_their_threads(workers, tmp_path)
 
 
 def test_nobody_at_the_address():
-    with pytest.raises(ServiceError, match=r"expected a Ray cluster at 127\.0\.0\.1:9, but nobody answers"):
+    with pytest.raises(ServiceError, match=r"expected a Ray cluster at 127\.0\.0\.1:9, but none answers"):
         batch.RayWorkers(address="127.0.0.1:9").__enter__()
 
 

@@ -21,24 +21,24 @@ import pytest
 
 import posh
 from posh import batch
-from posh.batch import shard_process
-from posh.batch.joined import search_all
+from posh.batch import serving
+from posh.batch.shard_search import search_shards
+from posh.client import Client
 from posh.errors import MissingShardsError
-from posh.index.params import search_params
-from posh.serve.client import Client
+from posh.index.nearest.options import NearestParams
 from posh.serve.shards import ShardSource
 from tests.batch.doing import DIGITS, Here, write_npy
 from tests.batch.watching import asked, children, first_problem, stopped, wait_for
 from tests.serve.service import MemorySource, running
 
-answer = shard_process._answer  # before a test replaces it
+answer = serving._serve  # before a test replaces it
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("serving")
     write_npy(place / "vectors")
-    index = posh.Index(metric="euclidean", structure="ivf", recall=0.95)
+    index = posh.Index(metric="euclidean", recall=0.95)
     batch.build([place / "vectors"], place / "shards", index, Here())
     return place / "shards"
 
@@ -60,13 +60,13 @@ def collection(folder):
 @pytest.fixture
 def held(monkeypatch):
     """No process is started again until this is set: it is missing, however slow the test is."""
-    go, context = threading.Event(), shard_process.process_context
+    go, context = threading.Event(), serving.get_process_context
 
     def waiting():
         go.wait(120)
         return context()
 
-    monkeypatch.setattr(shard_process, "process_context", waiting)
+    monkeypatch.setattr(serving, "get_process_context", waiting)
     yield go
     go.set()
 
@@ -84,11 +84,13 @@ def test_results_are_those_of_one_index(collection, one):
 
 
 def test_wrong_questions_are_errors_and_the_next_search_is_answered(collection):
-    with pytest.raises(ValueError, match="expected a search by vectors, got a question for writes"):
+    with pytest.raises(ValueError, match="expected a search by vectors, got a request for writes"):
         collection.upsert([1], DIGITS.base[:1])
-    with pytest.raises(ValueError, match="got a question for filters, payloads and vectors"):
+    with pytest.raises(ValueError, match="got a request for filters, payloads and vectors"):
         collection.search(DIGITS.queries[:1], payloads=True)
-    with pytest.raises(ValueError, match="scoring='asymmetric' is for an index without a metric"):
+    with pytest.raises(
+        ValueError, match="scoring='asymmetric' needs a collection with a hasher, got one with a metric"
+    ):
         collection.search(DIGITS.queries[:1], scoring="asymmetric")
     assert collection.search(DIGITS.queries[:1], k=1).ids.shape == (1, 1)
 
@@ -137,19 +139,19 @@ def test_a_killed_parent_of_the_processes_changes_nothing(collection, held):
 
 
 def test_a_process_ends_in_silence_when_nobody_waits_for_its_answer(folder, monkeypatch):
-    monkeypatch.setattr(shard_process, "limit_cores", lambda n: None)
+    monkeypatch.setattr(serving, "limit_threads", lambda n: None)
     asking, answering = multiprocessing.Pipe()
     beats, beating = multiprocessing.Pipe(duplex=False)
-    asking.send((DIGITS.queries, search_params(3)))
+    asking.send((DIGITS.queries, NearestParams(3)))
     asking.close()
     with beats, beating, answering, mock.patch("signal.signal"):
-        shard_process._answer(answering, beating, [folder / "part-00000" / "index"], 1)
+        serving._serve(answering, beating, [folder / "part-00000" / "index"], 1)
         assert beats.poll(10), "it was never ready"
 
 
 def test_a_stopped_process_is_named_and_killed(collection, held, monkeypatch):
     """Also if a question is more than a pipe holds, so that it cannot be sent."""
-    monkeypatch.setattr(shard_process, "_SILENCE", 6.0)
+    monkeypatch.setattr(serving, "_BEAT_TIMEOUT", 6.0)
     time.sleep(1.1)  # the keepers begin to wait with each sign of life
     pid, names = next(iter(collection.processes.items()))
     begun = time.monotonic()
@@ -165,8 +167,8 @@ def test_a_stopped_process_is_named_and_killed(collection, held, monkeypatch):
 
 def test_searches_that_take_long_are_no_reason_to_kill(folder, monkeypatch):
     """A process gives signs of life while it searches."""
-    monkeypatch.setattr(shard_process, "_SILENCE", 6.0)
-    monkeypatch.setattr(shard_process, "_answer", _answer_slowly)
+    monkeypatch.setattr(serving, "_BEAT_TIMEOUT", 6.0)
+    monkeypatch.setattr(serving, "_serve", _answer_slowly)
     collection = batch.ShardedCollection(folder, n_processes=1).wait()
     try:
         started = list(collection.processes)
@@ -194,20 +196,20 @@ def test_clients_are_told_how_long_a_process_will_be_missing(folder, held):
         held.set()
     seconds = int(headers["retry-after"])
     assert (status, problem["type"]) == (503, "urn:posh:missing-shards")
-    assert problem["detail"].endswith(f"their process is being started again, try again in {seconds} s")
+    assert problem["detail"].endswith(f"their process is being restarted, try again in {seconds} s")
     assert least <= seconds <= most
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(folder, monkeypatch):
     failures = [OSError(errno.EAGAIN, "Resource temporarily unavailable")]
-    context = shard_process.process_context
+    context = serving.get_process_context
 
     def failing():
         if failures:
             raise failures.pop()
         return context()
 
-    monkeypatch.setattr(shard_process, "process_context", failing)
+    monkeypatch.setattr(serving, "get_process_context", failing)
     collection = batch.ShardedCollection(folder, n_processes=1)
     try:
         assert collection.wait().search(DIGITS.queries[:1], k=3).ids.shape == (1, 3)
@@ -227,7 +229,7 @@ def test_the_service(folder, one, tmp_path):
             expected = one.search(DIGITS.queries, k=5, exact=True)
             assert remote.search(DIGITS.queries, k=5, exact=True).ids.tolist() == expected.ids.tolist()
             assert remote.count() == len(DIGITS.base)
-            with pytest.raises(ValueError, match="got a question for writes"):
+            with pytest.raises(ValueError, match="got a request for writes"):
                 remote.upsert([1], DIGITS.base[:1])
             with pytest.raises(ValueError, match="expected no new collections beside shards"):
                 client.create("other")
@@ -264,7 +266,7 @@ def _answer_slowly(*arguments: Any) -> None:
 
     def search(*question: Any) -> posh.Hits:
         time.sleep(7.5)
-        return search_all(*question)
+        return search_shards(*question)
 
-    with mock.patch.object(shard_process, "search_all", search):
+    with mock.patch.object(serving, "search_shards", search):
         answer(*arguments)

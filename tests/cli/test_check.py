@@ -67,7 +67,7 @@ def test_a_sound_collection(shop, capsys):
         ("DELETE FROM meta WHERE key = 'snapshot'", "snapshot is missing"),
         ("DELETE FROM items WHERE seq = 9", "checksum does not match"),
         ("UPDATE generations SET hasher = x'00'", "hasher: not a readable POSH model"),
-        ("PRAGMA user_version = 1", "expected format version 3, found 1: open it once"),
+        ("PRAGMA user_version = 1", "expected format version 4, found 1: open it once"),
     ],
 )
 def test_damaged_collections(shop, capsys, damage, problem):
@@ -99,7 +99,7 @@ def test_collections_in_use_and_those_of_killed_processes(shop, capsys):
 
 def test_indexes_and_models(tmp_path, capsys):
     SPARSE.save(tmp_path / "model.safetensors")
-    posh.Index(SPARSE).add(DATA).save(tmp_path / "index")
+    posh.CodeIndex(SPARSE).add(DATA).save(tmp_path / "index")
     assert told(capsys, tmp_path / "index")["checked"] == {"documents": 600}
     assert told(capsys, tmp_path / "model.safetensors")["problems"] == []
     for file in [tmp_path / "model.safetensors", *tmp_path.glob("index/*/*.npy")]:

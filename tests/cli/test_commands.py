@@ -15,7 +15,7 @@ import pytest
 import posh
 from posh.cli import main
 from posh.errors import DataUnavailableError
-from posh.hashers.registry import HASHERS
+from posh.hashers import HASHERS
 from tests.cli.running import fails_in_one_line, help_of, one_error, run_json
 
 COMMANDS = [[], ["data"], ["data", "list"], ["data", "fetch"], ["fit"], ["encode"], ["demo"]]

@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
     with posh.Collection(folder / "codes", hasher) as collection:
         collection.upsert(range(len(DIGITS.base)), DIGITS.base)
     posh.Index.build(DIGITS.base, metric="euclidean").save(folder / "index")
-    posh.Index(hasher).add(DIGITS.base).save(folder / "codes-index")
+    posh.CodeIndex(hasher).add(DIGITS.base).save(folder / "codes-index")
     return folder
 
 
@@ -81,7 +81,7 @@ def test_an_index_with_a_metric(capsys):
 
 def test_an_index_of_codes_with_its_vectors(capsys):
     values = run_json(capsys, "eval", "codes-index", "queries.npy", "--base", "base.npy", "--at", "10")
-    index = posh.Index.load("codes-index")
+    index = posh.CodeIndex.load("codes-index")
     expected = recall(index.search(QUERIES, 10).ids, "euclidean", 10)
     assert values["results"]["recall 10@10"]["mean"] == pytest.approx(expected, abs=0.01)
 

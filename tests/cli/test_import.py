@@ -16,10 +16,10 @@ import pytest
 
 import posh
 from posh.cli import main
-from posh.collection import importing
-from posh.collection.checking import check_collection
+from posh.collection import transfer
+from posh.collection.maintenance import check_collection
 from tests.cli.running import run_json
-from tests.vector_files.writing import FULL, IDS, ONLY_VECTORS, TITLES, VECTORS, YEARS, N
+from tests.files.writing import FULL, IDS, ONLY_VECTORS, TITLES, VECTORS, YEARS, N
 
 
 def content(path):
@@ -37,7 +37,7 @@ ROWS = [
 def rows(tmp_path, monkeypatch):
     """The rows as JSON Lines, and small batches."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(importing, "BATCH", 10)
+    monkeypatch.setattr(transfer, "IMPORT_BATCH", 10)
     FULL["JSON Lines"][1](tmp_path / "rows.jsonl")
     return tmp_path
 
@@ -192,14 +192,14 @@ def test_interrupted_and_run_again(stop, tmp_path):
 _SLOW = """
 import sys, time
 from posh.cli import main
-from posh.collection import importing
+from posh.collection import transfer
 
-importing.BATCH, steps = 100, importing.Importer.steps
+transfer.IMPORT_BATCH, steps = 100, transfer.Importer.steps
 def slow(self, file, roles):
     for number, step in enumerate(steps(self, file, roles)):
         print(step, flush=True)
         time.sleep(0.005 if number < 10 else 60)
         yield step
-importing.Importer.steps = slow
+transfer.Importer.steps = slow
 sys.exit(main())
 """

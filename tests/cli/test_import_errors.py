@@ -9,7 +9,7 @@ import pytest
 
 import posh
 from posh.cli import main
-from posh.collection import importing
+from posh.collection import transfer
 from tests.cli.running import fails_in_one_line, one_error
 
 N = 500
@@ -47,7 +47,7 @@ WRITERS = {".jsonl": write_jsonl, ".csv": write_csv, ".parquet": write_parquet}
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("POSH_DEBUG", raising=False)
-    monkeypatch.setattr(importing, "BATCH", 100)
+    monkeypatch.setattr(transfer, "IMPORT_BATCH", 100)
     return tmp_path
 
 
@@ -83,8 +83,8 @@ def test_a_payload_that_is_nested_too_deep(depth, here, capsys):
 def test_a_warning_is_one_line_without_code(here, capsys):
     vectors = VECTORS * np.float32([1e-6, 1e-6, 1, 1e-6])
     np.save("rows.npy", vectors)
-    assert main(["import", "rows.npy", "c", "--metric", "euclidean"]) == 0
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("rows.npy: ")]
+    assert main(["fit", "rows.npy", "-o", "model", "--bits", "16", "--active", "2"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("posh: warning: column 2 of the training vectors holds nearly all of the energy")
 
 

@@ -12,10 +12,10 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import posh
-from posh import _neighbours as neighbours
 from posh import metrics
 from posh.cli import main
-from posh.index.refine import REFINERS
+from posh.index import brute_force as neighbours
+from posh.index.codes.refine import REFINERS
 from tests.cli.running import help_of, run_json
 from tests.conftest import clusters
 
@@ -65,7 +65,7 @@ def test_from_vectors_to_numbers_as_the_library(capsys: pytest.CaptureFixture[st
     told = run_json(capsys, "info", folder)
 
     hasher = posh.POSH(128, 8, n_epochs=4, random_state=0).fit(DIGITS.base)
-    index = posh.Index(hasher, refine="decoder").add(DIGITS.base)
+    index = posh.CodeIndex(hasher, refine="decoder").add(DIGITS.base)
     hits = index.search(DIGITS.queries, 20)
     assert_same(found, hits)
     assert DIGITS.base_labels is not None
@@ -79,7 +79,7 @@ def test_from_vectors_to_numbers_as_the_library(capsys: pytest.CaptureFixture[st
     assert built["estimated_bytes"] == index.estimate_memory(len(index))
     assert built["memory_bytes"] == told["memory_bytes"]["total"] == index.memory_usage()["total"]
     assert built["disk_bytes"] == told["disk_bytes"] > 0
-    assert (told["format"], told["version"], told["params"]["refine"]) == ("posh-index", 1, "decoder")
+    assert (told["format"], told["version"], told["params"]["refine"]) == ("posh-index", 2, "decoder")
     assert told["hasher"] == {
         "class": "POSH",
         "params": hasher.get_params(),
@@ -100,8 +100,11 @@ BUILDS: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "asymmetric": (["--scoring", "asymmetric"], {"scoring": "asymmetric"}),
     **{name: (["--refine", name], {"refine": name}) for name in REFINERS},
+}
+NEAREST_BUILDS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "metric": (["--metric", "dot", "--store", "float16"], {"metric": "dot", "store": "float16"}),
     "recall": (["--metric", "cosine", "--recall", "0.8"], {"metric": "cosine", "recall": 0.8}),
+    "lists": (["--metric", "cosine", "--lists", "3"], {"metric": "cosine", "n_lists": 3}),
 }
 
 
@@ -111,8 +114,18 @@ def test_options_of_build_reach_the_index(
 ) -> None:
     new = tmp_path / "new"
     run_json(capsys, "build", "digits.safetensors", "queries.npy", "-o", str(new), *arguments)
-    index = posh.Index.load(new)
-    assert index.options == posh.Index(index.hasher, **expected).options
+    index = posh.CodeIndex.load(new)
+    assert index.options == posh.CodeIndex(index.hasher, **expected).options
+    assert len(index) == 7
+
+
+@pytest.mark.parametrize(("arguments", "expected"), NEAREST_BUILDS.values(), ids=NEAREST_BUILDS)
+def test_options_of_build_reach_an_index_with_a_metric(
+    arguments: list[str], expected: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run_json(capsys, "build", "queries.npy", "-o", str(tmp_path / "new"), *arguments)
+    index = posh.Index.load(tmp_path / "new")
+    assert index.options == posh.Index(**expected).options
     assert len(index) == 7
 
 
@@ -167,7 +180,7 @@ def test_options_of_search_reach_the_index(
 ) -> None:
     folder, options, expected = SEARCHES[name]
     found = hits_of(capsys, tmp_path / "h.npz", folder, "queries.npy", "-k", "40", *options)
-    index = posh.Index.load(folder)
+    index = posh.CodeIndex.load(folder)
     assert_same(found, index.search(DIGITS.queries[:7], 40, **expected))
     if expected:
         assert not np.array_equal(found["ids"], index.search(DIGITS.queries[:7], 40).ids)
@@ -210,7 +223,7 @@ def test_recall_equals_a_count_of_the_true_neighbours(
     )
     away = cdist(DIGITS.queries[:60], DIGITS.base, metric)
     near = away <= np.sort(away, axis=1)[:, 9:10] * (1 + 1e-6)  # equally far counts as near
-    ids = posh.Index.load("digits-index").search(DIGITS.queries[:60], 50).ids
+    ids = posh.CodeIndex.load("digits-index").search(DIGITS.queries[:60], 50).ids
     for n in (10, 50):
         found = np.take_along_axis(near, ids[:, :n], axis=1).sum(axis=1)
         result = values["results"][f"recall 10@{n}"]
@@ -234,7 +247,7 @@ def test_a_set_without_labels_is_judged_by_distance(
 
 def test_places_without_a_result_count_as_misses(capsys: pytest.CaptureFixture[str]) -> None:
     values = run_json(capsys, "eval", "lists", "digits", "--at", "1000", "--probes", "1")
-    ids = posh.Index.load("lists").search(DIGITS.queries, 1000, n_probe=1).ids
+    ids = posh.CodeIndex.load("lists").search(DIGITS.queries, 1000, n_probe=1).ids
     assert DIGITS.base_labels is not None
     assert DIGITS.query_labels is not None
     right = (DIGITS.base_labels[ids] == DIGITS.query_labels[:, None]) & (ids >= 0)
@@ -244,15 +257,16 @@ def test_places_without_a_result_count_as_misses(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_true_distances_in_many_blocks(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "_SCORES", 1)
-    monkeypatch.setattr(neighbours, "_SPARE", 3)
+    monkeypatch.setattr(neighbours, "_QUERIES", 2)
+    monkeypatch.setattr(neighbours, "_DOCUMENTS", 7)
     rng = np.random.default_rng(0)
     base, queries = rng.normal(size=(90, 5)).astype(np.float32), rng.normal(size=(6, 5)).astype(np.float32)
-    found = neighbours.true_distances(base, queries, 4, metric)
+    found = neighbours.measure_true_distances(base, queries, 4, metric)
     expected = np.sort(cdist(queries, base, metric), axis=1)[:, :4]
     # The distance of unit vectors stands for the cosine: c = 1 - r² / 2.
     np.testing.assert_allclose(found**2 / 2 if metric == "cosine" else found, expected, rtol=1e-4)
-    assert neighbours.true_distances(base[:3], queries, 4, metric).shape == (6, 3)
+    few = neighbours.measure_true_distances(base[:3], queries, 4, metric)
+    np.testing.assert_array_equal(np.isfinite(few), [[True, True, True, False]] * 6)
 
 
 def test_more_results_than_documents(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

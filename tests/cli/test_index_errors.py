@@ -50,7 +50,7 @@ ERRORS = {
     "filter of another kind": (1, [*SEARCH, "--filter", "dense.safetensors"], "expected an .npy file of ids"),
     "no filter": (1, [*SEARCH, "--filter", "nope.npy"], "nope.npy: No such file or directory"),
     "hits in a text": (2, [*SEARCH, "-o", "hits.txt"], "expected --output to end in .npz, got hits.txt"),
-    "probes without lists": (2, [*SEARCH, "--probes", "3"], "--probes is for lists, got Index(1,597"),
+    "probes without lists": (2, [*SEARCH, "--probes", "3"], "--probes is for lists, got CodeIndex(1,597"),
     "nothing to refine": (
         2,
         ["search", "lists", "digits", "--oversample", "3"],
@@ -59,7 +59,7 @@ ERRORS = {
     "neither model nor metric": (
         2,
         ["build", "digits", "-o", "new"],
-        "expected a MODEL or --metric, got neither",
+        "expected a MODEL or --metric, got neither: for example '--metric cosine'",
     ),
     "recall without a metric": (2, [*BUILD, "--recall", "0.9"], "--recall is for --metric: add it, or"),
     "store without a metric": (2, [*BUILD, "--store", "int8"], "--store is for --metric: add it, or"),

@@ -45,7 +45,7 @@ def content(path):
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "npz"])
 @pytest.mark.parametrize("kind", ["int", "str"])
 def test_importing_an_export_gives_the_same_collection(suffix, kind, here, capsys, monkeypatch):
-    monkeypatch.setattr("posh.vector_files.writers._ROWS", 25)
+    monkeypatch.setattr("posh.files.formats._BATCH", 25)
     if kind == "str":
         with posh.Collection("s") as collection:
             collection.upsert([f"ü{i}" for i in range(N)], VECTORS, PAYLOADS)

@@ -9,17 +9,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 import posh
 from posh import metrics
 from posh.cli import _tune_labels, _tune_vectors, main
 from posh.cli._tune_vectors import Setting, best_seen, chosen, front
 from tests.cli.running import one_error, run_json
-from tests.index.test_build import clusters
-from tests.index.test_metric import plain_scores
+from tests.conftest import clusters
 
-X = clusters(np.random.default_rng(3), 4000, 16, spread=1.0).astype(np.float32)
+X = clusters(4000, 16, n_clusters=100, seed=3).astype(np.float32)
 DIGITS = posh.datasets.load("digits")
+
+
+def plain_scores(metric: str, Q: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """Scores (m, n) in float64, by the definition of the metric."""
+    Q, X = Q.astype(np.float64), X.astype(np.float64)
+    if metric == "euclidean":
+        return -cdist(Q, X, "sqeuclidean")
+    return Q @ X.T / (np.linalg.norm(Q, axis=1)[:, None] * np.linalg.norm(X, axis=1))
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +124,7 @@ def test_a_choice_among_measured_settings_reached_the_recall(tuned: dict[str, An
 def test_a_missing_document_counts_as_not_found(tuned: dict[str, Any]) -> None:
     """Its id, -1, would be the last vector."""
     data = tuned["data"]
-    index = posh.Index(metric="euclidean", structure="ivf").add(data.base[:10])
+    index = posh.Index(metric="euclidean").add(data.base[:10])
     ids = np.full((len(data.queries), 3), -1)
     ids[:, 1] = 7
     expected = plain_scores("euclidean", data.queries, data.base[7:8])
@@ -221,7 +229,7 @@ def test_labels_compare_hashers(capsys: pytest.CaptureFixture[str]) -> None:
         (name, n) for name in ("POSH", "SphericalHash", "FruitFly") for n in (8, 16, 32)
     }
     data = _tune_labels.split(DIGITS.base, DIGITS.base_labels)
-    index = posh.Index(posh.POSH(64, 16, random_state=0).fit(data.base)).add(data.base)
+    index = posh.CodeIndex(posh.POSH(64, 16, random_state=0).fit(data.base)).add(data.base)
     found = index.search(data.queries, 1000).ids
     expected = metrics.average_precision(data.base_labels[found], data.query_labels)
     (own,) = [one for one in results if (one["hasher"], one["n_active"]) == ("POSH", 16)]
@@ -232,7 +240,7 @@ def test_labels_compare_hashers(capsys: pytest.CaptureFixture[str]) -> None:
     exact = metrics.average_precision(data.base_labels[order], data.query_labels).mean()
     (flat,) = [one for one in results if one["name"] == "float vectors, cosine"]
     assert flat["map"] == pytest.approx(exact, abs=1e-4)
-    assert re.match(r"index = posh\.Index\(posh\.\w+\(n_bits=64, n_active=\d+\)", values["python"])
+    assert re.match(r"index = posh\.CodeIndex\(posh\.\w+\(n_bits=64, n_active=\d+\)", values["python"])
 
 
 def test_an_interrupted_comparison_of_hashers(

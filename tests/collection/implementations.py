@@ -10,7 +10,7 @@ import posh
 from posh.collection.base import BaseCollection
 from tests.collection.reference import ReferenceCollection
 from tests.conftest import clusters
-from tests.milvus import engine
+from tests.engines.milvus import engine
 from tests.serve.service import create_remote, reopen_remote
 
 

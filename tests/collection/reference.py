@@ -9,11 +9,12 @@ from typing import Any, Self
 import numpy as np
 
 import posh
-from posh.collection.base import BaseCollection, Id, Include, Item, Payload
+from posh.collection.base import NO_HASHER, BaseCollection, Id, Include, Item, Payload
 from posh.collection.filters import Filter, passes
+from posh.index.codes.options import CodeParams
 from posh.index.hits import Hits
+from posh.index.nearest.report import IndexReport
 from posh.index.params import SearchParams
-from posh.index.report import IndexReport
 from tests.index.test_metric import plain_scores
 
 
@@ -36,6 +37,8 @@ class ReferenceCollection(BaseCollection):
         self._metric = metric
         self._metadata: Payload = {}
         self.set_metadata(metadata or {})
+        if hasher is not None and metric is not None:
+            raise ValueError("expected a hasher or a metric, got both")
         if hasher is not None:
             self.reindex(hasher)
 
@@ -57,7 +60,7 @@ class ReferenceCollection(BaseCollection):
     @property
     def index_options(self) -> dict[str, Any]:
         self._require_open()
-        return {"scoring": self._scoring, "metric": self._metric}
+        return {"scoring": self._scoring} if self._metric is None else {"metric": self._metric}
 
     def memory_usage(self) -> int | None:
         self._require_open()
@@ -99,7 +102,7 @@ class ReferenceCollection(BaseCollection):
         self, vectors: np.ndarray, params: SearchParams, where: Filter | None, include: Include
     ) -> Hits:
         found = [item for item in self._by_id.values() if self._passes(where, item)]
-        scoring = params.scoring or self._scoring
+        scoring = (params.scoring if isinstance(params, CodeParams) else None) or self._scoring
         ids = np.full((len(vectors), params.k), None, object)
         scores = np.full((len(vectors), params.k), -np.inf, np.float32)
         if found:
@@ -158,15 +161,17 @@ class ReferenceCollection(BaseCollection):
         return vectors[np.sort(np.random.default_rng(0).permutation(len(vectors))[:n])]
 
     def _report(self) -> IndexReport:
-        raise ValueError("expected an index with a metric and documents, got one without")
+        raise ValueError("expected a collection with a metric and items to report on, got one without")
 
     def _reindex(self, hasher: posh.Hasher | None, options: Mapping[str, Any]) -> None:
-        if hasher is not None:
-            self._hasher, self._features = copy.deepcopy(hasher), hasher.n_features_in_
-        elif self._hasher is None and self._metric is None and not options.get("metric"):
-            raise TypeError("expected a fitted hasher or a metric, got neither")
         options = dict(options)
-        self._metric = options.pop("metric", self._metric)
+        metric = options.pop("metric", None)
+        if hasher is not None:
+            self._hasher, self._features, self._metric = copy.deepcopy(hasher), hasher.n_features_in_, None
+        elif metric is not None:
+            self._hasher, self._metric = None, metric
+        elif self._hasher is None and self._metric is None:
+            raise ValueError(NO_HASHER)
         options.pop("recall", None)
         for name, value in options.items():
             if name != "scoring":

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 import posh
-from posh.collection.conditions import fields_of
-from posh.collection.rows import load_payload
+from posh.collection.fields import list_fields
+from posh.collection.tables import load_payload
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.collection.writer import done, operations, small_limits
@@ -69,7 +69,9 @@ def require_consistency(collection: posh.Collection) -> None:
     """Rows of all tables belong together."""
     with collection._store.reading() as (snapshot, connection):
         stored = connection.execute("SELECT seq, payload, vector FROM items ORDER BY seq").fetchall()
-        expected = {(*field, seq) for seq, payload, _ in stored for field in fields_of(load_payload(payload))}
+        expected = {
+            (*field, seq) for seq, payload, _ in stored for field in list_fields(load_payload(payload))
+        }
         assert set(connection.execute("SELECT * FROM fields")) == expected
         codes = connection.execute("SELECT generation, seq, code FROM codes ORDER BY seq").fetchall()
         assert [(generation, seq) for generation, seq, _ in codes] == [
@@ -90,7 +92,7 @@ def answers(collection: posh.BaseCollection) -> list:
 
 
 def test_killed_at_any_moment(tmp_path, writer, monkeypatch):
-    for module, name in [("saved_index", "WORTH"), ("build_index", "BLOCK"), ("snapshot", "_SPARE")]:
+    for module, name in [("indexing", "WORTH"), ("indexing", "BLOCK"), ("snapshot", "_SPARE")]:
         monkeypatch.setattr(f"posh.collection.{module}.{name}", None)  # restored after small_limits
     small_limits()
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import pytest
 
 import posh
 from posh.collection import database, opening, snapshot
-from posh.index.snapshot import IndexSnapshot
+from posh.index.codes.snapshot import CodeSnapshot
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.opened import answers, reopened
 
@@ -101,7 +101,7 @@ def test_a_write_that_fails_in_the_index_has_not_happened(tmp_path, monkeypatch,
         raise kind
 
     with monkeypatch.context() as patch:
-        patch.setattr(IndexSnapshot, "with_documents", fail)
+        patch.setattr(CodeSnapshot, "with_documents", fail)
         with pytest.raises(kind):
             collection.upsert([0, "new"], DATA[20:22], [{"a": 2}] * 2)
     assert collection.count({"a": 2}) == 0
@@ -161,7 +161,7 @@ def test_compaction_lets_others_write_and_search_in_between(tmp_path, monkeypatc
     collection = posh.Collection(tmp_path, SPARSE)
     collection.upsert(range(2000), np.resize(DATA, (2000, 8)), [{"text": ["x" * 20_000]}] * 2000)
     collection.delete(range(1900))
-    compacted = snapshot.CollectionSnapshot.compacted
+    compacted = snapshot.CollectionSnapshot.compact
     written = []
 
     def write(name):
@@ -175,7 +175,7 @@ def test_compaction_lets_others_write_and_search_in_between(tmp_path, monkeypatc
         write("while the index is compacted") if not written else None
         return compacted(self)
 
-    monkeypatch.setattr(snapshot.CollectionSnapshot, "compacted", write_and_compact)
+    monkeypatch.setattr(snapshot.CollectionSnapshot, "compact", write_and_compact)
     collection.compact()
     assert written
     assert all(name in collection for name in written)
@@ -198,7 +198,7 @@ def test_items_that_are_replaced_all_the_time_do_not_fill_the_memory(tmp_path, m
 
 def test_lists_to_visit_in_one_search(tmp_path):
     """All lists give the hits of an exact index, one list gives fewer; the option is the default."""
-    exact = posh.Index(SPARSE).add(DATA).search(DATA[:20], 50)
+    exact = posh.CodeIndex(SPARSE).add(DATA).search(DATA[:20], 50)
     with posh.Collection(tmp_path, SPARSE, structure="ivf", n_lists=8, n_probe=2) as collection:
         collection.upsert(range(len(DATA)), DATA)
         everything = collection.search(DATA[:20], 50, n_probe=8)

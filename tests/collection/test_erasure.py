@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh.collection import database, opening, saved_index
+from posh.collection import database, indexing, opening
 from tests.collection.implementations import DATA, SPARSE
 from tests.leftovers import files_with, forms_of
 
@@ -98,7 +98,7 @@ def test_without_care_deleted_items_stay_until_compact(tmp_path, careless):
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_deleted_and_replaced_items_are_in_no_file_after_compact(tmp_path, options, monkeypatch):
-    monkeypatch.setattr(saved_index, "WORTH", 50)  # indexes are saved while there are deleted items
+    monkeypatch.setattr(indexing, "WORTH", 50)  # indexes are saved while there are deleted items
     collection, secrets = changed(tmp_path / "shop", **options)
     collection.compact()
     collection.backup(tmp_path / "backup")
@@ -111,7 +111,7 @@ def test_deleted_and_replaced_items_are_in_no_file_after_compact(tmp_path, optio
 
 def test_a_saved_index_does_not_hold_deleted_items(tmp_path, monkeypatch):
     """Not even one that was saved before ``compact``."""
-    monkeypatch.setattr(saved_index, "WORTH", 10)
+    monkeypatch.setattr(indexing, "WORTH", 10)
     collection, secrets = changed(tmp_path / "shop", metric="euclidean")
     (folder,) = (tmp_path / "shop").glob("snapshot-*")
     assert files_with(folder, secrets.erased) == set()
@@ -126,7 +126,7 @@ def test_an_index_that_cannot_be_saved_is_removed(tmp_path, monkeypatch, caplog)
     def fail(*args):
         raise OSError("no room")
 
-    monkeypatch.setattr(saved_index, "write", fail)
+    monkeypatch.setattr(indexing, "save_index", fail)
     secrets.delete(collection, 10)
     collection.compact()
     assert "the index is not saved (no room): opening will take longer" in caplog.text
@@ -143,7 +143,7 @@ def test_a_saved_index_that_cannot_be_removed_is_an_error(tmp_path, monkeypatch)
         def fail(*args):
             raise PermissionError("no")
 
-        monkeypatch.setattr(saved_index, "remove_folder", fail)
+        monkeypatch.setattr(indexing, "remove_folder", fail)
         with pytest.raises(posh.StorageError, match=r"got snapshot-\w+, which may hold deleted items: make"):
             collection.compact()
 

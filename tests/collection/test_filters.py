@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from posh.collection.conditions import fields_of
+from posh.collection.fields import list_fields
 from posh.collection.filters import All, AnyOf, Contains, FilterLimits, Not, OneOf, Range, parse, passes
 from tests.collection import strategies
 
@@ -107,7 +107,7 @@ def test_long_lists_and_long_names_are_not_looked_into():
         "a" * 1000: {str(i): i for i in range(50)} | {"b": list(range(100))},
         "c" * 1000: list(range(100)),
     }
-    assert fields_of({**wide, "d": tags, "d" * 1000: 1}) == [("d" * 1000, 2, 1)]
+    assert list_fields({**wide, "d": tags, "d" * 1000: 1}) == [("d" * 1000, 2, 1)]
 
 
 def test_limits_can_be_given():

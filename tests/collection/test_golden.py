@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sqlite3
@@ -12,8 +13,8 @@ import numpy as np
 import pytest
 
 import posh
-from posh.collection import rows
-from posh.collection.checking import check_collection
+from posh.collection import tables
+from posh.collection.maintenance import check_collection
 from posh.collection.opening import DATABASE
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -25,8 +26,8 @@ def golden(tmp_path):
     return Path(shutil.copytree(GOLDEN / "posh-collection-v1", tmp_path / "golden"))
 
 
-def require_expected(collection: posh.BaseCollection) -> None:
-    expected = json.loads((GOLDEN / "posh-collection-v1.json").read_text())
+def require_expected(collection: posh.BaseCollection, name: str = "posh-collection-v1") -> None:
+    expected = json.loads((GOLDEN / f"{name}.json").read_text())
     assert [[item.id, item.vector.tolist(), item.payload] for item in collection.items()] == expected["items"]
     assert collection.metadata == expected["metadata"]
     assert collection.n_features == expected["n_features"]
@@ -45,18 +46,32 @@ def test_golden_collection_of_version_1(golden):
         require_expected(collection)
 
 
+@pytest.mark.parametrize("kind", ["metric", "hasher"])
+def test_golden_collections_of_version_3(tmp_path, kind):
+    """Every item of that version had a code: an upgrade removes the codes of a collection with a metric."""
+    name = f"posh-collection-v3-{kind}"
+    folder = Path(shutil.copytree(GOLDEN / name, tmp_path / "golden"))
+    for _ in range(2):
+        with posh.Collection(folder) as collection:
+            require_expected(collection, name)
+    assert check_collection(folder).problems == []
+    with contextlib.closing(sqlite3.connect(folder / DATABASE)) as connection:
+        (n_codes,) = connection.execute("SELECT count(*) FROM codes").fetchone()
+    assert n_codes == (0 if kind == "metric" else 39)
+
+
 def test_a_collection_of_version_1_gets_all_checksums(golden):
     posh.Collection(golden).close()
     assert check_collection(golden).problems == []
     with closing(sqlite3.connect(golden / DATABASE)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (4,)
         connection.execute("UPDATE items SET vector = zeroblob(32) WHERE id = 4")
         connection.commit()
     with posh.Collection(golden) as collection, pytest.raises(posh.FormatError, match="item 5: the checksum"):
         collection.get([4])
 
 
-@pytest.mark.parametrize("name", ["item_checksum", "code_checksum", "meta_checksum", "ids_checksum"])
+@pytest.mark.parametrize("name", ["checksum_item", "checksum_code", "checksum_meta", "add_checksums"])
 def test_an_upgrade_that_is_interrupted_has_not_happened(golden, monkeypatch, name):
     before = (golden / DATABASE).read_bytes()
 
@@ -64,7 +79,7 @@ def test_an_upgrade_that_is_interrupted_has_not_happened(golden, monkeypatch, na
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(rows, name, interrupted)
+        patch.setattr(tables, name, interrupted)
         with pytest.raises((KeyboardInterrupt, posh.FormatError)):
             posh.Collection(golden)
     assert (golden / DATABASE).read_bytes() == before

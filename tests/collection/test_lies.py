@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import posh
-from posh.collection import rows
-from posh.collection.checking import check_collection
+from posh.collection import tables
+from posh.collection.maintenance import check_collection
 from posh.collection.opening import DATABASE
 from tests.collection.implementations import DATA, SPARSE
 
@@ -120,7 +120,7 @@ def checksum(function, *parts: Any) -> int:
 
 
 def set_meta(key: str, value: Any) -> tuple[str, tuple[Any, ...]]:
-    summed = checksum(rows.meta_checksum, key, value)
+    summed = checksum(tables.checksum_meta, key, value)
     return "UPDATE meta SET value = ?, sum = ? WHERE key = ?", (value, summed, key)
 
 
@@ -135,7 +135,7 @@ def use(path: Path | None) -> None:
         assert repr(collection)
         assert collection.metadata is not collection.index_options
         collection.count({"n": {"lt": 5}})
-        if collection.hasher is not None:
+        if collection.hasher is not None or "metric" in collection.index_options:
             collection.search(DATA[:2], 3, payloads=True)
         for call in (
             lambda: list(collection.items()),
@@ -148,7 +148,8 @@ def use(path: Path | None) -> None:
             lambda: collection.set_metadata({"b": 1}),
             collection.compact,
             lambda: collection.backup(path.parent / "backup"),
-            lambda: collection.reindex(metric="cosine", refine=None, scoring="overlap"),
+            lambda: collection.reindex(metric="cosine"),
+            lambda: collection.reindex(SPARSE),
         ):
             with suppress(*ERRORS):
                 call()
@@ -214,15 +215,15 @@ def test_an_item_lies(lying, honest, column, value):
     with closing(sqlite3.connect(honest / DATABASE)) as connection:
         item = connection.execute("SELECT seq, id, payload, vector FROM items WHERE seq = 5").fetchone()
         others = connection.execute("SELECT seq, id FROM items WHERE seq <> 5").fetchall()
-    row = rows.ItemRow(*item)._replace(**{column: value})
-    ids = sum(checksum(rows.id_checksum, *pair) for pair in [*others, (row.seq, row.id)])
+    row = tables.ItemRow(*item)._replace(**{column: value})
+    ids = sum(checksum(tables.checksum_id, *pair) for pair in [*others, (row.seq, row.id)])
     use(
         lying(
             (
                 f"UPDATE items SET {column} = ?, sum = ? WHERE seq = 5",
-                (value, checksum(rows.item_checksum, *row)),
+                (value, checksum(tables.checksum_item, *row)),
             ),
-            set_meta("ids_sum", rows.ids_checksum(0, ids)),
+            set_meta("ids_sum", tables.add_checksums(0, ids)),
         )
     )
 
@@ -231,7 +232,7 @@ def test_an_item_lies(lying, honest, column, value):
 @pytest.mark.parametrize("column", ["generation", "seq", "code"])
 def test_a_code_lies(lying, column, value):
     row: dict[str, Any] = {"generation": 1, "seq": 5, "code": b"\x00" * 8, column: value}
-    summed = checksum(rows.code_checksum, *row.values())
+    summed = checksum(tables.checksum_code, *row.values())
     use(lying((f"UPDATE codes SET {column} = ?, sum = ? WHERE seq = 5", (value, summed))))
 
 
@@ -242,7 +243,7 @@ def test_a_field_lies(lying, column, value):
 
 
 def test_the_manifest_of_a_saved_index_is_deep(tmp_path):
-    posh.Index(SPARSE).add(DATA[:5]).save(tmp_path / "index")
+    posh.CodeIndex(SPARSE).add(DATA[:5]).save(tmp_path / "index")
     (tmp_path / "index" / "manifest.json").write_text(DEEP_LIST)
     with pytest.raises(posh.FormatError, match="not a readable manifest"):
         posh.Index.load(tmp_path / "index")

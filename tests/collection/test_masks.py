@@ -10,18 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posh.collection import masks, schema, tables
-from posh.collection.conditions import columns, fields_of
+from posh.collection import database, masks, tables
+from posh.collection.fields import list_fields
 from posh.collection.filters import Filter, OneOf, Range, leaves, parse, passes
+from posh.collection.masks import make_columns
 from posh.collection.snapshot import SlotTable
-from posh.collection.sqlite_errors import DamageError
+from posh.collection.tables import DamageError
 from tests.collection import strategies
 from tests.conftest import CASES
 
 
-def database() -> sqlite3.Connection:
+def empty_database() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    for statement in schema.TABLES:
+    for statement in database.TABLES:
         connection.execute(statement)
     return connection
 
@@ -29,7 +30,7 @@ def database() -> sqlite3.Connection:
 def written(connection: sqlite3.Connection, table: SlotTable, payloads: list[dict]) -> SlotTable:
     seqs = table.last_seq + 1 + 2 * np.arange(len(payloads))  # gaps, as replaced items leave them
     ids = [int(seq) for seq in seqs]
-    tables.insert(connection, seqs, ids, payloads, np.zeros((len(ids), 1), np.float32))
+    tables.insert_items(connection, seqs, ids, payloads, np.zeros((len(ids), 1), np.float32))
     return table.with_items(seqs, np.array(ids, object))
 
 
@@ -42,7 +43,7 @@ def written(connection: sqlite3.Connection, table: SlotTable, payloads: list[dic
 )
 def test_masks_mean_what_filters_mean(few, first, later, filters):
     """Also of items that come after a mask was remembered, with and without reading their payloads."""
-    connection, known = database(), masks.Masks()
+    connection, known = empty_database(), masks.Masks()
     table, payloads = SlotTable.empty(), []
     with mock.patch.object(masks, "FEW", few):
         for more in (first, later):
@@ -51,7 +52,7 @@ def test_masks_mean_what_filters_mean(few, first, later, filters):
                 tree = parse(source).tree
                 mask = known.mask(tree, known.recall(tree), table, connection)
                 assert mask.tolist() == [passes(tree, payload) for payload in payloads]
-                again = masks.combined(tree, known.recall(tree), table)
+                again = masks.combine_masks(tree, known.recall(tree), table)
                 assert again.tolist() == mask.tolist()
     connection.close()
 
@@ -59,7 +60,7 @@ def test_masks_mean_what_filters_mean(few, first, later, filters):
 @settings(max_examples=3 * CASES)
 @given(payload=strategies.payloads, field=st.sampled_from(strategies.FIELDS), value=strategies.scalars)
 def test_conditions_select_by_value_and_seq(payload, field, value):
-    connection = database()
+    connection = empty_database()
     written(connection, SlotTable.empty(), [payload] * 3)
     leaves = [OneOf(field, (value,)), OneOf(field, ("x", value, 17)), OneOf(field, ())]
     if isinstance(value, str | int | float) and not isinstance(value, bool):
@@ -67,7 +68,7 @@ def test_conditions_select_by_value_and_seq(payload, field, value):
     for leaf in leaves:
         found = [
             int(seq)
-            for column in columns([leaf])
+            for column in make_columns([leaf])
             for _, statement, values in column.selections(1)
             for seq in (connection.execute(statement, values).fetchone()[0] or "").split(",")
             if seq
@@ -78,18 +79,18 @@ def test_conditions_select_by_value_and_seq(payload, field, value):
 
 @given(strategies.payloads)
 def test_removing_an_item_leaves_no_row(payload):
-    connection = database()
+    connection = empty_database()
     written(connection, SlotTable.empty(), [payload, payload])
-    tables.delete(connection, [1], [])
+    tables.delete_items(connection, [1], [])
     left = connection.execute("SELECT name, type, value FROM fields WHERE seq = 3").fetchall()
-    assert len(left) == len(fields_of(payload))
+    assert len(left) == len(list_fields(payload))
     assert connection.execute("SELECT count(*) FROM fields WHERE seq <> 3").fetchone() == (0,)
     assert connection.execute("SELECT id FROM items").fetchall() == [(3,)]
     connection.close()
 
 
 def test_one_is_not_true_for_the_memory_either():
-    connection, known = database(), masks.Masks()
+    connection, known = empty_database(), masks.Masks()
     table = written(connection, SlotTable.empty(), [{"a": 1}, {"a": True}, {"a": 1.0}])
     for value, expected in [
         (1, [True, False, True]),
@@ -102,19 +103,19 @@ def test_one_is_not_true_for_the_memory_either():
 
 
 def test_other_slots_are_not_mistaken_for_these():
-    connection, known = database(), masks.Masks()
+    connection, known = empty_database(), masks.Masks()
     table = written(connection, SlotTable.empty(), [{"a": 1}, {"a": 2}, {"a": 1}])
     tree = parse({"a": 1}).tree
     known.mask(tree, known.recall(tree), table, connection)
-    tables.delete(connection, [1], [])
-    compacted = table.without(np.array([0])).compacted()
-    assert masks.combined(tree, known.recall(tree), compacted) is None
+    tables.delete_items(connection, [1], [])
+    compacted = table.without(np.array([0])).compact()
+    assert masks.combine_masks(tree, known.recall(tree), compacted) is None
     assert known.mask(tree, known.recall(tree), compacted, connection).tolist() == [False, True]
     connection.close()
 
 
 def test_memory_is_bounded_and_drops_what_was_not_used():
-    connection, known = database(), masks.Masks()
+    connection, known = empty_database(), masks.Masks()
     table = written(connection, SlotTable.empty(), [{"a": i} for i in range(100)])
     trees = [parse({"a": i}).tree for i in range(10)]
     size = 100 + masks._ENTRY + len(repr(next(leaves(trees[0]))))
@@ -129,7 +130,7 @@ def test_memory_is_bounded_and_drops_what_was_not_used():
 
 def test_keys_count_and_long_ones_are_not_kept():
     """60 counts with a string of 20 MB kept 1.2 GB; masks of few items have next to no size, but add up."""
-    connection, known = database(), masks.Masks()
+    connection, known = empty_database(), masks.Masks()
     table = written(connection, SlotTable.empty(), [{"a": "x" * 100_000}])
     tree = parse({"a": "x" * 100_000}).tree
     assert known.mask(tree, {}, table, connection).tolist() == [True]
@@ -143,7 +144,7 @@ def test_keys_count_and_long_ones_are_not_kept():
 
 
 def test_a_mask_that_is_too_large_is_not_remembered():
-    connection, known = database(), masks.Masks()
+    connection, known = empty_database(), masks.Masks()
     table = written(connection, SlotTable.empty(), [{"a": 1}] * 10)
     with mock.patch.object(masks, "MAX_BYTES", 5):
         assert known.mask(parse({"a": 1}).tree, {}, table, connection).all()
@@ -170,7 +171,7 @@ def work(connection: sqlite3.Connection, tree: Filter, table: SlotTable) -> int:
 @pytest.mark.parametrize("operator", ["gt", "in"])
 def test_many_conditions_on_a_field_are_hardly_more_work_than_one(operator):
     """1,000 ranges took 59 s: each went through all rows again."""
-    connection = database()
+    connection = empty_database()
     table = written(connection, SlotTable.empty(), [{"a": i % 3, "b": i} for i in range(5000)])
 
     def condition(i: int) -> dict:
@@ -183,7 +184,7 @@ def test_many_conditions_on_a_field_are_hardly_more_work_than_one(operator):
 
 
 def test_rows_of_items_that_are_not_there_are_noticed():
-    connection = database()
+    connection = empty_database()
     table = written(connection, SlotTable.empty(), [{"a": 1}])
     connection.execute("INSERT INTO fields VALUES ('a', 2, 1, 99)")
     with pytest.raises(DamageError, match="rows of items that are not there"):

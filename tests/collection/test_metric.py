@@ -17,18 +17,25 @@ import numpy as np
 import pytest
 
 import posh
-from posh import model_files
-from posh._progress import cancellable, progress
-from posh.collection import build_index, rows, saved_index
-from posh.collection.checking import check_collection
-from posh.index.params import SearchParams
-from posh.index.snapshot import IndexSnapshot
+from posh import _model_files
+from posh._runtime import cancel_on, track_progress
+from posh.collection import indexing, tables
+from posh.collection.maintenance import check_collection
+from posh.index.nearest.options import NearestParams
+from posh.index.nearest.snapshot import NearestSnapshot
 from tests.collection.opened import folders, reopened
 from tests.collection.reference import ReferenceCollection
-from tests.index.test_build import clusters, found_share
 
 N = 6000
-X = clusters(np.random.default_rng(5), 14_300, 24, spread=1.0).astype(np.float32)
+
+
+def make_clusters(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    """Return vectors (n, d) in 100 clusters that overlap."""
+    centres = rng.standard_normal((100, d))
+    return (centres[rng.integers(0, 100, n)] + rng.standard_normal((n, d))).astype(np.float32)
+
+
+X = make_clusters(np.random.default_rng(5), 14_300, 24)
 X, Q = X[:-300], X[-300:]
 
 
@@ -38,11 +45,14 @@ def ids_of(collection: posh.Collection, **options) -> np.ndarray:
 
 def share(collection: posh.Collection, n: int, **options) -> float:
     """The share of the true ten nearest among the first n vectors that a search finds."""
-    return found_share("cosine", Q, X[:n], posh.Hits(ids_of(collection, **options), np.empty(0), "cosine"))
+    scores = unit(Q) @ unit(X[:n]).T
+    tenth = np.sort(scores, axis=1)[:, -10][:, None]
+    found = np.take_along_axis(scores, ids_of(collection, **options), axis=1)
+    return float(np.mean(found >= tenth - 1e-5 * np.abs(tenth)))  # ties count
 
 
 def tuning(collection: posh.Collection):
-    return collection._store.snapshot.index.documents.structure.tuning
+    return collection._store.snapshot.index.lists.tuning
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +78,13 @@ def test_the_first_items_make_an_index_that_keeps_its_promise(collection):
     assert share(collection, N, exact=True) == 1.0
     assert share(collection, N, slack=0.0, n_probe=1) < 0.7
     options = collection.index_options
-    assert (options["metric"], options["recall"], options["structure"]) == ("cosine", 0.9, "ivf")
+    assert options == {
+        "metric": "cosine",
+        "recall": 0.9,
+        "store": "float32",
+        "n_lists": None,
+        "random_state": 0,
+    }
     report = collection.report()
     assert (report.n_documents, report.asked, report.store) == (N, 0.9, "float32")
     assert report.recall >= 0.9
@@ -80,7 +96,7 @@ def test_recall_is_that_of_index_build_by_default(tmp_path):
         assert collection.index_options == {"metric": "dot"}
         collection.upsert([1], X[:1])
         assert collection.index_options["recall"] == 0.95
-        assert isinstance(collection.hasher, posh.Hadamard)
+        assert collection.hasher is None
     posh.Collection(tmp_path / "a", metric="dot").close()
     with pytest.raises(ValueError, match="expected the options that this collection has"):
         posh.Collection(tmp_path / "a", metric="dot", recall=0.5)
@@ -111,7 +127,7 @@ def test_what_was_measured_survives_reopening(collection, saved, monkeypatch):
     before, found = tuning(collection), ids_of(collection)
     assert len(folders(collection)) == 1
     with monkeypatch.context() as patch:
-        patch.setattr("posh.index.blocks.measure", None)  # nothing is measured again
+        patch.setattr("posh.index.nearest.lists.measure", None)  # nothing is measured again
         collection = reopened(collection, saved_index=saved)
     after = tuning(collection)
     assert (after.n_docs, after.n_queries) == (N, before.n_queries)
@@ -127,10 +143,10 @@ def test_a_measurement_that_is_lost_is_made_again(collection):
     """A trained state of a version that did not keep it."""
     with collection._store.writing() as connection:
         (content,) = connection.execute("SELECT knowledge FROM generations").fetchone()
-        model = model_files.parse_model(content, "knowledge")
+        model = _model_files.parse_model(content, "knowledge")
         kept = {name: array for name, array in model.arrays.items() if "tun" not in name}
         kept = {name: array for name, array in kept.items() if "calibration" not in name}
-        content = model_files.dump_model("Knowledge", model.params, kept)
+        content = _model_files.dump_model("Knowledge", model.params, kept)
         connection.execute("UPDATE generations SET knowledge = ?", (content,))
     collection = reopened(collection, saved_index=False)
     assert tuning(collection).n_docs == N
@@ -158,16 +174,16 @@ def test_growing_measures_again_and_then_trains_again(collection):
 
 def test_a_saved_index_of_an_older_measurement_does_not_count(collection, monkeypatch):
     """It was being saved while a write measured again."""
-    write = saved_index.write
+    write = indexing.save_index
 
     def slow(folder, snapshot):
-        monkeypatch.setattr(saved_index, "write", write)
+        monkeypatch.setattr(indexing, "save_index", write)
         name = write(folder, snapshot)
         collection.upsert(range(N, 9500), X[N:9500])
         return name
 
     collection.upsert([N], X[N : N + 1])
-    monkeypatch.setattr(saved_index, "write", slow)
+    monkeypatch.setattr(indexing, "save_index", slow)
     collection.compact()
     collection = reopened(collection)
     assert tuning(collection).n_docs == 9500
@@ -177,19 +193,19 @@ def test_a_saved_index_of_an_older_measurement_does_not_count(collection, monkey
 @pytest.fixture
 def measured_in_background(monkeypatch):
     """Collections of any size are measured like large ones."""
-    monkeypatch.setattr(build_index, "AT_ONCE", 0)
+    monkeypatch.setattr(indexing, "AT_ONCE", 0)
 
 
 def test_a_large_collection_is_measured_in_the_background(collection, measured_in_background, monkeypatch):
     """Searches and writes go on; the measurement is of the state when it began."""
-    begun, go_on, measure = threading.Event(), threading.Event(), IndexSnapshot.measured
+    begun, go_on, measure = threading.Event(), threading.Event(), NearestSnapshot.measure_if_due
 
     def slow(self, *args):
         begun.set()
         assert go_on.wait(60)
         return measure(self, *args)
 
-    monkeypatch.setattr(IndexSnapshot, "measured", slow)
+    monkeypatch.setattr(NearestSnapshot, "measure_if_due", slow)
     collection.upsert(range(N, 7500), X[N:7500])
     assert begun.wait(60)
     collection.upsert(range(7500, 7600), X[7500:7600])
@@ -216,28 +232,26 @@ def test_lists_that_are_trained_in_the_background_hold_later_writes(collection, 
     before = collection._store.snapshot
     collection.upsert(range(2500, 2600), other[2500:2600])
     collection.delete([2599])
-    index = before.index.measured() if before.index.is_due else before.index
-    lists = index.documents.structure._with_new_lists()
-    measured = replace(index, documents=replace(index.documents, structure=lists))
+    index = before.index.measure_if_due()
+    lists = index.lists._train_again()
+    measured = replace(index, lists=lists)
     now = collection._store.snapshot.index.with_measurements(before.index, measured)
-    assert now.documents.structure.space is lists.space
-    hits = now.nearest(Q, SearchParams(10, exact=True))
-    found = now.nearest(Q, SearchParams(10))
+    assert now.lists.space is lists.space
+    hits = now.search_slots(Q, NearestParams(10, exact=True))
+    found = now.search_slots(Q, NearestParams(10))
     assert found_share_of(found.slots, hits.slots) >= 0.88
     assert len(now) == N - 1
 
 
 def test_a_measurement_is_dropped_if_another_came_first(collection, measured_in_background):
     before = collection._store.snapshot.index
-    measured = replace(
-        before, documents=replace(before.documents, structure=before.documents.structure._calibrated())
-    )
+    measured = replace(before, lists=before.lists.calibrate())
     assert before.with_measurements(before, measured) is not None
     assert measured.with_measurements(before, measured) is None
 
 
 def test_a_measurement_that_fails_is_logged(collection, measured_in_background, monkeypatch, caplog):
-    monkeypatch.setattr(IndexSnapshot, "measured", lambda self: 1 / 0)
+    monkeypatch.setattr(NearestSnapshot, "measure_if_due", lambda self: 1 / 0)
     collection.upsert(range(N, 7500), X[N:7500])
     collection._store.wait_until_measured()
     assert "the index was not measured again (division by zero)" in caplog.text
@@ -249,10 +263,10 @@ def test_closing_stops_a_measurement(collection, measured_in_background, monkeyp
 
     def endless(self):
         begun.set()
-        for _ in progress(itertools.count(), "measuring"):
+        for _ in track_progress(itertools.count(), "measuring"):
             pass
 
-    monkeypatch.setattr(IndexSnapshot, "measured", endless)
+    monkeypatch.setattr(NearestSnapshot, "measure_if_due", endless)
     collection.upsert(range(N, 7500), X[N:7500])
     assert begun.wait(60)
     collection.close()
@@ -283,14 +297,14 @@ def test_items_that_come_one_by_one(tmp_path):
 
 def test_a_write_that_trains_is_not_cancelled(collection, monkeypatch):
     """Else every write that follows would begin the same training and be cancelled as well."""
-    stop, train = threading.Event(), build_index.train
+    stop, train = threading.Event(), indexing.train_index
 
     def cancelled(*args):
         stop.set()
         return train(*args)
 
-    monkeypatch.setattr(build_index, "train", cancelled)
-    with cancellable(stop):
+    monkeypatch.setattr(indexing, "train_index", cancelled)
+    with cancel_on(stop):
         collection.upsert(range(N, 2 * N), X[N : 2 * N])
     assert stop.is_set()
     assert (len(collection), collection._store.snapshot.n_trained) == (2 * N, 2 * N)
@@ -318,21 +332,22 @@ def found_share_of(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def test_reindex_changes_the_recall_the_metric_and_back_to_plain_codes(collection):
-    hasher = collection.hasher
     collection.reindex(recall=0.99)
     assert share(collection, N) >= 0.98
     assert collection.report().asked == 0.99
-    np.testing.assert_array_equal(collection.hasher.weights_, hasher.weights_)
-    collection.reindex(metric="euclidean", structure="exact")
+    collection.reindex(metric="euclidean", n_lists=1)
     assert collection.search(Q[:2], 3).kind == "euclidean"
-    assert collection.hasher.n_bits == 1024  # without lists, codes are longer
+    assert (collection.report().n_lists, collection.report().asked) == (1, 0.99)
     collection = reopened(collection, saved_index=False)
     assert tuning(collection).n_docs == N
     plain = posh.POSH(64, 8, random_state=0).fit(X)
-    collection.reindex(plain, metric=None, recall=None)
-    assert collection.search(Q[:2], 3).kind == "overlap"
+    collection.reindex(plain, refine="vectors")
+    assert collection.search(Q[:2], 3).kind == "euclidean"
+    assert "metric" not in collection.index_options
+    np.testing.assert_array_equal(collection.hasher.weights_, plain.weights_)
     collection.reindex(metric="cosine")
-    assert collection.index_options["recall"] is None  # what was given counts
+    assert collection.hasher is None
+    assert collection.index_options["recall"] == 0.95  # options of the other kind are not kept
     assert share(collection, N, exact=True) == 1.0
     collection.close()
 
@@ -359,7 +374,7 @@ def test_items_of_an_older_version_get_their_index(tmp_path):
         collection.upsert(range(100), X[:100])
     connection = sqlite3.connect(tmp_path / "a" / "collection.sqlite3")
     options = json.dumps({"metric": "cosine"})
-    checksum = rows.meta_checksum("options", options)
+    checksum = tables.checksum_meta("options", options)
     connection.execute("UPDATE meta SET value = ?, sum = ? WHERE key = 'options'", (options, checksum))
     connection.commit()
     connection.close()
@@ -426,4 +441,4 @@ def test_killed_while_the_index_is_made_measured_or_trained(tmp_path, before, n,
 
 
 def test_parameters_with_zero_are_arguments_too():
-    assert SearchParams(3, slack=0.0).as_arguments() == {"k": 3, "slack": 0.0}
+    assert NearestParams(3, slack=0.0).as_arguments() == {"k": 3, "slack": 0.0}

@@ -64,7 +64,7 @@ def test_nonsense_is_refused_before_a_folder_is_made(tmp_path):
     for args, options, error, message in [
         ((posh.POSH(),), {}, NotFittedError, "not fitted"),
         (("POSH",), {}, TypeError, "expected a hasher"),
-        ((), {"colour": "red"}, TypeError, "expected options among structure, .*, got 'colour'"),
+        ((), {"colour": "red"}, TypeError, "expected options among metric, .*structure, .*, got 'colour'"),
         ((SPARSE,), {"refine": "magic"}, ValueError, "refine to be one of"),
         ((DENSE,), {"structure": "ivf"}, ValueError, "needs sparse codes"),
         ((), {"metadata": {1: 2}}, ValueError, "fields of metadata to be strings"),
@@ -118,8 +118,8 @@ def test_folders_that_hold_something_else(tmp_path, path):
 
 
 def test_databases_of_another_kind_or_time(path):
-    altered(path, "PRAGMA user_version = 4")
-    with pytest.raises(posh.FormatError, match="expected format version 3 or older, found 4: upgrade"):
+    altered(path, "PRAGMA user_version = 5")
+    with pytest.raises(posh.FormatError, match="expected format version 4 or older, found 5: upgrade"):
         posh.Collection(path)
     altered(path, "PRAGMA application_id = 7")
     with pytest.raises(posh.FormatError, match="expected a POSH collection, found another database"):
@@ -291,7 +291,7 @@ def test_interrupted_and_damaged_saves_are_removed(path, files):
 
 def test_files_of_others_in_a_saved_index_stay(path):
     folder = path / f"snapshot-{'a' * 32}"
-    posh.Index(SPARSE).add(DATA[:5]).save(folder)
+    posh.CodeIndex(SPARSE).add(DATA[:5]).save(folder)
     write_files(folder, "notes.txt")
     posh.Collection(path).close()
     assert {file.name for file in folder.iterdir()} == {"notes.txt", ".posh-lock"}

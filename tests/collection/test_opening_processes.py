@@ -12,7 +12,7 @@ import threading
 import pytest
 
 import posh
-from posh.collection import lock
+from posh.collection import opening
 from tests.collection.implementations import DATA
 
 
@@ -131,7 +131,7 @@ def test_locks_while_other_threads_fork(path):
     thread.start()
     try:
         for _ in range(100):
-            lock.FolderLock(path).release()
+            opening.FolderLock(path).release()
             if len(children) > 30:
                 break
     finally:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import posh
-from posh.collection import build_index, masks, saved_index, snapshot, writes
+from posh.collection import indexing, masks, snapshot, store
 from tests.collection import strategies
 from tests.collection.implementations import DATA, DENSE, OTHER, SPARSE
 from tests.collection.reference import ReferenceCollection
@@ -25,8 +25,8 @@ from tests.conftest import CASES
 
 IDS = [*range(-3, 12), *"abc", "1", "é\x00", "0"]
 HASHERS = [SPARSE, OTHER, DENSE]
-LIMITS = [(saved_index, "WORTH", 4), (build_index, "BLOCK", 5), (masks, "FEW", 2), (snapshot, "_SPARE", 3)]
-LIMITS += [(writes, "_AT_ONCE", 2), (writes, "_PART_BYTES", 100)]
+LIMITS = [(indexing, "WORTH", 4), (indexing, "BLOCK", 5), (masks, "FEW", 2), (snapshot, "_SPARE", 3)]
+LIMITS += [(store, "_READ_TOGETHER", 2), (store, "_PART_BYTES", 100)]
 
 some_ids = st.lists(st.sampled_from(IDS), min_size=1, max_size=8, unique=True)
 filters = st.one_of(st.none(), strategies.filters)

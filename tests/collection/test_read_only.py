@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import posh
-from posh.collection import backup
-from posh.collection.checking import check_collection
+from posh.collection import maintenance
+from posh.collection.maintenance import check_collection
 from posh.collection.opening import DATABASE
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.opened import answers
@@ -101,7 +101,7 @@ def test_a_reader_needs_a_collection_of_this_version(tmp_path, writer):
     with closing(sqlite3.connect(writer.path / DATABASE)) as connection:
         connection.execute("PRAGMA user_version = 2")
     with pytest.raises(
-        posh.FormatError, match="of format version 3, found another: open it once for writing"
+        posh.FormatError, match="of format version 4, found another: open it once for writing"
     ):
         posh.open(writer.path, read_only=True)
 
@@ -208,7 +208,7 @@ def test_a_backup_is_complete_or_not_there(writer, tmp_path, monkeypatch):
     def interrupted(folder) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(backup, "sync_folder", interrupted)
+    monkeypatch.setattr(maintenance, "sync_folder", interrupted)
     with pytest.raises(KeyboardInterrupt):
         writer.backup(tmp_path / "backup")
     assert sorted(path.name for path in tmp_path.iterdir()) == before
@@ -219,8 +219,8 @@ def test_a_backup_is_complete_or_not_there(writer, tmp_path, monkeypatch):
     [
         (Path, "mkdir"),
         (Path, "exists"),
-        (backup, "_copy"),
-        (backup, "sync_folder"),
+        (maintenance, "_copy_database"),
+        (maintenance, "sync_folder"),
         (Path, "rename"),
         (os, "fsync"),
     ],
@@ -244,8 +244,8 @@ def test_a_disk_that_fails_during_a_backup(writer, tmp_path, monkeypatch, owner,
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch], ids=["folder", "file"])
 def test_a_path_that_appears_during_a_backup(writer, tmp_path, monkeypatch, make):
-    copy = backup._copy
-    monkeypatch.setattr(backup, "_copy", lambda *args: (copy(*args), make(tmp_path / "backup")))
+    copy = maintenance._copy_database
+    monkeypatch.setattr(maintenance, "_copy_database", lambda *args: (copy(*args), make(tmp_path / "backup")))
     with pytest.raises(FileExistsError, match="expected a path that does not exist for the backup"):
         writer.backup(tmp_path / "backup")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", writer.path.name]
@@ -261,7 +261,7 @@ def test_a_backup_is_on_the_disk_before_it_has_its_name(writer, tmp_path, monkey
 
         return record
 
-    monkeypatch.setattr(backup, "sync_folder", recorded("folder", backup.sync_folder))
+    monkeypatch.setattr(maintenance, "sync_folder", recorded("folder", maintenance.sync_folder))
     monkeypatch.setattr(os, "fsync", recorded("file", os.fsync))
     writer.backup(tmp_path / "backup")
     assert events[:2] == [("file", False), ("folder", False)]
@@ -282,7 +282,7 @@ def test_pickling(writer):
         copy.close()
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             assert pool.apply(search_in_child, (reader,)) == search_in_child(reader)
-    index = posh.Index(SPARSE).add(DATA[:50])
+    index = posh.CodeIndex(SPARSE).add(DATA[:50])
     again = pickle.loads(pickle.dumps(index))
     np.testing.assert_array_equal(again.search(DATA[:5], 3).ids, index.search(DATA[:5], 3).ids)
     hits = pickle.loads(pickle.dumps(index.search(DATA[:5], 3)))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import posh
-from posh.collection import build_index, opening, saved_index
-from posh.index.snapshot import IndexSnapshot
+from posh.collection import indexing, opening
+from posh.index.codes.snapshot import CodeSnapshot
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.opened import answers, folders, reopened
 from tests.collection.reference import ReferenceCollection
@@ -20,7 +20,7 @@ from tests.collection.reference import ReferenceCollection
 
 
 def test_a_saved_index_spares_building_the_index(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(saved_index, "WORTH", 100)
+    monkeypatch.setattr(indexing, "WORTH", 100)
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(99), DATA[:99])
     assert folders(collection) == []
     collection.upsert(range(50, 200), DATA[50:200])
@@ -30,9 +30,9 @@ def test_a_saved_index_spares_building_the_index(tmp_path, monkeypatch, caplog):
     expected = answers(collection)
     added = []
     with monkeypatch.context() as patch:
-        with_documents = IndexSnapshot.with_documents
+        with_documents = CodeSnapshot.with_documents
         patch.setattr(
-            IndexSnapshot,
+            CodeSnapshot,
             "with_documents",
             lambda *args, **options: added.append(len(args[1])) or with_documents(*args, **options),
         )
@@ -61,9 +61,9 @@ def test_a_saved_index_that_cannot_be_used_is_not(tmp_path, caplog, how):
             shutil.rmtree(folder)
             folder.mkdir()
         case "of another index":
-            posh.Index(SPARSE, refine="vectors").add(DATA[:100], ids=np.arange(1, 101)).save(folder)
+            posh.CodeIndex(SPARSE, refine="vectors").add(DATA[:100], ids=np.arange(1, 101)).save(folder)
         case "of other items":
-            posh.Index(SPARSE).add(DATA[:99], ids=np.arange(2, 101)).save(folder)
+            posh.CodeIndex(SPARSE).add(DATA[:99], ids=np.arange(2, 101)).save(folder)
     with caplog.at_level(logging.WARNING), posh.Collection(tmp_path / "a") as collection:
         assert answers(collection) == expected
     assert "cannot be used" in caplog.text
@@ -82,8 +82,8 @@ def test_numbers_of_items_are_not_used_again(tmp_path):
 
 
 def test_a_write_does_not_fail_because_of_a_saved_index(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(saved_index, "WORTH", 5)
-    monkeypatch.setattr(IndexSnapshot, "save", lambda snapshot, path: path.mkdir() or 1 // 0)
+    monkeypatch.setattr(indexing, "WORTH", 5)
+    monkeypatch.setattr(CodeSnapshot, "save", lambda snapshot, path: path.mkdir() or 1 // 0)
     with posh.Collection(tmp_path, SPARSE) as collection:
         collection.upsert(range(10), DATA[:10])
         assert collection.count() == 10
@@ -120,7 +120,7 @@ LEARNERS = {
 @pytest.mark.parametrize("kind", list(LEARNERS))
 def test_an_index_built_again_gives_the_same_answers(tmp_path, monkeypatch, kind):
     """Whatever deleted items it was trained on, and in whatever batches they came."""
-    monkeypatch.setattr(build_index, "BLOCK", 64)
+    monkeypatch.setattr(indexing, "BLOCK", 64)
     collection = posh.Collection(tmp_path, SPARSE, **LEARNERS[kind])
     for start in range(0, 300, 23):
         collection.upsert(range(start, start + 23), DATA[start : start + 23])
@@ -155,7 +155,7 @@ def test_lists_grow_with_the_collection(tmp_path, monkeypatch):
     X = np.random.default_rng(0).normal(size=(3000, 8)) + 3
     for start in range(0, 3000, 500):
         collection.upsert([f"{start}/{i}" for i in range(500)], X[start : start + 500])
-    assert len(collection._store.snapshot.index.documents.structure.lists.centroids) == 2
+    assert len(collection._store.snapshot.index.structure.lists.centroids) == 2
     assert collection._store.snapshot.n_trained == 1501
     plain = ReferenceCollection(SPARSE).upsert([0], DATA[:1])
     plain.upsert([f"{start}/{i}" for start in range(0, 3000, 500) for i in range(500)], X)
@@ -179,14 +179,14 @@ def test_lists_grow_with_the_collection(tmp_path, monkeypatch):
     ],
 )
 def test_when_an_index_must_be_trained_again(options, n_trained, n, expected):
-    assert build_index.must_train_again(build_index.empty_index(SPARSE, options), n_trained, n) is expected
+    assert indexing.must_train_again(indexing.make_index(SPARSE, options), n_trained, n) is expected
 
 
 def test_a_decoder_that_was_trained_on_one_item_is_trained_again(tmp_path):
     collection = posh.Collection(tmp_path, SPARSE, refine="decoder", oversample=30.0)
     for i in range(300):
         collection.upsert([i], DATA[i : i + 1])
-    index = posh.Index(SPARSE, refine="decoder", oversample=30.0).add(DATA[:256])
+    index = posh.CodeIndex(SPARSE, refine="decoder", oversample=30.0).add(DATA[:256])
     ours = np.mean([i in row for i, row in enumerate(collection.search(DATA[:250], 5).ids)])
     best = np.mean([i in row for i, row in enumerate(index.search(DATA[:250], 5).ids)])
     assert ours > best - 0.05

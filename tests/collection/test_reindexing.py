@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import posh
-from posh.collection import build_index
-from posh.collection.reindexing import Reindexing
-from posh.index.snapshot import IndexSnapshot
+from posh.collection import indexing
+from posh.collection.indexing import Reindexing
+from posh.index.codes.snapshot import CodeSnapshot
 from tests.collection.implementations import DATA, OTHER, SPARSE
 from tests.collection.opened import answers, reopened
 from tests.collection.reference import ReferenceCollection
@@ -37,7 +37,7 @@ def test_reindexing_that_is_interrupted_after_its_commit_counts(tmp_path, monkey
     "options", [{}, {"refine": "decoder"}, {"structure": "ivf", "n_lists": 3, "n_probe": 3}]
 )
 def test_writes_while_reindexing(tmp_path, monkeypatch, options):
-    monkeypatch.setattr(build_index, "BLOCK", 32)
+    monkeypatch.setattr(indexing, "BLOCK", 32)
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(100), DATA[:100], [{"a": 1}] * 100)
     plain = ReferenceCollection(OTHER).upsert(range(100), DATA[:100], [{"a": 1}] * 100)
     steps, n_steps = Reindexing.steps, 0
@@ -68,14 +68,14 @@ def test_writes_while_reindexing(tmp_path, monkeypatch, options):
 
 def test_an_item_that_goes_while_its_new_code_is_made(tmp_path, monkeypatch):
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(100), DATA[:100])
-    encode = IndexSnapshot.encode
+    encode = CodeSnapshot.encode
 
     def delete_and_encode(view, X):
         collection.delete([7])
         return encode(view, X)
 
     with monkeypatch.context() as patch:
-        patch.setattr(IndexSnapshot, "encode", delete_and_encode)
+        patch.setattr(CodeSnapshot, "encode", delete_and_encode)
         collection.reindex(OTHER)
     assert collection.count() == 99
     assert answers(collection) == answers(reopened(collection, saved_index=False))
@@ -83,7 +83,7 @@ def test_an_item_that_goes_while_its_new_code_is_made(tmp_path, monkeypatch):
 
 
 def test_reindexing_that_fails_leaves_the_old_codes_in_force(tmp_path, monkeypatch):
-    monkeypatch.setattr(build_index, "BLOCK", 32)
+    monkeypatch.setattr(indexing, "BLOCK", 32)
     collection = posh.Collection(tmp_path, SPARSE).upsert(range(100), DATA[:100])
     expected = answers(collection)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh import _files
+from posh import _durable
 from posh.collection import database, opening
 from tests.collection.implementations import DATA, SPARSE
 
@@ -24,8 +24,8 @@ def collection(tmp_path):
 
 def test_new_parent_folders_are_synced(tmp_path, monkeypatch):
     synced = []
-    sync = _files.sync_folder
-    monkeypatch.setattr(_files, "sync_folder", lambda folder: (synced.append(folder), sync(folder)))
+    sync = _durable.sync_folder
+    monkeypatch.setattr(_durable, "sync_folder", lambda folder: (synced.append(folder), sync(folder)))
     posh.Collection(tmp_path / "a" / "b" / "c").close()
     assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(synced)
 
@@ -84,13 +84,13 @@ def test_a_log_that_is_deleted_while_open(collection):
 
 
 def test_a_folder_that_goes_during_a_write(collection, monkeypatch):
-    insert = opening.tables.insert
+    insert = opening.tables.insert_items
 
     def insert_and_remove(*args):
         shutil.rmtree(collection.path)
         return insert(*args)
 
-    monkeypatch.setattr(opening.tables, "insert", insert_and_remove)
+    monkeypatch.setattr(opening.tables, "insert_items", insert_and_remove)
     with pytest.raises(posh.StorageError, match="this write, and what is written after it, may be lost"):
         collection.upsert(["new"], DATA[:1])
 
@@ -119,7 +119,7 @@ def test_a_sync_that_fails_leaves_the_write_in_doubt(collection, kept):
     database = collection._store.database
     working = database._writer
     database._writer = FailingDisk(working, sqlite3.SQLITE_IOERR_FSYNC, kept=kept)
-    with pytest.raises(posh.StorageError, match="may or may not be there after reopening: mend the disk"):
+    with pytest.raises(posh.StorageError, match="may or may not be there after reopening: repair the disk"):
         collection.upsert(["new"], DATA[:1])
     database._writer = working  # the disk seems to be well again
     for call in (lambda: collection.upsert([1], DATA[:1]), lambda: collection.delete([1])):
@@ -153,9 +153,11 @@ def left(collection, tmp_path):
 
 def test_a_log_that_is_left_is_written_again_before_it_is_used(left, monkeypatch):
     written = []
-    log, write_again = left / f"{opening.DATABASE}-wal", database.write_again
+    log, rewrite_in_place = left / f"{opening.DATABASE}-wal", database.rewrite_in_place
     content = log.read_bytes()
-    monkeypatch.setattr(database, "write_again", lambda path: (write_again(path), written.append(path)))
+    monkeypatch.setattr(
+        database, "rewrite_in_place", lambda path: (rewrite_in_place(path), written.append(path))
+    )
     connect = database.connect
     monkeypatch.setattr(
         database, "connect", lambda *how: (written.append(log.read_bytes()), connect(*how))[1]
@@ -171,7 +173,7 @@ def test_a_log_that_cannot_be_written_again_lets_nothing_be_written(left, monkey
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(database, "write_again", failing)
+        patch.setattr(database, "rewrite_in_place", failing)
         with posh.Collection(left) as opened:
             assert len(opened) == 9
             with pytest.raises(posh.StorageError, match="close this collection, open it again"):
@@ -184,6 +186,6 @@ def test_a_log_that_cannot_be_written_again_lets_nothing_be_written(left, monkey
 def test_a_file_that_is_written_again_is_the_same(size, tmp_path, monkeypatch):
     content = np.random.default_rng(size).bytes(size)
     (tmp_path / "file").write_bytes(content)
-    monkeypatch.setattr(_files, "_BLOCK", 1000)
-    _files.write_again(tmp_path / "file")
+    monkeypatch.setattr(_durable, "_BLOCK", 1000)
+    _durable.rewrite_in_place(tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == content

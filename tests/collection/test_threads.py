@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh.collection import build_index, masks, saved_index, snapshot
+from posh.collection import indexing, masks, snapshot
 from tests.collection.implementations import DATA, OTHER, SPARSE
 from tests.index.test_threads import SECONDS
 
@@ -99,8 +99,8 @@ class Teams:
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_every_answer_is_that_of_some_moment(tmp_path):
     limits = [
-        (saved_index, "WORTH", 50),
-        (build_index, "BLOCK", 32),
+        (indexing, "WORTH", 50),
+        (indexing, "BLOCK", 32),
         (masks, "FEW", 3),
         (snapshot, "_SPARE", 40),
     ]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import posh
-from posh.collection import build_index, saved_index, snapshot
+from posh.collection import indexing, snapshot
 from tests.collection.implementations import DATA, OTHER, SPARSE
 
 HASHERS = [SPARSE, OTHER]
@@ -65,7 +65,7 @@ def done(collection: posh.BaseCollection, operation: Operation) -> posh.BaseColl
 
 def small_limits() -> None:
     """So that saved indexes, blocks and compaction come up in small collections."""
-    saved_index.WORTH, build_index.BLOCK, snapshot._SPARE = 100, 50, 50
+    indexing.WORTH, indexing.BLOCK, snapshot._SPARE = 100, 50, 50
 
 
 def write_until_killed(folder: Path, seed: int) -> None:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from posh.datasets._cache import Arrays, read_array
-from posh.datasets._fetch import FromNpm, FromUrl, Source, content_hash, download
+from posh.datasets._fetch import FromNpm, FromUrl, Source, download, hash_content
 from posh.errors import DataUnavailableError
 
 from .conftest import Site
 
 VALUES = np.arange(5000, dtype=np.uint8)
 BODY = VALUES.tobytes()
-SHA256 = content_hash({"values": VALUES})
+SHA256 = hash_content({"values": VALUES})
 
 
 def parse(paths: list[Path]) -> Arrays:
@@ -68,7 +68,7 @@ def test_the_next_place_is_tried(site: Site, tmp_path: Path, trouble: str) -> No
 
 def test_other_content_is_refused_and_nothing_is_left(site: Site, tmp_path: Path) -> None:
     site.files["/file"] = BODY
-    with pytest.raises(DataUnavailableError, match=f"SHA-256 {SHA256} instead of 00") as caught:
+    with pytest.raises(DataUnavailableError, match=f"SHA-256 00, got {SHA256}") as caught:
         source(site.url("/file"), sha256="00").fetch(tmp_path)
     assert site.url("/file") in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -93,7 +93,7 @@ def test_many_at_once(site: Site, tmp_path: Path) -> None:
 def test_content_hash_sees_names_types_shapes_and_values() -> None:
     values = np.zeros((2, 2), dtype=np.uint8)
     others = [{"b": values}, {"a": values.view(np.int8)}, {"a": values.ravel()}, {"a": values + 1}]
-    assert len({content_hash(arrays) for arrays in [{"a": values}, *others]}) == 5
+    assert len({hash_content(arrays) for arrays in [{"a": values}, *others]}) == 5
 
 
 def fake_npm(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Source:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from posh.serve.client import Client
+from posh.client import Client
 from posh.serve.folder import Folder
 from tests.docs.pages import ROOT, blocks
 from tests.serve.service import running

@@ -1,4 +1,4 @@
-"""What writes the site: references from the code, and the check of the finished pages."""
+"""The tools of the site: references written from the code, and the check of finished pages."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ def test_docstrings_become_markdown():
     [
         ('<a href="other.html#here">', None),
         ('<a href="https://example.org">', None),
-        ('<a href="gone.html">', "which is not there"),
-        ('<a href="other.html#gone">', "no such place"),
+        ('<a href="gone.html">', "which does not exist"),
+        ('<a href="other.html#gone">', "no such anchor"),
         ('<img src="https://example.org/a.png">', "loads https://example.org/a.png"),
         ('<script src="https://example.org/a.js">', "loads"),
         ('<link rel="stylesheet" href="//example.org/a.css">', "loads"),
     ],
 )
-def test_the_check_of_the_site_notices(link, problem, tmp_path):
+def test_check_site_reports_problems(link, problem, tmp_path):
     (tmp_path / "other.html").write_text('<h1 id="here">Other</h1>')
     (tmp_path / "page.html").write_text(link)
-    found = check.check_site(tmp_path)
-    assert len(found.problems) == (problem is not None)
-    assert problem is None or problem in found.problems[0]
-    assert found.external == re.findall(r"(?:https:)?//[^\"]+", link)
+    result = check.check_site(tmp_path)
+    assert len(result.problems) == (problem is not None)
+    assert problem is None or problem in result.problems[0]
+    assert result.external == re.findall(r"(?:https:)?//[^\"]+", link)
 
 
-def test_the_pictures_are_those_that_the_script_draws(tmp_path):
+def test_the_script_draws_all_pictures(tmp_path):
     with mpl.rc_context({"backend": "agg"}):
         pictures.write(tmp_path)
     drawn = {path.name for path in tmp_path.glob("*.png")}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh.hashers._units import unit_rows
+from posh.preprocess import normalize_rows
 from tests.conftest import clusters
 
 
@@ -30,9 +30,9 @@ def test_biohash_is_the_published_rule(p, delta, rank):
     hasher = posh.BioHash(
         24, 4, n_epochs=5, batch_size=30, p=p, delta=delta, rank=rank, learning_rate=0.1, random_state=0
     ).fit(X)
-    rng = hasher._rng()
+    rng = hasher._make_rng()
     W = rng.standard_normal((24, 6), np.float32).astype(np.float64)
-    Z = unit_rows(hasher.preprocess_(X))
+    Z = normalize_rows(hasher.preprocess_(X))
     expected = plain_biohash(Z, W, rng, n_epochs=5, batch_size=30, rate=0.1, p=p, delta=delta, rank=rank)
     np.testing.assert_allclose(hasher.weights_, expected, atol=1e-3)
 

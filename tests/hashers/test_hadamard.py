@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.linalg import hadamard
 
 import posh
-from posh import kernels, model_files
+from posh import _model_files, kernels
 from tests.conftest import clusters
 
 KERNELS = kernels.available()
@@ -96,5 +96,5 @@ def test_wrong_shapes_do_not_reach_the_kernel(signs, n_bits):
 def test_a_file_with_other_weights_is_refused():
     hasher = posh.Hadamard(64, 6, random_state=0).fit(clusters(100, 24))
     hasher.weights_[3, 5] *= -1
-    with pytest.raises(model_files.FormatError, match="not Hadamard matrices times signs"):
+    with pytest.raises(_model_files.FormatError, match="not Hadamard matrices times signs"):
         posh.Hasher.from_bytes(hasher.to_bytes(), "model")

@@ -8,16 +8,21 @@ from hypothesis import strategies as st
 
 import posh
 from posh.hashers import lifting
-from posh.hashers._similarity import SimilarityMatching, minimize_on_box
-from posh.hashers._units import unit_rows
-from posh.hashers.lifting import _best_step, _ridge_map, winner_matrix
+from posh.hashers.lifting import (
+    SimilarityMatching,
+    _find_best_step,
+    _solve_ridge,
+    mark_winners,
+    minimize_on_box,
+)
+from posh.preprocess import normalize_rows
 from tests.conftest import clusters
 
 
 def random_problem(n: int = 30, d: int = 5, n_bits: int = 12, seed: int = 0):
     rng = np.random.default_rng(seed)
-    X = unit_rows(rng.normal(size=(n, d)).astype(np.float32))
-    target = winner_matrix(rng.normal(size=(n, n_bits)), 3)
+    X = normalize_rows(rng.normal(size=(n, d)).astype(np.float32))
+    target = mark_winners(rng.normal(size=(n, n_bits)), 3)
     Y = rng.random((n, n_bits), np.float32)
     return X, target, Y
 
@@ -31,8 +36,8 @@ def plain_value(X: np.ndarray, target: np.ndarray, Y: np.ndarray) -> float:
 def test_similarity_matching_is_its_definition():
     X, target, Y = random_problem()
     problem = SimilarityMatching(X, target)
-    assert problem.value(Y) == pytest.approx(plain_value(X, target, Y), rel=1e-4)
-    gradient = problem.gradient(Y)
+    assert problem.evaluate(Y) == pytest.approx(plain_value(X, target, Y), rel=1e-4)
+    gradient = problem.compute_gradient(Y)
     for i, j in ((0, 0), (3, 7), (29, 11)):
         shift = np.zeros(Y.shape)
         shift[i, j] = 1e-3
@@ -54,7 +59,7 @@ def test_ridge_map_is_ridge_regression():
     X, _, Y = random_problem()
     penalty = 0.1 * np.trace(X.T @ X) / 5
     expected = np.linalg.solve(X.T @ X + penalty * np.eye(5), X.T @ Y).T
-    np.testing.assert_allclose(_ridge_map(X, Y, 0.1), expected, atol=1e-4)
+    np.testing.assert_allclose(_solve_ridge(X, Y, 0.1), expected, atol=1e-4)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=4, max_size=4))
@@ -63,7 +68,7 @@ def test_ridge_map_is_ridge_regression():
 def test_best_step_is_the_minimum_of_the_quartic(coefficients):
     t = np.linspace(0, 1, 2001)
     value = lambda t: t * np.polyval(coefficients[::-1], t)  # noqa: E731
-    assert value(_best_step(*coefficients)) <= value(t).min() + 1e-6
+    assert value(_find_best_step(*coefficients)) <= value(t).min() + 1e-6
 
 
 def scipy_minimum(X: np.ndarray, target: np.ndarray, Y: np.ndarray) -> np.ndarray:
@@ -88,14 +93,14 @@ def test_bosl_is_the_papers_admm(monkeypatch):
     )
     X = clusters(80, 6)
     hasher = posh.BOSL(16, 3, n_epochs=3, ridge=1e-3, random_state=0).fit(X)
-    Z = unit_rows(hasher.preprocess_(X)).astype(np.float64)
-    Y = Z @ hasher._rng().standard_normal((6, 16), np.float32)
-    H, L = winner_matrix(Y, 3), np.zeros_like(Y)
+    Z = normalize_rows(hasher.preprocess_(X)).astype(np.float64)
+    Y = Z @ hasher._make_rng().standard_normal((6, 16), np.float32)
+    H, L = mark_winners(Y, 3), np.zeros_like(Y)
     Y = np.clip(Y, 0, 1)
     Y = Y * np.linalg.norm(Z.T @ Y) / np.linalg.norm(Y.T @ Y)
     for epoch in range(3):
         if epoch:
-            H = winner_matrix(Y + L, 3)
+            H = mark_winners(Y + L, 3)
         Y = scipy_minimum(Z, H + L, Y)
         L = L + H - Y
     penalty = 1e-3 * np.trace(Z.T @ Z) / 6
@@ -130,8 +135,8 @@ def test_osl_weights_descend():
     losses = []
     for n_epochs in (1, 5, 50):
         hasher = posh.OSL(32, 4, n_inputs=3, n_epochs=n_epochs, random_state=0)
-        Z = unit_rows(hasher.fit(X).preprocess_(X))
-        Y = winner_matrix(Z @ np.random.default_rng(0).normal(size=(10, 32)), 4)
+        Z = normalize_rows(hasher.fit(X).preprocess_(X))
+        Y = mark_winners(Z @ np.random.default_rng(0).normal(size=(10, 32)), 4)
         losses.append(np.square(Z @ hasher._learn_weights(Z, Y, 3).T - Y).sum())
     assert losses[0] > losses[1] >= losses[2]
 
@@ -139,8 +144,8 @@ def test_osl_weights_descend():
 def test_osl_objective_is_its_definition():
     X = clusters(60, 6)
     hasher = posh.OSL(16, 3, gamma=0.5, n_epochs=10, random_state=0).fit(X)
-    Z = unit_rows(hasher.preprocess_(X))
-    Y, objective = hasher._learn_codes(Z, hasher._rng())
+    Z = normalize_rows(hasher.preprocess_(X))
+    Y, objective = hasher._learn_codes(Z, hasher._make_rng())
     np.testing.assert_allclose(Y.sum(axis=1), 3.0, atol=1e-4)
     plain = 0.5 * np.square(3 * Z @ Z.T - Y @ Y.T).sum() + 0.5 * np.sqrt(Y + 0.01).sum()
     assert objective[-1] == pytest.approx(plain / 60**2, rel=1e-3)

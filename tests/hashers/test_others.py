@@ -7,8 +7,8 @@ import pytest
 from sklearn.base import clone
 
 import posh
-from posh.hashers._units import unit_rows
-from posh.hashers.knnh import neighbour_means
+from posh.hashers.knnh import average_neighbours
+from posh.preprocess import normalize_rows
 from tests.conftest import clusters
 
 
@@ -28,7 +28,7 @@ def plain_spherical(Z: np.ndarray, W: np.ndarray, n_epochs: int) -> np.ndarray:
 def test_spherical_equals_the_plain_algorithm():
     X = clusters(150, 8)
     hasher = posh.SphericalHash(32, 4, n_epochs=5, random_state=0).fit(X)
-    W0 = unit_rows(hasher._rng().standard_normal((32, 8), np.float32))
+    W0 = normalize_rows(hasher._make_rng().standard_normal((32, 8), np.float32))
     np.testing.assert_allclose(hasher.weights_, plain_spherical(hasher.preprocess_(X), W0, 5), atol=1e-5)
 
 
@@ -76,7 +76,7 @@ def test_fruitfly_weights_are_what_they_are_called(X):
 def test_itq_equals_the_plain_algorithm(X):
     hasher = posh.ITQ(8, n_epochs=6, random_state=0).fit(X)
     Z = hasher.preprocess_(X).astype(np.float64)
-    W = posh.hashers._orthogonal.random_orthogonal(8, 8, hasher._rng()).astype(np.float64)
+    W = posh.hashers._linalg.draw_orthogonal(8, 8, hasher._make_rng()).astype(np.float64)
     losses = []
     for _ in range(6):
         signs = np.where(Z @ W.T > 0, 1.0, -1.0)
@@ -103,8 +103,8 @@ def test_neighbour_means_are_means_of_neighbours():
     Z = clusters(50, 4).astype(np.float32)
     distances = np.linalg.norm(Z[:, None] - Z[None], axis=2)
     expected = np.stack([Z[np.argsort(row, kind="stable")[:5]].mean(axis=0) for row in distances])
-    np.testing.assert_allclose(neighbour_means(Z, 5), expected, atol=1e-5)
-    np.testing.assert_allclose(neighbour_means(Z, 500), np.tile(Z.mean(axis=0), (50, 1)), atol=1e-5)
+    np.testing.assert_allclose(average_neighbours(Z, 5), expected, atol=1e-5)
+    np.testing.assert_allclose(average_neighbours(Z, 500), np.tile(Z.mean(axis=0), (50, 1)), atol=1e-5)
 
 
 def test_knnh_parameters(X):
@@ -119,7 +119,7 @@ def test_lsh_preserves_angles():
     X = clusters(200, 16)
     hasher = posh.LSH(4096, random_state=0).fit(X)
     codes = hasher.encode(X[:20])
-    Z = unit_rows(hasher.preprocess_(X[:20]))
+    Z = normalize_rows(hasher.preprocess_(X[:20]))
     angles = np.arccos(np.clip(Z @ Z.T, -1, 1)) / np.pi
     np.testing.assert_allclose(codes.hamming(codes) / 4096, angles, atol=0.05)
 

@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 
 import posh
-from posh.hashers._orthogonal import procrustes, random_orthogonal
+from posh.hashers._linalg import draw_orthogonal, solve_procrustes
 from tests.conftest import clusters
 
 
@@ -39,26 +39,26 @@ def loss(hasher: posh.POSH, Z: np.ndarray, W: np.ndarray) -> float:
 def test_procrustes_is_the_polar_factor(shape):
     rng = np.random.default_rng(0)
     M = rng.normal(size=shape)
-    W = procrustes(1e6 * M, previous=polar(M))
+    W = solve_procrustes(1e6 * M, previous=polar(M))
     np.testing.assert_allclose(W, polar(M), atol=1e-5)
 
 
 def test_procrustes_of_a_rank_deficient_matrix_keeps_the_previous_directions():
     rng = np.random.default_rng(0)
-    previous = random_orthogonal(32, 8, rng)
+    previous = draw_orthogonal(32, 8, rng)
     M = rng.normal(size=(32, 8))
     M[:, 5:] = 0.0
-    W = procrustes(M, previous)
+    W = solve_procrustes(M, previous)
     np.testing.assert_allclose(W.T @ W, np.eye(8), atol=1e-6)
     U = polar(M[:, :5])
     np.testing.assert_allclose(W[:, :5], U, atol=2e-2)
     remaining = previous[:, 5:] - U @ (U.T @ previous[:, 5:])
     np.testing.assert_allclose(W[:, 5:], polar(remaining), atol=2e-2)
-    np.testing.assert_array_equal(procrustes(0 * M, previous), previous)
+    np.testing.assert_array_equal(solve_procrustes(0 * M, previous), previous)
 
 
 def test_random_orthogonal_has_orthonormal_columns():
-    W = random_orthogonal(50, 20, np.random.default_rng(0))
+    W = draw_orthogonal(50, 20, np.random.default_rng(0))
     np.testing.assert_allclose(W.T @ W, np.eye(20), atol=1e-6)
 
 
@@ -67,8 +67,8 @@ def test_fit_reaches_the_objective_of_the_plain_algorithm(n_active):
     X = clusters(600, 12)
     hasher = posh.POSH(48, n_active, n_epochs=10, random_state=0).fit(X)
     Z = hasher.preprocess_(X)
-    rng = hasher._rng()
-    W0 = random_orthogonal(48, 12, rng).astype(np.float64)
+    rng = hasher._make_rng()
+    W0 = draw_orthogonal(48, 12, rng).astype(np.float64)
     expected = plain_posh(Z[rng.permutation(len(Z))].astype(np.float64), W0, n_active, 10, 100)
     start = loss(hasher, Z, W0)
     reached, plain = loss(hasher, Z, hasher.weights_), loss(hasher, Z, expected)
@@ -79,8 +79,8 @@ def test_fit_reaches_the_objective_of_the_plain_algorithm(n_active):
 def test_one_batch_equals_the_plain_algorithm():
     X = clusters(80, 12)
     hasher = posh.POSH(48, 4, n_epochs=1, batch_size=100, lag=0.0, random_state=0).fit(X)
-    rng = hasher._rng()
-    W0 = random_orthogonal(48, 12, rng)
+    rng = hasher._make_rng()
+    W0 = draw_orthogonal(48, 12, rng)
     expected = plain_posh(hasher.preprocess_(X), W0, 4, 1, 100)
     np.testing.assert_allclose(hasher.weights_, expected, atol=3e-3)
 
@@ -128,7 +128,7 @@ def test_bad_parameters_are_named(X, change, message):
 def test_partial_fit_follows_the_mean_exactly():
     first, second = clusters(60, 8), clusters(90, 8, seed=1) + 5.0
     hasher = posh.POSH(32, 4, batch_size=1000, lag=0.0, random_state=0)
-    W0 = random_orthogonal(32, 8, hasher._rng())
+    W0 = draw_orthogonal(32, 8, hasher._make_rng())
     hasher.partial_fit(first)
     scale = hasher.preprocess_.scale
     H1 = posh.Codes(posh.kernels.winners(hasher.preprocess_(first) @ W0.T, 4), 32).to_dense(float)
@@ -168,7 +168,7 @@ def test_a_refused_batch_changes_nothing(X):
 @pytest.mark.parametrize("lag", [0.0, 1.0])
 def test_partial_fit_learns_with_any_lag(X, lag):
     hasher = posh.POSH(64, 6, lag=lag, random_state=0)
-    start = random_orthogonal(64, 24, hasher._rng())
+    start = draw_orthogonal(64, 24, hasher._make_rng())
     assert np.abs(hasher.partial_fit(X).weights_ - start).max() > 0.01
 
 

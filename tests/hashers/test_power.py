@@ -7,7 +7,7 @@ import pytest
 
 import posh
 from posh.hashers import power
-from posh.hashers._held_out import neighbours, neighbours_kept
+from posh.hashers.power import _find_neighbours, _score_neighbours
 from tests.conftest import clusters
 
 RULE = {"power": 0.5, "n_winners": 2, "unit": True}
@@ -31,10 +31,10 @@ def plain(Z: np.ndarray, W: np.ndarray, n_epochs: int, p: float, n_winners: int,
 def test_equals_the_plain_algorithm(p, unit):
     X = clusters(300, 8)
     hasher = posh.PowerHash(32, 4, power=p, n_winners=3, unit=unit, n_epochs=3, random_state=0).fit(X)
-    Z, seed = hasher.preprocess_(X), int(hasher._rng().integers(2**31))
+    Z, seed = hasher.preprocess_(X), int(hasher._make_rng().integers(2**31))
     rng = np.random.default_rng(seed)
     rule = power._Rule(p, 3, unit)
-    start = power._start_from(Z, 32, rule, rng) if unit else power.random_orthogonal(32, 8, rng)
+    start = power._draw_start(Z, 32, rule, rng) if unit else power.draw_orthogonal(32, 8, rng)
     expected = plain(Z, start, 3, p, 3, unit)
     expected *= np.linalg.norm(hasher.weights_) / np.linalg.norm(expected)
     np.testing.assert_allclose(hasher.weights_, expected, atol=1e-4)
@@ -43,7 +43,7 @@ def test_equals_the_plain_algorithm(p, unit):
 def test_the_two_ends():
     X = clusters(300, 8)
     last = posh.PowerHash(32, 4, power=1.0, n_winners=3, unit=False, n_epochs=2, random_state=0).fit(X)
-    Z, seed = last.preprocess_(X), int(last._rng().integers(2**31))
+    Z, seed = last.preprocess_(X), int(last._make_rng().integers(2**31))
     expected, objective = posh.POSH(32, 3, n_epochs=10)._learn(Z, np.random.default_rng(seed))
     np.testing.assert_array_equal(last.weights_, expected)
     np.testing.assert_array_equal(last.objective_, objective)
@@ -74,11 +74,11 @@ def test_what_is_given_is_kept(X, tmp_path):
 
 def test_it_chooses_by_the_neighbours_of_held_out_vectors(monkeypatch):
     X = clusters(400, 16)
-    rules = posh.PowerHash(64, 8)._rules()
+    rules = posh.PowerHash(64, 8)._list_rules()
     assert len(rules) == 5
     for wanted in rules:  # whatever keeps the neighbours best is chosen
         tried = iter(rules)
-        monkeypatch.setattr(power, "neighbours_kept", lambda *_, t=tried, w=wanted: float(next(t) == w))
+        monkeypatch.setattr(power, "_score_neighbours", lambda *_, t=tried, w=wanted: float(next(t) == w))
         hasher = posh.PowerHash(64, 8, n_epochs=1, random_state=0).fit(X)
         assert power._Rule(hasher.power_, hasher.n_winners_, hasher.unit_) == wanted
 
@@ -86,21 +86,21 @@ def test_it_chooses_by_the_neighbours_of_held_out_vectors(monkeypatch):
 @pytest.mark.parametrize(("lead", "unit"), [(1.05, True), (1.07, False)])
 def test_orthonormal_columns_must_be_clearly_better(monkeypatch, lead, unit):
     kept = iter([0.5, 0.5, 0.5, 0.5, 0.5 * lead])
-    monkeypatch.setattr(power, "neighbours_kept", lambda *_: next(kept))
+    monkeypatch.setattr(power, "_score_neighbours", lambda *_: next(kept))
     assert posh.PowerHash(64, 8, n_epochs=1, random_state=0).fit(clusters(400, 16)).unit_ is unit
 
 
 def test_the_number_of_threads_does_not_matter(monkeypatch):
     X = clusters(1000, 300)  # more than one tile of columns
     expected = posh.PowerHash(320, 8, n_epochs=2, random_state=0, **RULE).fit(X).weights_
-    monkeypatch.setattr("posh.hashers._products.cores", lambda: 3)
+    monkeypatch.setattr("posh.hashers._linalg.resolve_threads", lambda: 3)
     found = posh.PowerHash(320, 8, n_epochs=2, random_state=0, **RULE).fit(X).weights_
     np.testing.assert_array_equal(found, expected)
 
 
 def test_neighbours_are_the_nearest_by_cosine():
     Z = clusters(250, 8).astype(np.float32)
-    near = neighbours(Z)
+    near = _find_neighbours(Z)
     unit = Z / np.linalg.norm(Z, axis=1, keepdims=True)
     for row in range(250):
         cosines = unit @ unit[row]
@@ -113,7 +113,7 @@ def test_neighbours_kept_is_the_average_precision():
     near[0, 2] = near[1, 0] = near[2, 3] = near[3, 2] = True
     codes = posh.Codes(np.array([[0, 1], [0, 1], [2, 3], [3, 4]], np.uint16), 8)
     # Vector 0 finds 1, then 2 and 3 in their order; 1 finds 0; 2 finds 3, and 3 finds 2.
-    assert neighbours_kept(codes, near) == pytest.approx((1 / 2 + 1 + 1 + 1) / 4)
+    assert _score_neighbours(codes, near) == pytest.approx((1 / 2 + 1 + 1 + 1) / 4)
 
 
 def test_two_or_three_vectors_are_too_few_to_choose_by():

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:expected refine=.* to learn from
 @pytest.mark.parametrize("n_queries", [0, 1, 40])
 def test_no_hits_after_everything_was_removed(kind, n_queries):
     hasher, options = KINDS[kind]
-    index = posh.Index(hasher, **options).add(DATA[:50]).delete(np.arange(50))
+    index = posh.CodeIndex(hasher, **options).add(DATA[:50]).delete(np.arange(50))
     for again in (index, index.compact()):
         for filter_ in (None, [3], np.zeros(0, bool)):
             hits = again.search(DATA[:n_queries], 5, filter=filter_)
@@ -57,7 +57,7 @@ def test_no_hits_in_a_collection_after_everything_was_deleted(tmp_path, refine, 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_more_is_asked_for_than_there_is(kind):
     hasher, options = KINDS[kind]
-    index = posh.Index(hasher, n_probe=3, **options).add(DATA[:30]).delete([0, 7])
+    index = posh.CodeIndex(hasher, n_probe=3, **options).add(DATA[:30]).delete([0, 7])
     exact = index.search(DATA[:5], 28, oversample=1.0)
     assert (exact.ids >= 0).all()
     for oversample in (1.0, 1e300):
@@ -71,7 +71,7 @@ def test_more_is_asked_for_than_there_is(kind):
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_memory_is_that_of_the_answer(kind):
     hasher, options = KINDS[kind]
-    index = posh.Index(hasher, **options).add(DATA, ids=np.arange(1000, 1400))
+    index = posh.CodeIndex(hasher, **options).add(DATA, ids=np.arange(1000, 1400))
     k = 2_000_000
     tracemalloc.start()
     try:
@@ -85,18 +85,20 @@ def test_memory_is_that_of_the_answer(kind):
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_oversample_is_finite(value):
-    index = posh.Index(SPARSE, refine="vectors").add(DATA)
+    index = posh.CodeIndex(SPARSE, refine="vectors").add(DATA)
     with pytest.raises(ValueError, match=r"expected oversample in \[1, inf\), got (inf|nan)"):
         index.search(DATA[:1], oversample=value)
     with pytest.raises(ValueError, match=r"expected oversample in \[1, inf\), got (inf|nan)"):
-        posh.Index(SPARSE, refine="vectors", oversample=value)
+        posh.CodeIndex(SPARSE, refine="vectors", oversample=value)
 
 
 @pytest.mark.parametrize(
     ("hasher", "options"), [(SPARSE, {}), (SPARSE, IVF), (DENSE, {})], ids=["exact", "ivf", "dense"]
 )
 def test_a_mask_need_not_cover_removed_ids(hasher, options):
-    index = posh.Index(hasher, **options).add(DATA[:20]).add(DATA[20:30], ids=np.arange(10**12, 10**12 + 10))
+    index = (
+        posh.CodeIndex(hasher, **options).add(DATA[:20]).add(DATA[20:30], ids=np.arange(10**12, 10**12 + 10))
+    )
     index.delete(np.r_[10**12 : 10**12 + 10, 15:20])
     mask = np.ones(15, bool)
     mask[3] = False

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import posh
+from posh.index.open import load_index
 from tests.conftest import clusters
 
 DATA = clusters(900, 8).astype(np.float32)
@@ -24,6 +25,7 @@ KINDS = {
     "sbiht": (SPARSE, {"refine": "sbiht"}),
     "ivf": (SPARSE, {"structure": "ivf", "n_lists": 5, "n_probe": 2, "refine": "cosine"}),
     "dense": (DENSE, {"refine": "vectors"}),
+    "nearest": (None, {"metric": "euclidean", "n_lists": 4}),
 }
 WAYS = {
     "copy": copy.copy,
@@ -32,7 +34,7 @@ WAYS = {
 }
 
 
-def same(index: posh.Index, expected: posh.Index) -> None:
+def same(index: posh.CodeIndex, expected: posh.CodeIndex) -> None:
     assert index.ids.tolist() == expected.ids.tolist()
     for found, wanted in zip(index.search(QUERIES, 30), expected.search(QUERIES, 30), strict=True):
         np.testing.assert_array_equal(found, wanted)
@@ -44,8 +46,9 @@ def same(index: posh.Index, expected: posh.Index) -> None:
 def test_a_copy_and_its_original_go_separate_ways(kind, way, searched, tmp_path):
     hasher, options = KINDS[kind]
 
-    def grown(*blocks: np.ndarray) -> posh.Index:
-        index = posh.Index(hasher, **options).add(DATA[:400])
+    def grown(*blocks: np.ndarray) -> posh.CodeIndex:
+        index = posh.Index(**options) if hasher is None else posh.CodeIndex(hasher, **options)
+        index.add(DATA[:400])
         for block in blocks:
             index.add(block)
         return index
@@ -63,18 +66,18 @@ def test_a_copy_and_its_original_go_separate_ways(kind, way, searched, tmp_path)
     other.delete(np.arange(0, 400, 3)).compact().add(DATA[700:], ids=np.arange(5000, 5200))
     same(original, grown(first, mine))
     other.save(tmp_path / "other")
-    same(posh.Index.load(tmp_path / "other", mmap=True), other)
-    same(WAYS[way](posh.Index.load(tmp_path / "other", mmap=True)), other)
+    same(load_index(tmp_path / "other", mmap=True), other)
+    same(WAYS[way](load_index(tmp_path / "other", mmap=True)), other)
 
 
 @pytest.mark.parametrize("way", list(WAYS))
 def test_an_index_without_documents_can_be_copied(way):
-    other = WAYS[way](posh.Index(SPARSE))
-    same(other.add(DATA), posh.Index(SPARSE).add(DATA))
+    other = WAYS[way](posh.CodeIndex(SPARSE))
+    same(other.add(DATA), posh.CodeIndex(SPARSE).add(DATA))
 
 
 def test_a_copy_is_one_moment_while_others_add():
-    index = posh.Index(SPARSE).add(DATA)
+    index = posh.CodeIndex(SPARSE).add(DATA)
     stop = threading.Event()
 
     def add() -> None:
@@ -93,15 +96,15 @@ def test_a_copy_is_one_moment_while_others_add():
         stop.set()
         thread.join()
     codes = SPARSE.encode(np.vstack([DATA, *[DATA[:10]] * ((len(index) - len(DATA)) // 10)]))
-    np.testing.assert_array_equal(index.snapshot().documents.structure.codes.rows, codes.active)
+    np.testing.assert_array_equal(index.snapshot().structure.codes.rows, codes.active)
 
 
 def test_an_index_can_be_sent_to_another_process():
-    index = posh.Index(SPARSE).add(DATA)
+    index = posh.CodeIndex(SPARSE).add(DATA)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         found = pool.apply(_search, (index,))
     np.testing.assert_array_equal(found, index.search(QUERIES).ids)
 
 
-def _search(index: posh.Index) -> np.ndarray:
+def _search(index: posh.CodeIndex) -> np.ndarray:
     return index.search(QUERIES).ids

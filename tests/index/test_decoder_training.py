@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import posh
-from posh.index import decoder_training
-from posh.index.decoder_training import learning_size
+from posh.index.codes import refine
+from posh.index.codes.refine import choose_learning_size
 from tests.conftest import clusters
 
 DATA = clusters(700, 12).astype(np.float32)
@@ -21,7 +21,7 @@ FEW = "ignore:expected refine=.* to learn from:UserWarning"
 
 
 def added(parts, *, index=None):
-    index = posh.Index(SPARSE, refine="decoder") if index is None else index
+    index = posh.CodeIndex(SPARSE, refine="decoder") if index is None else index
     for start, stop in zip([0, *parts], parts, strict=False):
         index.add(DATA[start:stop])
     return index
@@ -33,9 +33,7 @@ def same(one, other):
     assert a.refiner.n_learned == b.refiner.n_learned
     np.testing.assert_allclose(a.refiner.decoder.weights_, b.refiner.decoder.weights_, atol=1e-5)
     np.testing.assert_allclose(a.refiner.decoder.mean_, b.refiner.decoder.mean_, atol=1e-9)
-    np.testing.assert_allclose(
-        a.documents.refiner_rows.rows, b.documents.refiner_rows.rows, rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(a.refiner_rows.rows, b.refiner_rows.rows, rtol=1e-4, atol=1e-5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         hits = [index.search(DATA[:20], 5, oversample=4.0) for index in (one, other)]
@@ -44,10 +42,10 @@ def same(one, other):
 
 @given(st.integers(1, 10**6))
 def test_learning_sizes(n):
-    size = learning_size(n)
-    assert 0.8 * min(n, decoder_training.ENOUGH) <= size <= n
-    assert learning_size(size) == size
-    assert len({learning_size(m) for m in range(n, min(2 * n, n + 3000))}) <= 5
+    size = choose_learning_size(n)
+    assert 0.8 * min(n, refine.ENOUGH) <= size <= n
+    assert choose_learning_size(size) == size
+    assert len({choose_learning_size(m) for m in range(n, min(2 * n, n + 3000))}) <= 5
 
 
 @given(st.lists(st.integers(1, 700), min_size=1, max_size=6, unique=True))
@@ -67,13 +65,12 @@ def test_the_decoder_is_that_of_all_documents_up_to_the_learning_size():
     refiner = index.snapshot().refiner
     np.testing.assert_allclose(refiner.decoder.weights_, expected.weights_, atol=1e-5)
     decoded = SPARSE.encode(DATA[:650]).to_csr() @ expected.weights_
-    rows = index.snapshot().documents.refiner_rows.rows
+    rows = index.snapshot().refiner_rows.rows
     np.testing.assert_allclose(rows[:, 0], np.square(decoded).sum(axis=1), rtol=1e-4)
 
 
 def test_learning_ends_with_enough_documents(monkeypatch):
-    for module in ("decoder_training", "refine"):
-        monkeypatch.setattr(f"posh.index.{module}.ENOUGH", 300)
+    monkeypatch.setattr(refine, "ENOUGH", 300)
     index, other = added([100, 350]), added([700])
     same(added([100, 350, 700]), other)
     weights = index.snapshot().refiner.decoder.weights_
@@ -87,7 +84,7 @@ def test_learning_ends_with_enough_documents(monkeypatch):
 @pytest.mark.parametrize("n", [5, 100, 300])
 def test_a_saved_index_goes_on_learning(tmp_path, n, mmap):
     added([n]).save(tmp_path / "index")
-    loaded = posh.Index.load(tmp_path / "index", mmap=mmap)
+    loaded = posh.CodeIndex.load(tmp_path / "index", mmap=mmap)
     same(loaded, added([n]))
     same(loaded.add(DATA[n:650]), added([650]))
 
@@ -95,10 +92,10 @@ def test_a_saved_index_goes_on_learning(tmp_path, n, mmap):
 def test_copies_and_snapshots_learn_apart():
     index = added([100])
     before, other = index.snapshot(), copy.copy(index)
-    rows, weights = before.documents.refiner_rows.rows.copy(), before.refiner.decoder.weights_.copy()
+    rows, weights = before.refiner_rows.rows.copy(), before.refiner.decoder.weights_.copy()
     index.add(DATA[100:600])
     other.add(DATA[100:300])
-    np.testing.assert_array_equal(before.documents.refiner_rows.rows, rows)
+    np.testing.assert_array_equal(before.refiner_rows.rows, rows)
     np.testing.assert_array_equal(before.refiner.decoder.weights_, weights)
     same(index, added([600]))
     same(other, added([300]))
@@ -127,7 +124,7 @@ def test_deleted_documents_stay_in_the_decoder(compact):
 
 def test_a_trained_state_is_not_changed_by_additions():
     index = added([200])
-    fresh = posh.Index(SPARSE, refine="decoder").snapshot()
+    fresh = posh.CodeIndex(SPARSE, refine="decoder").snapshot()
     again = fresh.with_trained_state(index.snapshot().trained_state())
     grown = again.with_documents(np.arange(600), DATA[:600])
     weights = index.snapshot().refiner.decoder.weights_
@@ -139,7 +136,7 @@ def test_a_trained_state_is_not_changed_by_additions():
 
 @pytest.mark.parametrize("refine", ["decoder", "sbiht"])
 def test_few_documents_are_warned_of(refine):
-    index = posh.Index(SPARSE, refine=refine).add(DATA[:127])
+    index = posh.CodeIndex(SPARSE, refine=refine).add(DATA[:127])
     expected = rf"expected refine='{refine}' to learn from 128 documents or more \(2 per bit\), got 112"
     with pytest.warns(UserWarning, match=expected) as caught:
         index.search(DATA[:2])
@@ -153,7 +150,7 @@ def test_a_file_without_sums_keeps_its_decoder(tmp_path):
     refiner = index.snapshot().refiner
     refiner.training = refiner.n_learned = None  # as older versions saved it
     index.save(tmp_path / "index")
-    loaded = posh.Index.load(tmp_path / "index").add(DATA[100:])
+    loaded = posh.CodeIndex.load(tmp_path / "index").add(DATA[100:])
     np.testing.assert_array_equal(loaded.snapshot().refiner.decoder.weights_, refiner.decoder.weights_)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nobody knows how many documents it learned from
@@ -173,6 +170,6 @@ def test_a_file_without_sums_keeps_its_decoder(tmp_path):
 )
 def test_wrong_sums_are_refused(name, value, message):
     arrays = added([100]).snapshot().refiner.to_arrays() | {name: value}
-    refiner = posh.Index(SPARSE, refine="decoder").snapshot()._new_refiner()
+    refiner = posh.CodeIndex(SPARSE, refine="decoder").snapshot()._new_refiner()
     with pytest.raises(ValueError, match=message):
         refiner.restore(arrays)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import posh
-from posh.index.params import SearchParams
+from posh.index.nearest.options import NearestParams
 
 
 @pytest.fixture(scope="module", params=["cosine", "euclidean", "dot"])
 def index(request):
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((5000, 24)).astype(np.float32)
-    return posh.Index(metric=request.param, structure="ivf", n_lists=16).add(vectors, ids=np.arange(5000) + 7)
+    return posh.Index(request.param, n_lists=16).add(vectors, ids=np.arange(5000) + 7)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def queries():
 
 
 def directly(index, X, **params):
-    return index.snapshot().documents.structure.found_directly(X, SearchParams(**params))
+    return index.snapshot().lists.search_directly(X, NearestParams(**params))
 
 
 def with_filter(index, X, **params):
@@ -91,11 +91,11 @@ def test_wrong_shapes_are_named(index, queries):
     assert index.search(queries[:0]).ids.shape == (0, 10)
 
 
-def test_parameters_that_do_not_fit_are_named(index, queries):
-    with pytest.raises(ValueError, match="without a metric"):
-        index.search(queries, scoring="overlap")
-    with pytest.raises(ValueError, match="has measured"):
-        index.search(queries, recall=0.9)
+def test_wrong_parameters_are_named(index, queries):
+    with pytest.raises(ValueError, match="expected k"):
+        index.search(queries, 0)
+    with pytest.raises(TypeError, match="expected n_probe"):
+        index.search(queries, n_probe=[4])
 
 
 def test_searches_that_compare_all_take_the_other_way(index, queries):
@@ -114,11 +114,11 @@ def test_a_change_is_seen(index, queries):
 def test_copies_and_pickles_leave_it_out(index, queries):
     index.search(queries)
     other = pickle.loads(pickle.dumps(index))
-    assert "_direct_searches" not in vars(other.snapshot().documents.structure)
+    assert "_direct_searches" not in vars(other.snapshot().lists)
     np.testing.assert_array_equal(other.search(queries).ids, index.search(queries).ids)
 
 
 def test_many_parameters_are_not_all_remembered(index, queries):
     for number in range(300):
         index.search(queries[0], min_score=-1e6 - number)
-    assert len(index.snapshot().documents.structure._direct_searches) <= 101
+    assert len(index.snapshot().lists._direct_searches) <= 101

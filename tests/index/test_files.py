@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import posh
+from posh.index.open import load_index
 from tests.conftest import clusters
 
 DATA = clusters(400, 8)
@@ -26,11 +27,12 @@ DENSE = posh.LSH(12, random_state=0).fit(DATA)
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 KINDS = {
-    "exact": posh.Index(SPARSE),
-    "decoder": posh.Index(SPARSE, refine="decoder", document_active=6, query_active=3),
-    "vectors": posh.Index(SPARSE, refine="vectors", scoring="asymmetric"),
-    "ivf": posh.Index(SPARSE, structure="ivf", n_lists=6, n_probe=2),
-    "dense": posh.Index(DENSE),
+    "exact": posh.CodeIndex(SPARSE),
+    "decoder": posh.CodeIndex(SPARSE, refine="decoder", document_active=6, query_active=3),
+    "vectors": posh.CodeIndex(SPARSE, refine="vectors", scoring="asymmetric"),
+    "ivf": posh.CodeIndex(SPARSE, structure="ivf", n_lists=6, n_probe=2),
+    "dense": posh.CodeIndex(DENSE),
+    "nearest": posh.Index("euclidean", n_lists=3),
 }
 for _index in KINDS.values():
     _index.add(DATA[:300], ids=np.arange(1000, 1300)).delete([1003, 1200]).add(DATA[300:])
@@ -47,7 +49,7 @@ def saved(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_saved_and_loaded(saved, kind, mmap):
-    index, loaded = KINDS[kind], posh.Index.load(saved / kind, mmap=mmap)
+    index, loaded = KINDS[kind], load_index(saved / kind, mmap=mmap)
     assert repr(loaded) == repr(index)
     expected, found = index.search(DATA[:20], 12), loaded.search(DATA[:20], 12)
     np.testing.assert_array_equal(found.ids, expected.ids)
@@ -58,10 +60,10 @@ def test_saved_and_loaded(saved, kind, mmap):
 
 
 def test_an_empty_index_and_replacing_one(tmp_path):
-    posh.Index(SPARSE).save(tmp_path / "index")
-    assert len(posh.Index.load(tmp_path / "index")) == 0
+    posh.CodeIndex(SPARSE).save(tmp_path / "index")
+    assert len(posh.CodeIndex.load(tmp_path / "index")) == 0
     KINDS["exact"].save(tmp_path / "index")
-    assert len(posh.Index.load(tmp_path / "index")) == 398
+    assert len(posh.CodeIndex.load(tmp_path / "index")) == 398
     names = sorted(entry.name.split("-")[0] for entry in (tmp_path / "index").iterdir())
     assert names == [".posh", "manifest.json", "posh"]
 
@@ -75,7 +77,7 @@ def test_other_files_are_not_overwritten(tmp_path):
 
 def test_a_missing_index(tmp_path):
     with pytest.raises(FileNotFoundError, match="expected a saved index"):
-        posh.Index.load(tmp_path / "nothing")
+        posh.CodeIndex.load(tmp_path / "nothing")
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -103,12 +105,12 @@ def test_any_damage_is_noticed(saved, kind, data):
         content = bytearray(other.read_bytes())
     file.unlink() if how == "remove" else file.write_bytes(content)
     with pytest.raises((posh.FormatError, FileNotFoundError)):
-        posh.Index.load(copy)
+        load_index(copy)
 
 
 def rewritten(folder: Path, name: str, array: np.ndarray) -> None:
     """Put another array into a folder, with correct checksums: only its meaning is wrong."""
-    from posh import _folder
+    from posh import _durable
 
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest.pop("sha256")
@@ -116,7 +118,7 @@ def rewritten(folder: Path, name: str, array: np.ndarray) -> None:
     np.save(file, array)
     content = file.read_bytes()
     manifest["files"][file.name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    manifest["sha256"] = _folder._digest(manifest)
+    manifest["sha256"] = _durable._compute_digest(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -143,26 +145,26 @@ def test_arrays_that_do_not_fit(saved, tmp_path, name, array):
     shutil.copytree(saved / "exact", tmp_path / "index")
     rewritten(tmp_path / "index", name, array)
     with pytest.raises(posh.FormatError):
-        posh.Index.load(tmp_path / "index")
+        posh.CodeIndex.load(tmp_path / "index")
 
 
 @pytest.mark.parametrize("name", ["../../secret.npy", "/etc/passwd"])
 def test_a_manifest_that_points_elsewhere(saved, tmp_path, name):
-    from posh import _folder
+    from posh import _durable
 
     shutil.copytree(saved / "exact", tmp_path / "index")
     path = tmp_path / "index" / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest.pop("sha256")
     manifest["files"][name] = {"bytes": 1, "sha256": ""}
-    path.write_text(json.dumps(manifest | {"sha256": _folder._digest(manifest)}))
+    path.write_text(json.dumps(manifest | {"sha256": _durable._compute_digest(manifest)}))
     with pytest.raises(posh.FormatError, match="outside of its folder"):
-        posh.Index.load(tmp_path / "index")
+        posh.CodeIndex.load(tmp_path / "index")
 
 
 SAVER = """
 import os, sys, posh
-old, new = posh.Index.load(sys.argv[1]), posh.Index.load(sys.argv[2])
+old, new = posh.CodeIndex.load(sys.argv[1]), posh.CodeIndex.load(sys.argv[2])
 for _ in sys.stdin:  # a line asks for a process that saves until it is killed
     child = os.fork()
     while not child:
@@ -175,8 +177,8 @@ for _ in sys.stdin:  # a line asks for a process that saves until it is killed
 
 def test_killed_at_any_moment_of_saving(tmp_path):
     X = np.resize(DATA, (20_000, 8))
-    posh.Index(SPARSE).add(X[:15_000]).save(tmp_path / "old")
-    posh.Index(SPARSE).add(X).save(tmp_path / "new")
+    posh.CodeIndex(SPARSE).add(X[:15_000]).save(tmp_path / "old")
+    posh.CodeIndex(SPARSE).add(X).save(tmp_path / "new")
     shutil.copytree(tmp_path / "old", tmp_path / "target")
     rng = np.random.default_rng(0)
     command = [sys.executable, "-c", SAVER, *(str(tmp_path / n) for n in ("old", "new", "target"))]
@@ -188,7 +190,7 @@ def test_killed_at_any_moment_of_saving(tmp_path):
             time.sleep(rng.uniform(0, 0.3))
             os.kill(child, signal.SIGKILL)
             assert process.stdout.readline() == "killed\n"
-            assert len(posh.Index.load(tmp_path / "target")) in (15_000, 20_000)
+            assert len(posh.CodeIndex.load(tmp_path / "target")) in (15_000, 20_000)
         process.stdin.close()
     KINDS["exact"].save(tmp_path / "target")
     assert len(list((tmp_path / "target").iterdir())) == 3
@@ -198,21 +200,34 @@ def test_killed_at_any_moment_of_saving(tmp_path):
 def test_golden_index_of_version_1(kind):
     expected = json.loads((GOLDEN / f"posh-index-v1-{kind}.json").read_text())
     for mmap in (False, True):
-        hits = posh.Index.load(GOLDEN / f"posh-index-v1-{kind}", mmap=mmap).search(expected["queries"], 5)
+        hits = posh.CodeIndex.load(GOLDEN / f"posh-index-v1-{kind}", mmap=mmap).search(expected["queries"], 5)
         assert hits.ids.tolist() == expected["ids"]
         np.testing.assert_allclose(hits.scores, expected["scores"], rtol=1e-5)  # sums of floats
 
 
 @pytest.mark.parametrize("kind", ["metric", "metric-int8"])
 def test_golden_index_with_a_metric_of_version_1(kind, monkeypatch):
-    """With the block kernels, which so few documents do not need; the first one has a measured recall."""
-    for module in ("block_search", "blocks"):
-        monkeypatch.setattr(f"posh.index.{module}.FEW", 100)
+    """With the block kernels, which so few documents do not need. An index without a recall is measured."""
+    monkeypatch.setattr("posh.index.nearest.lists.FEW", 100)
     expected = json.loads((GOLDEN / f"posh-index-v1-{kind}.json").read_text())
     for mmap in (False, True):
         index = posh.Index.load(GOLDEN / f"posh-index-v1-{kind}", mmap=mmap)
         hits = index.search(expected["queries"], 5, n_probe=2, slack=3.0, oversample=4.0)
         assert hits.ids.tolist() == expected["ids"]
         np.testing.assert_allclose(hits.scores, expected["scores"], rtol=1e-5)
-    assert (index.snapshot().documents.structure.tuning is not None) == (kind == "metric")
+    assert index.snapshot().lists.tuning is not None
     assert len(index.add(np.array(expected["queries"]))) == 133
+
+
+@pytest.mark.parametrize("kind", ["exact", "ivf", "metric", "metric-int8"])
+def test_an_index_of_version_1_is_saved_as_version_2(kind, tmp_path):
+    old = load_index(GOLDEN / f"posh-index-v1-{kind}")
+    old.save(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    is_nearest = kind.startswith("metric")
+    assert (manifest["version"], manifest["kind"]) == (2, "nearest" if is_nearest else "codes")
+    assert ("hasher.safetensors" in manifest["files"]) == (not is_nearest)
+    queries = json.loads((GOLDEN / f"posh-index-v1-{kind}.json").read_text())["queries"]
+    again, expected = load_index(tmp_path).search(queries, 5), old.search(queries, 5)
+    np.testing.assert_array_equal(again.ids, expected.ids)
+    np.testing.assert_array_equal(again.scores, expected.scores)

@@ -13,13 +13,13 @@ import threading
 import pytest
 
 import posh
-from posh import _files, _folder
+from posh import _durable
 from tests.index.test_files import GOLDEN
 from tests.index.test_folders import INDEXES, sizes, tree
 
 
 def test_threads_that_save_to_one_folder_wait_for_one_another(tmp_path):
-    def save(index: posh.Index) -> None:
+    def save(index: posh.CodeIndex) -> None:
         for _ in range(10):
             index.save(tmp_path / "index")
 
@@ -28,7 +28,7 @@ def test_threads_that_save_to_one_folder_wait_for_one_another(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(posh.Index.load(tmp_path / "index")) in sizes()
+    assert len(posh.CodeIndex.load(tmp_path / "index")) in sizes()
     assert len(list((tmp_path / "index").iterdir())) == 3
 
 
@@ -36,7 +36,7 @@ def test_threads_that_save_to_one_folder_wait_for_one_another(tmp_path):
 @pytest.mark.parametrize("n_saves", [1, 5])
 def test_a_reader_whose_files_are_removed_reads_the_new_ones(tmp_path, monkeypatch, mmap, n_saves):
     INDEXES[0].save(tmp_path)
-    read, saves = _folder._read_manifest, list(INDEXES[1:] + INDEXES)[:n_saves]
+    read, saves = _durable._read_manifest, list(INDEXES[1:] + INDEXES)[:n_saves]
     last = saves[-1]
 
     def overtaken(*args):
@@ -45,44 +45,44 @@ def test_a_reader_whose_files_are_removed_reads_the_new_ones(tmp_path, monkeypat
             saves.pop(0).save(tmp_path)
         return manifest
 
-    monkeypatch.setattr(_folder, "_read_manifest", overtaken)
-    assert len(posh.Index.load(tmp_path, mmap=mmap)) == len(last)
+    monkeypatch.setattr(_durable, "_read_manifest", overtaken)
+    assert len(posh.CodeIndex.load(tmp_path, mmap=mmap)) == len(last)
 
 
 def test_a_reader_that_is_always_overtaken_gives_up(tmp_path, monkeypatch):
     INDEXES[0].save(tmp_path)
-    read = _folder._read_manifest
+    read = _durable._read_manifest
 
     def overtaken(*args):
         manifest = read(*args)
         INDEXES[0].save(tmp_path)
         return manifest
 
-    monkeypatch.setattr(_folder, "_read_manifest", overtaken)
-    monkeypatch.setattr(_folder, "_TRIES", 3)
+    monkeypatch.setattr(_durable, "_read_manifest", overtaken)
+    monkeypatch.setattr(_durable, "_TRIES", 3)
     with pytest.raises(posh.FormatError, match="3 saves have replaced them: try again"):
-        posh.Index.load(tmp_path)
+        posh.CodeIndex.load(tmp_path)
 
 
 def test_a_missing_file_is_named(tmp_path):
     INDEXES[0].save(tmp_path)
     next(tmp_path.glob("*/ids.npy")).unlink()
     with pytest.raises(posh.FormatError, match=r"ids\.npy: listed in the manifest, but missing"):
-        posh.Index.load(tmp_path)
+        posh.CodeIndex.load(tmp_path)
 
 
 def test_loading_writes_nothing(tmp_path):
     shutil.copytree(GOLDEN / "posh-index-v1-exact", tmp_path / "index")
     before = tree(tmp_path)
-    posh.Index.load(tmp_path / "index")
+    posh.CodeIndex.load(tmp_path / "index")
     assert tree(tmp_path) == before
 
 
 HOLDER = """
 import os, signal, sys, time
-from posh import _files
+from posh import _durable
 from pathlib import Path
-with _files.locked(Path(sys.argv[1])):
+with _durable.hold_lock(Path(sys.argv[1])):
     child = os.fork()
     if not child:
         time.sleep(60)
@@ -103,7 +103,7 @@ def test_the_lock_ends_with_its_process_though_a_child_lives(tmp_path):
         assert not saver.is_alive()
     finally:
         os.kill(child, signal.SIGKILL)
-    assert len(posh.Index.load(tmp_path)) == len(INDEXES[0])
+    assert len(posh.CodeIndex.load(tmp_path)) == len(INDEXES[0])
 
 
 def test_no_fork_comes_between_opening_a_lock_file_and_knowing_of_it(tmp_path, monkeypatch):
@@ -126,7 +126,7 @@ def test_no_fork_comes_between_opening_a_lock_file_and_knowing_of_it(tmp_path, m
     thread = threading.Thread(target=fork)
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", slowly_open)
-        with _files.locked(tmp_path / "lock"):
+        with _durable.hold_lock(tmp_path / "lock"):
             pass
     assert forked.wait(20)
     thread.join()
@@ -134,7 +134,7 @@ def test_no_fork_comes_between_opening_a_lock_file_and_knowing_of_it(tmp_path, m
 
 def test_who_waited_for_a_lock_file_that_was_replaced_waits_for_the_new_one(tmp_path, monkeypatch):
     path, opened, entered = tmp_path / "lock", threading.Event(), threading.Event()
-    really_lock = _files.LockFile.lock
+    really_lock = _durable.LockFile.lock
 
     def lock(file, *, wait: bool) -> None:
         if threading.current_thread() is waiting:
@@ -142,17 +142,17 @@ def test_who_waited_for_a_lock_file_that_was_replaced_waits_for_the_new_one(tmp_
         really_lock(file, wait=wait)
 
     def wait() -> None:
-        with _files.locked(path):
+        with _durable.hold_lock(path):
             entered.set()
 
-    monkeypatch.setattr(_files.LockFile, "lock", lock)
+    monkeypatch.setattr(_durable.LockFile, "lock", lock)
     waiting = threading.Thread(target=wait)
     with contextlib.ExitStack() as new:
-        with _files.locked(path):
+        with _durable.hold_lock(path):
             waiting.start()
             assert opened.wait(20)
             path.unlink()
-            new.enter_context(_files.locked(path))
+            new.enter_context(_durable.hold_lock(path))
         assert not entered.wait(0.3)
     waiting.join(timeout=20)
     assert entered.is_set()

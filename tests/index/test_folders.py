@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 import posh
-from posh import _folder
+from posh import _durable
+from posh.index.open import load_index
 from tests.conftest import clusters
 from tests.index.test_files import GOLDEN, KINDS, files_of
 
 DATA = clusters(600, 8)
 HASHER = posh.LSH(12, random_state=0).fit(DATA)
-INDEXES = [posh.Index(HASHER).add(DATA[: 100 * (i + 1)]) for i in range(4)]
+INDEXES = [posh.CodeIndex(HASHER).add(DATA[: 100 * (i + 1)]) for i in range(4)]
 UUID = "0123456789abcdef" * 2
 
 
@@ -64,7 +65,7 @@ def test_a_users_files_beside_an_index_stay(tmp_path):
         (tmp_path / name).write_text("precious")
     INDEXES[1].save(tmp_path)
     INDEXES[2].save(tmp_path)
-    assert len(posh.Index.load(tmp_path)) == len(INDEXES[2])
+    assert len(posh.CodeIndex.load(tmp_path)) == len(INDEXES[2])
     assert all((tmp_path / name).read_text() == "precious" for name in names)
 
 
@@ -77,12 +78,14 @@ def test_a_manifest_that_names_a_users_folder(tmp_path, name):
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest |= {"data": name, "files": {}}
     manifest.pop("sha256")
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"sha256": _folder._digest(manifest)}))
+    (folder / "manifest.json").write_text(
+        json.dumps(manifest | {"sha256": _durable._compute_digest(manifest)})
+    )
     with pytest.raises(posh.FormatError, match="outside of its folder"):
-        posh.Index.load(folder)
+        posh.CodeIndex.load(folder)
     INDEXES[1].save(folder)
     assert (users / "precious.npy").read_text() == "precious"
-    assert len(posh.Index.load(folder)) == len(INDEXES[1])
+    assert len(posh.CodeIndex.load(folder)) == len(INDEXES[1])
 
 
 def test_an_older_folder_is_saved_over(tmp_path):
@@ -90,7 +93,7 @@ def test_an_older_folder_is_saved_over(tmp_path):
     shutil.copytree(GOLDEN / "posh-index-v1-exact", folder)
     INDEXES[0].save(folder)
     assert not list(folder.glob("data-*"))
-    assert len(posh.Index.load(folder)) == len(INDEXES[0])
+    assert len(posh.CodeIndex.load(folder)) == len(INDEXES[0])
 
 
 def test_what_interrupted_saves_have_left_is_removed(tmp_path):
@@ -143,10 +146,10 @@ def test_a_disk_that_fails_leaves_an_index(tmp_path, monkeypatch, when):
         fsync(file)
 
     monkeypatch.setattr(os, "fsync", failing)
-    with pytest.raises(OSError, match=f"Input/output error: mend the disk.*{tmp_path}"):
+    with pytest.raises(OSError, match=f"Input/output error: repair the disk.*{tmp_path}"):
         INDEXES[1].save(tmp_path)
     monkeypatch.undo()
-    found = len(posh.Index.load(tmp_path))
+    found = len(posh.CodeIndex.load(tmp_path))
     if found == len(INDEXES[0]):
         assert tree(tmp_path) == before
     else:  # the last sync failed: after a power failure the old manifest may be back, and needs its files
@@ -162,9 +165,9 @@ def test_a_disk_that_fails_leaves_an_index(tmp_path, monkeypatch, when):
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_mapped_file_that_was_cut_is_named(tmp_path, kind):
     KINDS[kind].save(tmp_path / "index")
-    index = posh.Index.load(tmp_path / "index", mmap=True)
-    held = [file.path for file in index.snapshot().documents.mapped if file.mapping() is not None]
-    assert {"codes.npy", "ids.npy"} <= {path.name for path in held}
+    index = load_index(tmp_path / "index", mmap=True)
+    held = [file.path for file in index.snapshot().mapped if file.mapping() is not None]
+    assert {"ids.npy", "vectors.npy" if kind == "nearest" else "codes.npy"} <= {path.name for path in held}
     for path in held:
         content = path.read_bytes()
         os.truncate(path, len(content) - 1)
@@ -176,7 +179,7 @@ def test_a_mapped_file_that_was_cut_is_named(tmp_path, kind):
 
 TRUNCATED = """
 import os, sys, pathlib, numpy as np, posh
-index = posh.Index.load(sys.argv[1], mmap=True)
+index = posh.CodeIndex.load(sys.argv[1], mmap=True)
 for file in pathlib.Path(sys.argv[1]).glob("*/*.npy"):
     os.truncate(file, 0)
 try:
@@ -194,11 +197,11 @@ def test_an_emptied_mapped_file_does_not_kill_the_process(tmp_path):
 
 def test_a_mapped_index_outlives_saves_and_what_is_not_mapped_any_more_may_change(tmp_path):
     INDEXES[0].save(tmp_path)
-    index = posh.Index.load(tmp_path, mmap=True)
+    index = posh.CodeIndex.load(tmp_path, mmap=True)
     expected = INDEXES[0].search(DATA[:5], 3).ids
     INDEXES[1].save(tmp_path)
     np.testing.assert_array_equal(index.search(DATA[:5], 3).ids, expected)
-    other = posh.Index.load(tmp_path, mmap=True).delete([199]).compact()
+    other = posh.CodeIndex.load(tmp_path, mmap=True).delete([199]).compact()
     for file in tmp_path.glob("*/*.npy"):
         os.truncate(file, 0)
     assert other.search(DATA[0], 3).ids[0, 0] == 0

@@ -13,14 +13,14 @@ DATA = clusters(40, 8)
 HASHER = posh.LSH(12, random_state=0).fit(DATA)
 
 
-def reloaded(index: posh.Index, folder) -> posh.Index:
+def reloaded(index: posh.CodeIndex, folder) -> posh.CodeIndex:
     index.save(folder)
-    return posh.Index.load(folder)
+    return posh.CodeIndex.load(folder)
 
 
 @pytest.mark.parametrize("last", [LAST, LAST - 1])
 def test_an_index_with_the_largest_id_can_be_saved(tmp_path, last):
-    index = posh.Index(HASHER).add(DATA[:2], ids=[5, last])
+    index = posh.CodeIndex(HASHER).add(DATA[:2], ids=[5, last])
     loaded = reloaded(index, tmp_path / "index")
     assert loaded.ids.tolist() == [5, last]
     assert loaded.delete([last]).add(DATA[:1], ids=[7]).ids.tolist() == [5, 7]
@@ -28,7 +28,7 @@ def test_an_index_with_the_largest_id_can_be_saved(tmp_path, last):
 
 @pytest.mark.parametrize("saved", [False, True])
 def test_no_automatic_id_after_the_largest(tmp_path, saved):
-    index = posh.Index(HASHER).add(DATA[:2], ids=[5, LAST])
+    index = posh.CodeIndex(HASHER).add(DATA[:2], ids=[5, LAST])
     if saved:
         index = reloaded(index, tmp_path / "index")
     with pytest.raises(ValueError, match=r"expected room for 3 more automatic ids .* give ids yourself"):
@@ -39,7 +39,7 @@ def test_no_automatic_id_after_the_largest(tmp_path, saved):
 
 
 def test_automatic_ids_up_to_the_end(tmp_path):
-    index = posh.Index(HASHER).add(DATA[:1], ids=[LAST - 4])
+    index = posh.CodeIndex(HASHER).add(DATA[:1], ids=[LAST - 4])
     with pytest.raises(ValueError, match="automatic ids"):
         index.add(DATA[:4])
     index = reloaded(index.add(DATA[:3]), tmp_path / "index")
@@ -52,7 +52,7 @@ def test_automatic_ids_up_to_the_end(tmp_path):
 
 def test_whether_an_id_is_present_is_looked_up_in_the_table(monkeypatch):
     """Not by comparing it with all ids, which takes as long as there are documents."""
-    index = posh.Index(HASHER).add(DATA, ids=np.arange(100, 140))
+    index = posh.CodeIndex(HASHER).add(DATA, ids=np.arange(100, 140))
     index.delete([110]).update(DATA[:1], [130])
     monkeypatch.setattr(posh.Index, "ids", None)
     assert 100 in index
@@ -60,4 +60,4 @@ def test_whether_an_id_is_present_is_looked_up_in_the_table(monkeypatch):
     assert 101.0 in index
     for absent in (110, 50, -1, 10**30, "a", None, 100.5):
         assert absent not in index
-    assert 0 not in posh.Index(HASHER)
+    assert 0 not in posh.CodeIndex(HASHER)

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sklearn.exceptions import NotFittedError
 
 import posh
-from posh.index.decoder_training import learning_size
+from posh.index.codes.refine import choose_learning_size
 from tests.conftest import CASES, clusters
 from tests.index.reference import PlainIndex
 
@@ -32,7 +32,7 @@ class Operations(RuleBasedStateMachine):
     def begin(self, dense, kernel):
         posh.kernels.use(kernel)
         hasher = DENSE if dense else SPARSE
-        self.index, self.plain = posh.Index(hasher), PlainIndex(hasher)
+        self.index, self.plain = posh.CodeIndex(hasher), PlainIndex(hasher)
 
     @rule(start=st.integers(0, 2000), n=st.integers(0, 600))
     def add(self, start, n):
@@ -97,7 +97,7 @@ TestOperations.settings = settings(
 @pytest.mark.parametrize("document_active", [None, 1, 20])
 @pytest.mark.parametrize("query_active", [None, 1, 64])
 def test_documents_and_queries_may_differ_in_active_bits(document_active, query_active):
-    index = posh.Index(SPARSE, document_active=document_active, query_active=query_active).add(DATA[:700])
+    index = posh.CodeIndex(SPARSE, document_active=document_active, query_active=query_active).add(DATA[:700])
     plain = PlainIndex(SPARSE, document_active=document_active, query_active=query_active)
     plain.add(DATA[:700])
     same(index.search(QUERIES, 30), plain.search(QUERIES, 30))
@@ -107,7 +107,7 @@ def test_documents_and_queries_may_differ_in_active_bits(document_active, query_
 def test_asymmetric_scores_are_sums_of_projections(kernel):
     posh.kernels.use(kernel)
     try:
-        index = posh.Index(SPARSE, scoring="asymmetric").add(DATA[:2500]).delete([3, 5])
+        index = posh.CodeIndex(SPARSE, scoring="asymmetric").add(DATA[:2500]).delete([3, 5])
         hits = index.search(QUERIES, 20, filter=np.arange(2000))
     finally:
         posh.kernels.use(None)
@@ -124,9 +124,9 @@ def test_asymmetric_scores_are_sums_of_projections(kernel):
 
 @pytest.mark.parametrize("n_probe", [1, 3, 12])
 def test_ivf_searches_exactly_within_its_lists(n_probe):
-    index = posh.Index(SPARSE, structure="ivf", n_lists=12, n_probe=n_probe).add(DATA[:1500])
+    index = posh.CodeIndex(SPARSE, structure="ivf", n_lists=12, n_probe=n_probe).add(DATA[:1500])
     index.add(DATA[1500:]).delete(np.arange(0, 3000, 7))
-    lists = index.snapshot().documents.structure.lists
+    lists = index.snapshot().structure.lists
     hits = index.search(QUERIES, 40)
     overlap = SPARSE.encode(QUERIES).overlap(SPARSE.encode(DATA))
     similarity = SPARSE.preprocess_(QUERIES) @ lists.centroids.T
@@ -138,30 +138,30 @@ def test_ivf_searches_exactly_within_its_lists(n_probe):
         assert np.isin(ids[ids >= 0], np.flatnonzero(inside)).all()
         np.testing.assert_array_equal(overlap[row][ids[ids >= 0]], best)
     if n_probe == 12:
-        exact = posh.Index(SPARSE).add(DATA).delete(np.arange(0, 3000, 7)).search(QUERIES, 40)
+        exact = posh.CodeIndex(SPARSE).add(DATA).delete(np.arange(0, 3000, 7)).search(QUERIES, 40)
         np.testing.assert_array_equal(hits.scores, exact.scores)
 
 
 def test_ivf_with_filter_threads_asymmetric_and_compaction():
-    index = posh.Index(SPARSE, structure="ivf", n_lists=5, n_probe=5).add(DATA).delete([1, 2])
+    index = posh.CodeIndex(SPARSE, structure="ivf", n_lists=5, n_probe=5).add(DATA).delete([1, 2])
     even = np.arange(0, 3000, 2)
-    exact = posh.Index(SPARSE).add(DATA).delete([1, 2]).search(QUERIES, 10, filter=even)
+    exact = posh.CodeIndex(SPARSE).add(DATA).delete([1, 2]).search(QUERIES, 10, filter=even)
     one = index.search(QUERIES, 10, filter=even, n_threads=1)
     np.testing.assert_array_equal(one.scores, exact.scores)
     np.testing.assert_array_equal(index.search(QUERIES, 10, filter=even, n_threads=2).ids, one.ids)
     np.testing.assert_array_equal(index.compact().search(QUERIES, 10, filter=even).ids, one.ids)
-    asymmetric = posh.Index(
+    asymmetric = posh.CodeIndex(
         SPARSE, structure="ivf", scoring="asymmetric", n_lists=5, n_probe=5, oversample=300.0
     )
-    full = posh.Index(SPARSE, scoring="asymmetric").add(DATA).search(QUERIES, 10)
+    full = posh.CodeIndex(SPARSE, scoring="asymmetric").add(DATA).search(QUERIES, 10)
     np.testing.assert_allclose(asymmetric.add(DATA).search(QUERIES, 10).scores, full.scores, atol=1e-4)
 
 
 def test_decoder_refinement_is_distance_to_the_decoded_candidates():
-    index = posh.Index(SPARSE, refine="decoder").add(DATA)
+    index = posh.CodeIndex(SPARSE, refine="decoder").add(DATA)
     hits = index.search(QUERIES, 10, oversample=3.0)
-    candidates = posh.Index(SPARSE).add(DATA).search(QUERIES, 30).ids
-    codes, n = SPARSE.encode(DATA), learning_size(len(DATA))
+    candidates = posh.CodeIndex(SPARSE).add(DATA).search(QUERIES, 30).ids
+    codes, n = SPARSE.encode(DATA), choose_learning_size(len(DATA))
     decoded = posh.LinearDecoder(ridge=None).fit(codes[:n], DATA[:n]).decode(codes)
     for query, ids, scores, among in zip(QUERIES, hits.ids, hits.scores, candidates, strict=True):
         distance = np.square(query - decoded[among]).sum(axis=1)
@@ -173,7 +173,7 @@ def test_decoder_refinement_is_distance_to_the_decoded_candidates():
 @pytest.mark.parametrize(("refine", "kind"), [("vectors", "euclidean"), ("cosine", "cosine")])
 @pytest.mark.parametrize("hasher", [SPARSE, DENSE], ids=["sparse", "dense"])
 def test_refinement_by_vectors_is_exact_when_everything_is_a_candidate(refine, kind, hasher):
-    index = posh.Index(hasher, refine=refine).add(DATA[:500])
+    index = posh.CodeIndex(hasher, refine=refine).add(DATA[:500])
     hits = index.search(QUERIES, 10, oversample=50.0)
     X = DATA[:500]
     if refine == "cosine":
@@ -188,7 +188,7 @@ def test_refinement_by_vectors_is_exact_when_everything_is_a_candidate(refine, k
 
 
 def test_sbiht_refinement_orders_by_its_decoder():
-    index = posh.Index(SPARSE, refine="sbiht").add(DATA[:384])
+    index = posh.CodeIndex(SPARSE, refine="sbiht").add(DATA[:384])
     hits = index.search(QUERIES[:3], 5)
     linear = posh.LinearDecoder(ridge=None).fit(SPARSE.encode(DATA[:384]), DATA[:384])
     decoder = posh.SBIHT(SPARSE, linear)
@@ -199,16 +199,16 @@ def test_sbiht_refinement_orders_by_its_decoder():
 
 
 def test_oversample_and_n_probe_change_the_result():
-    index = posh.Index(SPARSE, refine="vectors").add(DATA)
+    index = posh.CodeIndex(SPARSE, refine="vectors").add(DATA)
     assert (
         index.search(QUERIES, 5, oversample=1.0).ids != index.search(QUERIES, 5, oversample=20.0).ids
     ).any()
-    lists = posh.Index(SPARSE, structure="ivf", n_lists=30).add(DATA)
+    lists = posh.CodeIndex(SPARSE, structure="ivf", n_lists=30).add(DATA)
     assert (lists.search(QUERIES, 50, n_probe=1).ids != lists.search(QUERIES, 50, n_probe=30).ids).any()
 
 
 def test_one_vector_and_an_empty_index():
-    index = posh.Index(SPARSE)
+    index = posh.CodeIndex(SPARSE)
     assert index.search(DATA[0], k=3).ids.tolist() == [[-1, -1, -1]]
     assert len(index) == 0
     index.add(DATA[:2]).add(np.empty((0, 16)))
@@ -220,18 +220,19 @@ def test_one_vector_and_an_empty_index():
 
 def test_memory_is_told_and_estimated():
     for options in ({}, {"refine": "vectors"}, {"refine": "decoder"}):
-        index = posh.Index(SPARSE, **options)
+        index = posh.CodeIndex(SPARSE, **options)
         assert index.memory_usage()["total"] == 0
         X = np.resize(DATA, (40_000, 16))
         expected = index.estimate_memory(len(X))
         assert index.add(X).memory_usage()["total"] == pytest.approx(expected, rel=0.8)
     assert repr(index) == (
-        "Index(40,000 documents, POSH 6 of 64 bits, structure='exact', scoring='overlap', refine='decoder')"
+        "CodeIndex(40,000 documents, POSH 6 of 64 bits, structure='exact', scoring='overlap', "
+        "refine='decoder')"
     )
 
 
 def test_a_failed_addition_changes_nothing():
-    index = posh.Index(SPARSE).add(DATA[:10])
+    index = posh.CodeIndex(SPARSE).add(DATA[:10])
     bad = DATA[:5].copy()
     bad[2, 3] = np.nan
     with pytest.raises(ValueError, match="NaN"):
@@ -265,26 +266,30 @@ def test_a_failed_addition_changes_nothing():
         (lambda i: i.add(DATA[:2], ids=[-1, 20]), ValueError, r"expected ids in 0 \.\. 2\^63 - 1"),
         (lambda i: i.update(DATA[:1], [1, 2]), ValueError, r"expected as many ids as vectors \(1\), got 2"),
         (
-            lambda i: posh.Index(SPARSE, structure="tree"),
+            lambda i: posh.CodeIndex(SPARSE, structure="tree"),
             ValueError,
             "structure to be one of 'exact', 'ivf', got 'tree'",
         ),
-        (lambda i: posh.Index(SPARSE, refine="magic"), ValueError, "refine to be one of None, 'decoder'"),
+        (lambda i: posh.CodeIndex(SPARSE, refine="magic"), ValueError, "refine to be one of None, 'decoder'"),
         (
-            lambda i: posh.Index(SPARSE, query_active=65),
+            lambda i: posh.CodeIndex(SPARSE, query_active=65),
             ValueError,
             r"expected query_active between 1 and 64 \(n_bits\)",
         ),
         (
-            lambda i: posh.Index(DENSE, structure="ivf"),
+            lambda i: posh.CodeIndex(DENSE, structure="ivf"),
             ValueError,
             "structure='ivf' needs sparse codes, got LSH",
         ),
-        (lambda i: posh.Index(DENSE, refine="decoder"), ValueError, "refine='decoder' needs sparse codes"),
-        (lambda i: posh.Index(posh.POSH()), NotFittedError, "not fitted"),
+        (
+            lambda i: posh.CodeIndex(DENSE, refine="decoder"),
+            ValueError,
+            "refine='decoder' needs sparse codes",
+        ),
+        (lambda i: posh.CodeIndex(posh.POSH()), NotFittedError, "not fitted"),
     ],
 )
 def test_bad_input_is_named(call, error, message):
-    index = posh.Index(SPARSE).add(DATA[:10])
+    index = posh.CodeIndex(SPARSE).add(DATA[:10])
     with pytest.raises(error, match=message):
         call(index)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posh import _native, kernels
-from posh._progress import cancellable
+from posh._runtime import cancel_on
 from posh.errors import CancelledError
 from posh.index import kmeans
 from tests.conftest import clusters, interrupted_after
@@ -212,7 +212,7 @@ def test_training_can_be_cancelled_and_interrupted(request):
     X = clusters(20_000, 64).astype(np.float32)
     stop = threading.Event()
     stop.set()
-    with cancellable(stop), pytest.raises(CancelledError):
+    with cancel_on(stop), pytest.raises(CancelledError):
         train(X, 20, "euclidean")
     kernels.use("scalar")  # slow: all of it would take minutes
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, it may be ignored

@@ -11,14 +11,13 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import posh
-from posh.index.block_vectors import decoded_vectors
-from posh.index.brute_force import nearest
+from posh.index.brute_force import find_nearest
+from posh.index.nearest.vectors import decode_vectors
 from tests.conftest import clusters
 
 METRICS = ("cosine", "euclidean", "dot")
 X = clusters(6000, 24, seed=3).astype(np.float32)
 Q = clusters(6000, 24, seed=3)[::60].astype(np.float32) + 0.1
-HASHER = posh.FruitFly(256, 128, random_state=0).fit(X[:500])
 
 
 def plain_scores(metric, Q, X):
@@ -44,7 +43,7 @@ def recall(hits, metric, k):
 
 
 def index(metric, **options):
-    return posh.Index(HASHER, metric=metric, **{"structure": "ivf", "n_lists": 32, "n_probe": 12} | options)
+    return posh.Index(metric, **{"n_lists": 32} | options)
 
 
 @cache
@@ -173,29 +172,25 @@ def test_zero_vectors_and_duplicates(metric):
     np.testing.assert_allclose(hits.scores[:5], exact.scores, rtol=1e-5, atol=1e-5)
 
 
-def test_exhaustive_without_lists():
-    one = index("cosine", structure="exact", n_probe=1).add(X)
-    assert recall(one.search(Q, 10, slack=2.0), "cosine", 10) > 0.9
+def test_one_list_holds_everything():
+    one = index("cosine", n_lists=1).add(X)
+    assert recall(one.search(Q, 10, n_probe=1, slack=2.0), "cosine", 10) > 0.9
 
 
-def test_what_does_not_go_together_is_refused():
-    with pytest.raises(ValueError, match=r"refine='decoder' and metric='cosine'"):
-        posh.Index(HASHER, metric="cosine", refine="decoder")
-    with pytest.raises(ValueError, match="needs sparse codes"):
-        posh.Index(posh.LSH(64, random_state=0).fit(X[:100]), metric="cosine")
-    with pytest.raises(ValueError, match="needs an index with a metric"):
-        posh.Index(HASHER).add(X[:10]).search(Q, exact=True)
-    with pytest.raises(ValueError, match="without a metric"):
+def test_parameters_of_the_other_class_are_refused():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'hasher'"):
+        posh.Index(hasher=posh.POSH(64, 8))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'scoring'"):
         index("dot").add(X[:10]).search(Q, scoring="overlap")
     with pytest.raises(ValueError, match="expected metric to be one of"):
-        posh.Index(HASHER, metric="l2")
+        posh.Index("l2")
 
 
 @pytest.mark.parametrize("is_distance", [False, True])
 def test_brute_force_breaks_ties_by_slot(is_distance):
     vectors = np.repeat(np.eye(4, dtype=np.float32), 30, axis=0)
     slots = np.arange(1, 120, 2)
-    found = nearest(vectors, slots, vectors[[0, 119]], 5, is_distance=is_distance)
+    found = find_nearest(vectors, slots, vectors[[0, 119]], 5, is_distance=is_distance)
     assert found.slots.tolist() == [[1, 3, 5, 7, 9], [91, 93, 95, 97, 99]]
 
 
@@ -213,35 +208,32 @@ def test_a_saved_index_gives_the_same_answers(metric, mmap, store, tmp_path):
     assert (again.search(X[4000:4010], 1, slack=100.0).ids[:, 0] >= 0).all()
 
 
-@pytest.mark.parametrize("structure", ["exact", "ivf"])
+@pytest.mark.parametrize("n_lists", [1, None])
 @pytest.mark.parametrize("metric", METRICS)
-def test_no_hasher_is_needed(metric, structure, tmp_path):
-    one = posh.Index(metric=metric, structure=structure)
+def test_an_index_before_and_after_its_first_documents(metric, n_lists, tmp_path):
+    one = posh.Index(metric, n_lists=n_lists)
     assert one.search(Q[:2], 3).ids.tolist() == [[-1] * 3] * 2
-    with pytest.raises(ValueError, match="got none: add some"):
-        one.save(tmp_path / "index")
+    one.save(tmp_path / "empty")
+    assert len(posh.Index.load(tmp_path / "empty").add(X[:9])) == 9
     one.add(X)
-    assert isinstance(one.hasher, posh.Hadamard)
-    assert recall(one.search(Q, 10, slack=2.0), metric, 10) > 0.9
+    assert recall(one.search(Q, 10), metric, 10) > 0.9
     one.save(tmp_path / "index")
     again = posh.Index.load(tmp_path / "index")
     np.testing.assert_array_equal(again.search(Q, 10).ids, one.search(Q, 10).ids)
     with pytest.raises(ValueError, match="expected vectors with 24 columns"):
         one.add(X[:, :5])
-    with pytest.raises(TypeError, match="a fitted hasher or a metric"):
-        posh.Index()
 
 
 def test_wide_vectors():
     wide = np.random.default_rng(0).normal(size=(3000, 700)).astype(np.float32)
-    one = posh.Index(metric="euclidean", structure="ivf").add(wide)
+    one = posh.Index(metric="euclidean").add(wide)
     assert (one.search(wide[:20], 1, n_probe=99, slack=100.0).ids[:, 0] == np.arange(20)).all()
 
 
 @pytest.mark.parametrize("store", ["float32", "float16", "int8"])
-@pytest.mark.parametrize("structure", ["exact", "ivf"])
-def test_the_memory_is_estimated(structure, store):
-    one = posh.Index(metric="euclidean", structure=structure, store=store)
+@pytest.mark.parametrize("n_lists", [1, None])
+def test_the_memory_is_estimated(n_lists, store):
+    one = posh.Index("euclidean", n_lists=n_lists, store=store)
     with pytest.raises(ValueError, match="expected n_features"):
         one.estimate_memory(6000)
     estimate = one.estimate_memory(6000, 24)
@@ -252,19 +244,19 @@ def test_the_memory_is_estimated(structure, store):
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_lists_grow_with_the_documents(metric):
-    one = posh.Index(metric=metric, structure="ivf", n_probe=12)
+    one = posh.Index(metric)
     for start in range(0, 6000, 500):
         one.add(X[start : start + 500])
-    assert one.snapshot().documents.structure.space.n_lists > 10
-    assert recall(one.search(Q, 10, slack=2.0), metric, 10) > 0.9
+    assert one.snapshot().lists.space.n_lists > 10
+    assert recall(one.search(Q, 10, n_probe=12, slack=2.0), metric, 10) > 0.9
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_8_bits_are_enough_to_compact(metric):
     one = copy.copy(full(metric, "int8"))
-    vectors = one.snapshot().documents.structure
-    decoded = decoded_vectors(vectors.space, vectors.blocks, len(X))
-    stored = vectors.space.metric.stored(X)
+    vectors = one.snapshot().lists
+    decoded = decode_vectors(vectors.space, vectors.blocks, len(X))
+    stored = vectors.space.metric.prepare(X)
     assert np.abs(decoded - stored).max() < 0.02 * np.abs(stored).max()
     one.delete(np.arange(0, 6000, 2))
     before = one.search(Q, 5, n_probe=32, slack=100.0)

@@ -18,13 +18,13 @@ def plain(X, Q, metric, k):
     return order, np.take_along_axis(scores, order, axis=1)
 
 
-@pytest.mark.parametrize("structure", ["exact", "ivf"])
+@pytest.mark.parametrize("n_lists", [1, None])
 @pytest.mark.parametrize("metric", ["dot", "euclidean"])
 @pytest.mark.parametrize("high", [3, 256])
-def test_exact_searches_of_integers_are_those_of_integers(metric, structure, high):
+def test_exact_searches_of_integers_are_those_of_integers(metric, n_lists, high):
     rng = np.random.default_rng(1)
     X, Q = (rng.integers(0, high, (n, 12)).astype(np.float32) for n in (3000, 40))
-    index = posh.Index(metric=metric, structure=structure).add(X)
+    index = posh.Index(metric, n_lists=n_lists).add(X)
     found = index.search(Q, 20, exact=True)
     ids, scores = plain(X, Q, metric, 20)
     assert np.array_equal(found.scores, scores)
@@ -47,7 +47,7 @@ def test_approximate_searches_have_true_scores_in_order(metric):
 def test_powers_of_two_change_no_order(exponent, seed, metric):
     rng = np.random.default_rng(seed)
     X, Q = rng.integers(-4, 5, (60, 5)) * 2.0**exponent, rng.integers(-4, 5, (6, 5)) * 2.0**exponent
-    found = posh.Index(metric=metric, structure="exact").add(X).search(Q, 60)
+    found = posh.Index(metric=metric).add(X).search(Q, 60)
     assert np.array_equal(found.ids, plain(X / 2.0**exponent, Q / 2.0**exponent, metric, 60)[0])
 
 
@@ -64,7 +64,7 @@ def test_powers_of_two_change_no_order(exponent, seed, metric):
 def test_the_scale_of_a_few_first_vectors_does_not_decide(metric, first, shift):
     rng = np.random.default_rng(3)
     X = np.concatenate([rng.normal(size=(3, 8)) * first, shift + 0.01 * rng.normal(size=(2000, 8))])
-    index = posh.Index(metric=metric, structure="exact").add(X[:3]).delete([1]).add(X[3:])
+    index = posh.Index(metric=metric).add(X[:3]).delete([1]).add(X[3:])
     Q = shift + 0.01 * rng.normal(size=(20, 8))
     found = index.search(Q, 5)
     X[1] = X[0]  # what is deleted may not win: its place is taken by one that is no nearer
@@ -78,7 +78,7 @@ def test_the_scale_of_a_few_first_vectors_does_not_decide(metric, first, shift):
 
 def test_vectors_that_do_not_fit_the_scale_of_many_are_refused():
     X = np.random.default_rng(4).normal(size=(50, 4))
-    index = posh.Index(metric="euclidean", structure="exact").add(X)
+    index = posh.Index(metric="euclidean").add(X)
     with pytest.raises(ValueError, match="in the scale of the first ones"):
         index.add(1e20 * X[:3])
     assert len(index) == 50

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import posh
-from posh.index.metric import METRICS, Metric, reals
+from posh.index.nearest.metric import METRICS, Metric, as_reals
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -50,8 +50,8 @@ def test_vectors_equal_those_of_numpy(seed, name, exponent, dtype):
     powers = plain_powers(wide)  # queries of products are divided by these: it keeps all digits
     scaled = np.divide(wide, powers[:, None], out=np.zeros_like(wide), where=powers[:, None] > 0)
     queries = {"euclidean": differences, "cosine": documents, "dot": scaled}[name]
-    np.testing.assert_allclose(metric.stored(X), documents, rtol=3e-7, atol=1e-38)
-    prepared = metric.queries(X)
+    np.testing.assert_allclose(metric.prepare(X), documents, rtol=3e-7, atol=1e-38)
+    prepared = metric.prepare_queries(X)
     np.testing.assert_allclose(prepared.vectors, queries, rtol=3e-7, atol=1e-38)
     factors = {
         "cosine": np.ones(len(X)),
@@ -64,7 +64,7 @@ def test_vectors_equal_those_of_numpy(seed, name, exponent, dtype):
 def test_doubles_whose_squares_do_not_fit_keep_their_direction():
     X = np.array([[3e200, 4e200], [3e-200, -4e-200], [0.0, 0.0]])
     for name in ("cosine", "dot"):
-        prepared = Metric.of(name, np.ones((1, 2))).queries(X)
+        prepared = Metric.of(name, np.ones((1, 2))).prepare_queries(X)
         directions = plain_directions(prepared.vectors.astype(np.float64))
         np.testing.assert_allclose(directions, [[0.6, 0.8], [0.6, -0.8], [0, 0]], rtol=1e-6)
     lengths = np.linalg.norm(prepared.vectors, axis=1)
@@ -73,8 +73,10 @@ def test_doubles_whose_squares_do_not_fit_keep_their_direction():
 
 def test_scores_become_those_of_the_metric_and_stay_finite():
     metric = Metric.of("dot", np.array([[1e30, 0.0]]))
-    prepared = metric.queries(np.array([[1e30, 0.0], [1.0, 0.0]]))
-    scores = metric.scores(prepared, np.array([[1.0, -1.0, -np.inf], [0.5, 0.0, -np.inf]], np.float32))
+    prepared = metric.prepare_queries(np.array([[1e30, 0.0], [1.0, 0.0]]))
+    scores = metric.restore_scores(
+        prepared, np.array([[1.0, -1.0, -np.inf], [0.5, 0.0, -np.inf]], np.float32)
+    )
     np.testing.assert_array_equal(scores[0], np.float32([LARGEST, -LARGEST, -np.inf]))
     np.testing.assert_allclose(scores[1, :2], [metric.unit, 0.0], rtol=1e-6)  # of a query of 1/2 times 2
     assert scores[1, 2] == -np.inf
@@ -93,22 +95,22 @@ def test_whatever_the_scale_a_document_is_its_own_nearest(scale):
 def test_numbers_that_do_not_fit_are_named(name):
     metric = Metric.of(name, np.ones((3, 2)) * [[1.0], [2.0], [3.0]])
     with pytest.raises(ValueError, match=r"expected vectors that fit into float32 .* got 1e\+200"):
-        metric.stored(np.array([[1e200, 0.0]]))
+        metric.prepare(np.array([[1e200, 0.0]]))
 
 
 def test_arrays_with_gaps_are_copied_and_others_are_not():
     X = np.ones((4, 6), np.float32)
-    assert reals(X) is X
-    np.testing.assert_array_equal(reals(X[:, ::2]), X[:, ::2])
-    assert reals(X.astype(np.float16)).dtype == np.float32
-    assert reals(X.astype(np.int64)).dtype == np.float64
+    assert as_reals(X) is X
+    np.testing.assert_array_equal(as_reals(X[:, ::2]), X[:, ::2])
+    assert as_reals(X.astype(np.float16)).dtype == np.float32
+    assert as_reals(X.astype(np.int64)).dtype == np.float64
 
 
 def test_a_pickle_makes_the_same_vectors():
     X = np.random.default_rng(0).standard_normal((5, 3))
     metric = Metric.of("euclidean", X)
-    metric.stored(X)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(metric)).stored(X), metric.stored(X))
+    metric.prepare(X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(metric)).prepare(X), metric.prepare(X))
 
 
 @pytest.mark.parametrize("name", sorted(METRICS))
@@ -116,4 +118,4 @@ def test_stored_vectors_can_be_searched_for_again(name):
     X = np.random.default_rng(0).standard_normal((5, 3)) * 1000 + 7
     metric = Metric.of(name, X)
     expected = plain_directions(X) if name == "cosine" else X
-    np.testing.assert_allclose(metric.restored(metric.stored(X)), expected, rtol=1e-5)
+    np.testing.assert_allclose(metric.restore(metric.prepare(X)), expected, rtol=1e-5)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import posh
 from posh import kernels
-from posh.index.code_index import SlotScores
-from posh.index.drift import Drift
-from posh.index.reach import Among, Neighbours, Reach, Regional, lifts_of, measure_reach, scales_of
-from posh.index.tuning import Effort
+from posh.index.hits import SlotScores
+from posh.index.nearest.drift import Drift
+from posh.index.nearest.measuring import Effort
+from posh.index.nearest.reach import Among, Neighbours, Reach, Regional, lifts_of, measure_reach, scales_of
 from tests.conftest import CASES
 from tests.index.test_build import clusters, structure_of
 from tests.index.test_metric import plain_scores
@@ -43,13 +43,13 @@ def routed(structure, queries):
 def test_a_search_visits_the_lists_whose_lift_reaches_the_bound(built, power, lift):
     """Without skipping, it finds the best documents of exactly these lists."""
     structure = structure_of(built)
-    prepared = structure.space.metric.queries(Q[:20]).vectors
+    prepared = structure.space.metric.prepare_queries(Q[:20]).vectors
     scores, scales, lists, n_live = routed(structure, prepared)
     lifts = lifts_of(scores, scales, n_live, power)
     near_bound = (np.abs(lifts / lift - 1) < 1e-4).any(axis=1)  # rounding may decide either way
     settings = structure.settings(5, Effort(0, Reach(power, lift, 0.0), 100.0, 40.0))
     found = SlotScores(np.empty((20, 5), np.int64), np.empty((20, 5), np.float32))
-    structure.nearest(settings, Q[:20], None, *found, 1)
+    structure.write_nearest(settings, Q[:20], None, *found, 1)
     true = plain_scores(structure.space.metric.name, Q[:20], X)
     for row in np.flatnonzero(~near_bound):
         visited = lifts[row] >= lift
@@ -67,11 +67,11 @@ def test_lists_without_live_documents_are_not_visited(built):
     structure.blocks.lists_of_slots(lists)
     kept = lists == lists[lists >= 0][0]
     alone = structure.without(np.flatnonzero((lists >= 0) & ~kept))
-    prepared = structure.space.metric.queries(Q[:3]).vectors
+    prepared = structure.space.metric.prepare_queries(Q[:3]).vectors
     scores, _, _, n_live = routed(alone, prepared)
     assert (scores[:, n_live == 0] == -np.inf).all()
     found = SlotScores(np.empty((3, 2), np.int64), np.empty((3, 2), np.float32))
-    alone.nearest(alone.settings(2, Effort(1, Reach(1, 0.0, 0.0), 100.0, 9.0)), Q[:3], None, *found, 1)
+    alone.write_nearest(alone.settings(2, Effort(1, Reach(1, 0.0, 0.0), 100.0, 9.0)), Q[:3], None, *found, 1)
     assert kept[found.slots].all()
 
 
@@ -133,10 +133,13 @@ def test_ranks_are_estimated_from_a_sample(built):
     structure = structure_of(built)
     true = -np.sort(-plain_scores(structure.space.metric.name, Q, X)[:, structure.live.rows], axis=1)
     for rank in (200, 2000):
-        estimated = structure._ranks(Q, true[:, rank - 1].astype(np.float32))
+        estimated = structure._estimate_ranks(Q, true[:, rank - 1].astype(np.float32))
         np.testing.assert_allclose(np.median(estimated), rank, rtol=0.1)
         alone = np.concatenate(
-            [structure._ranks(q[None], true[i : i + 1, rank - 1].astype(np.float32)) for i, q in enumerate(Q)]
+            [
+                structure._estimate_ranks(q[None], true[i : i + 1, rank - 1].astype(np.float32))
+                for i, q in enumerate(Q)
+            ]
         )
         np.testing.assert_array_equal(alone, estimated)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh.index.reduction import principal_rows
+from posh.index.nearest.space import find_principal_rows
 from tests.index.test_metric import plain_scores
 
 RNG = np.random.default_rng(0)
@@ -16,12 +16,12 @@ Q = X[::30] + 0.1 * RNG.standard_normal((100, 700)).astype(np.float32)
 
 
 def reduction_of(index: posh.Index) -> np.ndarray | None:
-    documents = index.snapshot().documents
-    return None if documents is None else documents.structure.space.reduction
+    lists = index.snapshot().lists
+    return None if lists is None else lists.space.reduction
 
 
 def test_rows_are_orthonormal_and_keep_most_of_the_squares():
-    rows = principal_rows(X, np.random.default_rng(1))
+    rows = find_principal_rows(X, np.random.default_rng(1))
     np.testing.assert_allclose(rows @ rows.T, np.eye(len(rows)), atol=1e-5)
     assert len(rows) % 64 == 0
     assert ((X @ rows.T) ** 2).sum() >= 0.9 * (X**2).sum()
@@ -29,19 +29,19 @@ def test_rows_are_orthonormal_and_keep_most_of_the_squares():
 
 def test_few_columns_and_spheres_are_not_reduced():
     rng = np.random.default_rng(1)
-    assert principal_rows(X[:, :500], rng) is None
-    assert principal_rows(rng.standard_normal((3000, 600)).astype(np.float32), rng) is None
-    assert principal_rows(np.zeros((1, 600), np.float32), rng) is None
+    assert find_principal_rows(X[:, :500], rng) is None
+    assert find_principal_rows(rng.standard_normal((3000, 600)).astype(np.float32), rng) is None
+    assert find_principal_rows(np.zeros((1, 600), np.float32), rng) is None
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "dot"])
 @pytest.mark.parametrize("store", ["float32", "float16"])
 def test_scores_are_of_all_columns_and_most_neighbours_are_found(metric, store, tmp_path):
-    index = posh.Index(metric=metric, structure="ivf", store=store, n_lists=20, n_probe=12).add(X)
+    index = posh.Index(metric, store=store, n_lists=20).add(X)
     rows = reduction_of(index)
     assert rows is not None
     assert len(rows) < 700
-    hits = index.search(Q, 10)
+    hits = index.search(Q, 10, n_probe=12)
     true = plain_scores(metric, Q, X)
     got = np.take_along_axis(true, hits.ids, axis=1)
     scale = np.abs(true).max()
@@ -52,23 +52,11 @@ def test_scores_are_of_all_columns_and_most_neighbours_are_found(metric, store, 
     )
     assert found > 0.9
     index.save(tmp_path / "index")
-    same = posh.Index.load(tmp_path / "index").search(Q, 10)
+    same = posh.Index.load(tmp_path / "index").search(Q, 10, n_probe=12)
     np.testing.assert_array_equal(same.ids, hits.ids)
     np.testing.assert_array_equal(same.scores, hits.scores)
 
 
 def test_without_vectors_all_columns_are_kept():
-    index = posh.Index(metric="cosine", structure="ivf", store="int8", n_lists=4).add(X)
+    index = posh.Index(metric="cosine", store="int8", n_lists=4).add(X)
     assert reduction_of(index) is None
-
-
-def test_a_hasher_of_ones_own_is_reduced_too():
-    hasher = posh.FruitFly(256, 128, random_state=0).fit(X[:1000])
-    index = posh.Index(hasher, metric="cosine", structure="ivf", n_lists=20, n_probe=12).add(X)
-    assert reduction_of(index) is not None
-    exact = index.search(Q, 10, exact=True).ids
-    found = index.search(Q, 10).ids
-    assert (
-        np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found.tolist(), exact.tolist(), strict=True)])
-        > 0.9
-    )

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import posh
-from posh.index import string_ids
-from posh.index.append_only import AppendOnlyArray
-from posh.index.params import SearchParams
+from posh.index.ids import IdColumn
+from posh.index.nearest.options import NearestParams
+from posh.index.open import load_index
 from tests.conftest import CASES, clusters
 from tests.index.test_files import rewritten
 
@@ -29,9 +29,9 @@ QUERIES = clusters(5, 8, seed=1).astype(np.float32)
 SPARSE = posh.POSH(32, 4, n_epochs=1, random_state=0).fit(DATA)
 DENSE = posh.LSH(12, random_state=0).fit(DATA)
 KINDS = {
-    "overlap": lambda: posh.Index(SPARSE),
-    "dense": lambda: posh.Index(DENSE, refine="vectors"),
-    "metric": lambda: posh.Index(metric="cosine", structure="ivf", n_lists=4, n_probe=4),
+    "overlap": lambda: posh.CodeIndex(SPARSE),
+    "dense": lambda: posh.CodeIndex(DENSE, refine="vectors"),
+    "metric": lambda: posh.Index(metric="cosine", n_lists=4),
 }
 WAYS = {
     "copy": copy.copy,
@@ -103,10 +103,10 @@ class Operations(RuleBasedStateMachine):
         assume(self.numbers)
         with tempfile.TemporaryDirectory() as folder:
             self.index.save(folder)
-            self.index = posh.Index.load(folder, mmap=mmap)
+            self.index = load_index(folder, mmap=mmap)
             assert set(self.index.search(QUERIES, 3).ids.ravel().tolist()) <= {*self.numbers, None, -1}
             if mmap:  # the folder does not stay
-                self.index = copy.deepcopy(posh.Index.load(folder))
+                self.index = copy.deepcopy(load_index(folder))
 
     @rule(way=st.sampled_from(sorted(WAYS)))
     def copy(self, way):
@@ -148,16 +148,15 @@ TestOperations.settings = settings(
 )
 
 
-@pytest.mark.parametrize("recall", [None, 0.9])
-def test_the_shortest_way_of_a_search_gives_strings(recall, tmp_path):
+def test_a_direct_search_gives_strings(tmp_path):
     names = np.array([f"row {i}" for i in range(len(DATA))])
-    options = {"metric": "euclidean", "structure": "ivf", "n_lists": 4, "recall": recall}
+    options = {"metric": "euclidean", "n_lists": 4, "recall": 0.9}
     numbers, strings = posh.Index(**options).add(DATA), posh.Index(**options).add(DATA, names)
-    params, expected = SearchParams(k=7), numbers.search(QUERIES, 7)
+    expected = numbers.search(QUERIES, 7)
     wanted = names[expected.ids].tolist()
-    assert strings.snapshot().documents.structure.found_directly(QUERIES, params) is not None
+    assert strings.snapshot().lists.search_directly(QUERIES, NearestParams(k=7)) is not None
     assert strings.search(QUERIES, 7).ids.tolist() == wanted
-    assert strings.snapshot().search(QUERIES, params).ids.tolist() == wanted
+    assert strings.snapshot().search(QUERIES, k=7).ids.tolist() == wanted
     some = strings.search(QUERIES, 7, min_score=float(expected.scores[0, 2]))
     assert some.ids[0].tolist() == [*wanted[0][:3], *[None] * 4]
     strings.save(tmp_path / "index")
@@ -166,15 +165,16 @@ def test_the_shortest_way_of_a_search_gives_strings(recall, tmp_path):
 
 def test_numbers_stay_numbers():
     """Without a string, nothing becomes an object: not the ids, and not the files."""
-    index = posh.Index(SPARSE).add(DATA[:3], np.array([5, 7, 6], object)).add(DATA[3:5])
+    index = posh.CodeIndex(SPARSE).add(DATA[:3], np.array([5, 7, 6], object)).add(DATA[3:5])
     assert index.ids.dtype == np.int64
     assert index.ids.tolist() == [5, 7, 6, 8, 9]
-    assert list(string_ids.to_arrays(index.ids)) == ["ids"]
+    column = index.snapshot().id_column
+    assert sorted(column.to_arrays(index.snapshot().live)) == ["ids", "next_id"]
 
 
 def test_uuids_are_their_strings():
     one, two = uuid.UUID(int=1), uuid.UUID(int=2)
-    index = posh.Index(SPARSE).add(DATA[:2], [one, two])
+    index = posh.CodeIndex(SPARSE).add(DATA[:2], [one, two])
     assert index.ids.tolist() == [str(one), str(two)]
     assert one in index
     assert str(one) in index
@@ -183,19 +183,19 @@ def test_uuids_are_their_strings():
 
 
 def test_an_index_that_lost_its_documents_still_has_objects(tmp_path):
-    index = posh.Index(SPARSE).add(DATA[:2], ["a", 7]).delete(["a", 7])
+    index = posh.CodeIndex(SPARSE).add(DATA[:2], ["a", 7]).delete(["a", 7])
     for _ in range(2):
         hits = index.search(QUERIES, 2)
         assert hits.ids.tolist() == [[None, None]] * len(QUERIES)
         assert hits[0] == []
         index.compact().save(tmp_path / "index")
-        index = posh.Index.load(tmp_path / "index")
+        index = load_index(tmp_path / "index")
     assert index.add(DATA[:1]).ids.tolist() == [8]
 
 
 def test_memory_of_strings_is_counted():
     few, many = ([character * n for character in "ab"] for n in (1, 500))
-    used = [posh.Index(SPARSE).add(DATA[:2], ids).memory_usage() for ids in (few, many)]
+    used = [posh.CodeIndex(SPARSE).add(DATA[:2], ids).memory_usage() for ids in (few, many)]
     assert used[1]["ids"] - used[0]["ids"] == 2 * 499
     assert used[1]["total"] - used[0]["total"] == 2 * 499
 
@@ -241,7 +241,7 @@ def test_memory_of_strings_is_counted():
     ],
 )
 def test_bad_input_is_named_and_changes_nothing(call, error, message):
-    index = posh.Index(SPARSE).add(DATA[:3], ["a", "b", 1])
+    index = posh.CodeIndex(SPARSE).add(DATA[:3], ["a", "b", 1])
     with pytest.raises(error, match=message):
         call(index)
     assert index.ids.tolist() == ["a", "b", 1]
@@ -249,7 +249,7 @@ def test_bad_input_is_named_and_changes_nothing(call, error, message):
 
 
 def test_strings_are_refused_where_an_index_has_none():
-    index = posh.Index(SPARSE).add(DATA[:3])
+    index = posh.CodeIndex(SPARSE).add(DATA[:3])
     with pytest.raises(ValueError, match="a boolean mask by id or a 1-D array of ids"):
         index.search(DATA[:1], filter=["a"])
     with pytest.raises(KeyError, match="got 'a', which is not in it"):
@@ -265,13 +265,13 @@ def test_strings_are_refused_where_an_index_has_none():
 def saved(tmp_path_factory) -> Path:
     """An index with the ids "a", 7, "äö" and "end", of which the second was deleted."""
     folder = tmp_path_factory.mktemp("strings") / "index"
-    posh.Index(SPARSE).add(DATA[:4], ["a", 7, "äö", "end"]).delete([7]).save(folder)
+    posh.CodeIndex(SPARSE).add(DATA[:4], ["a", 7, "äö", "end"]).delete([7]).save(folder)
     return folder
 
 
 def test_files_say_what_the_table_says(saved):
     manifest = json.loads((saved / "manifest.json").read_text())
-    assert manifest["version"] == 1
+    assert (manifest["version"], manifest["kind"]) == (2, "codes")
     ids, text = (np.load(saved / manifest["data"] / name) for name in ("ids.npy", "id_text.npy"))
     assert ids.tolist() == [[-1, 1], [0, 1], [-1, 5], [-1, 8]]  # a deleted id is 0
     assert text.tobytes().decode() == "aäöend"
@@ -303,7 +303,7 @@ def test_arrays_that_do_not_fit(saved, tmp_path, name, array, mmap):
     shutil.copytree(saved, tmp_path / "index")
     rewritten(tmp_path / "index", name, array)
     with pytest.raises(posh.FormatError):
-        posh.Index.load(tmp_path / "index", mmap=mmap)
+        load_index(tmp_path / "index", mmap=mmap)
 
 
 @pytest.mark.parametrize("text", ["b" * 8, "c" * 513 + "d" * 7], ids=["twice", "long"])
@@ -313,7 +313,7 @@ def test_ids_that_no_index_has(saved, tmp_path, text):
     rewritten(tmp_path / "index", "ids", np.array([[-1, end - 7], [7, end - 7], [-1, end - 6], [-1, end]]))
     rewritten(tmp_path / "index", "id_text", np.frombuffer(text.encode(), np.uint8))
     with pytest.raises(posh.FormatError, match="found one more than once" if end == 8 else "found 513"):
-        posh.Index.load(tmp_path / "index")
+        load_index(tmp_path / "index")
 
 
 @settings(max_examples=5 * CASES, deadline=None, derandomize=True)
@@ -324,14 +324,14 @@ def test_ids_that_no_index_has(saved, tmp_path, text):
     cut=st.integers(0, 2),
 )
 def test_any_arrays_are_ids_or_an_error(ids, place, value, cut):
-    numbers = AppendOnlyArray.of(np.empty(0, np.int64))
-    arrays = string_ids.to_arrays(string_ids.appended(numbers, np.array([*ids, "x"], object)).rows)
-    assert string_ids.from_arrays(arrays).tolist() == [*ids, "x"]
+    column = IdColumn.of(np.empty(0, np.int64)).with_ids(np.array([*ids, "x"], object))
+    arrays = column.to_arrays(np.ones(len(column), bool))
+    assert IdColumn.from_arrays(arrays).rows.rows.tolist() == [*ids, "x"]
     name = "ids" if place % 2 else "id_text"
     changed = arrays[name].copy()
     changed.flat[place % changed.size] = value if name == "ids" else value % 256
     try:
-        found = string_ids.from_arrays(arrays | {name: changed[: len(changed) - cut]})
+        found = IdColumn.from_arrays(arrays | {name: changed[: len(changed) - cut]}).rows.rows
     except ValueError:
         return
     assert len(found) == len(ids) + 1 - (cut if name == "ids" else 0)
@@ -344,7 +344,7 @@ def test_any_arrays_are_ids_or_an_error(ids, place, value, cut):
 
 def test_every_id_belongs_to_its_vector_while_others_write():
     """Also when the first string makes objects of all ids, and when slots are renumbered."""
-    index = posh.Index(metric="cosine", structure="ivf", n_lists=4, n_probe=4).add(DATA[:500])
+    index = posh.Index(metric="cosine", n_lists=4).add(DATA[:500])
     units = DATA / np.linalg.norm(DATA, axis=1, keepdims=True)
     stop, failures = threading.Event(), []
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -13,19 +11,18 @@ import pytest
 import posh
 from posh import hashers
 from posh.cli import main
-from posh.hashers.registry import HASHERS, make_hasher
-from posh.index.code_index import Queries
-from posh.index.options import IndexOptions
-from posh.index.params import SCORINGS, SearchParams
-from posh.index.refine import REFINERS
-from posh.index.structures import STRUCTURES
+from posh.hashers import HASHERS, make_hasher
+from posh.index.codes.options import REFINER_NAMES, SCORINGS, STRUCTURE_NAMES, CodeOptions, CodeParams
+from posh.index.codes.refine import REFINERS
+from posh.index.codes.snapshot import choose_structure
+from posh.index.codes.structures import Queries
+from posh.index.nearest.options import NearestOptions
 from posh.serve import models
 from tests.conftest import clusters
 
 DATA = clusters(300, 8).astype(np.float32)
 SPARSE = posh.POSH(32, 4, n_epochs=1, random_state=0).fit(DATA)
 DENSE = posh.LSH(12, random_state=0).fit(DATA)
-CLASSES = [cls for one in STRUCTURES.values() for cls in (one.sparse, one.dense) if cls is not None]
 CASES = {
     "packed": (DENSE, {}, "overlap"),
     "segments": (SPARSE, {}, "overlap"),
@@ -39,15 +36,17 @@ CASES = {
 def case(request):
     """A structure with 200 documents, its hasher and a function that searches 20 vectors in it."""
     hasher, options, scoring = CASES[request.param]
-    index = posh.Index(hasher, **options)
+    index = posh.CodeIndex(hasher, **options)
     snapshot = index.snapshot()
-    structure = index.options.structure_class(hasher).train(hasher, index.options, DATA, len(DATA))
+    structure = choose_structure(index.options.structure, hasher).train(
+        hasher, index.options, DATA, len(DATA)
+    )
     structure = structure.with_codes(snapshot.encode(DATA[:200]), DATA[:200])
     queries = Queries(DATA[200:220], hasher, index.options.query_active, 1)
 
     def found(structure, k=50, allowed=None):
-        params = SearchParams(k, scoring=scoring, oversample=300.0)
-        return structure.candidates(queries, params, allowed)
+        params = CodeParams(k, scoring=scoring, oversample=300.0)
+        return structure.search(queries, params, allowed)
 
     return structure, hasher, found
 
@@ -74,7 +73,7 @@ def test_what_is_removed_or_not_allowed_is_not_found(case):
 def test_compacted_documents_have_new_slots_and_old_scores(case):
     structure, _, found = case
     thinned = structure.without(np.arange(0, 200, 3))
-    compacted = thinned.compacted()
+    compacted = thinned.compact()
     assert (len(thinned), len(compacted), compacted.n_live) == (200, 133, 133)
     before, after = found(thinned), found(compacted)
     np.testing.assert_array_equal(before.scores, after.scores)
@@ -83,7 +82,7 @@ def test_compacted_documents_have_new_slots_and_old_scores(case):
 
 def test_arrays_give_the_same_structure(case):
     structure, hasher, found = case
-    options = posh.Index(hasher).options
+    options = posh.CodeIndex(hasher).options
     again = type(structure).from_arrays(hasher, options, structure.codes.rows, structure.to_arrays())
     same(found(again), found(structure))
     assert (again.nbytes, len(again)) == (structure.nbytes, len(structure))
@@ -91,8 +90,8 @@ def test_arrays_give_the_same_structure(case):
 
 def test_a_detached_structure_grows_alone(case):
     structure, hasher, _ = case
-    other = structure.detached()
-    codes = posh.Index(hasher).snapshot().encode(DATA[200:])
+    other = structure.detach()
+    codes = posh.CodeIndex(hasher).snapshot().encode(DATA[200:])
     grown = structure.with_codes(codes, DATA[200:])
     other = other.with_codes(codes[::-1], DATA[200:][::-1])
     assert len(grown) == len(other) == 300
@@ -102,38 +101,35 @@ def test_a_detached_structure_grows_alone(case):
 
 def test_a_scan_without_bounds_visits_all_lists():
     """None in the parameters of a scan: all lists, no candidates beyond k."""
-    index = posh.Index(SPARSE, structure="ivf", n_lists=5).add(DATA)
-    structure = index.snapshot().documents.structure
+    index = posh.CodeIndex(SPARSE, structure="ivf", n_lists=5).add(DATA)
+    structure = index.snapshot().structure
     queries = Queries(DATA[:9], SPARSE, None, 1)
-    found = structure.candidates(queries, SearchParams(20), None)
-    np.testing.assert_array_equal(found.slots, posh.Index(SPARSE).add(DATA).search(DATA[:9], 20).ids)
-    assert SearchParams(20).oversampled(300).k == 20
+    found = structure.search(queries, CodeParams(20), None)
+    np.testing.assert_array_equal(found.slots, posh.CodeIndex(SPARSE).add(DATA).search(DATA[:9], 20).ids)
+    assert CodeParams(20).for_candidates(300).k == 20
 
 
 def test_parameters_are_checked_when_they_are_made():
-    assert SearchParams(np.int64(3), n_probe=np.int32(2)) == SearchParams(3, n_probe=2)
-    assert type(SearchParams(np.int64(3)).k) is int
-    assert hash(SearchParams(3)) == hash(SearchParams(3))
+    assert CodeParams(np.int64(3), n_probe=np.int32(2)) == CodeParams(3, n_probe=2)
+    assert type(CodeParams(np.int64(3)).k) is int
+    assert hash(CodeParams(3)) == hash(CodeParams(3))
     for wrong in ({"k": 0}, {"scoring": "x"}, {"oversample": 0.5}, {"n_probe": 0}, {"n_threads": 0}):
         with pytest.raises(ValueError, match=f"expected {next(iter(wrong))}"):
-            SearchParams(**wrong)
-    own = posh.Index(SPARSE, n_probe=7, oversample=3.0).options
-    complete = SearchParams(4, oversample=5.0).completed(own, SPARSE)
-    assert complete == SearchParams(4, "overlap", 5.0, 7)
-    assert SearchParams(4).as_arguments().keys() <= inspect.signature(posh.Index.search).parameters.keys()
+            CodeParams(**wrong)
+    own = posh.CodeIndex(SPARSE, n_probe=7, oversample=3.0).options
+    complete = CodeParams(4, oversample=5.0).complete(own, SPARSE)
+    assert complete == CodeParams(4, scoring="overlap", oversample=5.0, n_probe=7)
+    assert CodeParams(4).as_arguments().keys() <= inspect.signature(posh.CodeIndex.search).parameters.keys()
 
 
-def test_only_the_table_names_the_classes_of_structures():
-    names, homes = {cls.__name__ for cls in CLASSES}, {inspect.getfile(cls) for cls in CLASSES}
-    for path in Path(posh.__file__).parent.rglob("*.py"):
-        if str(path) in homes or path.name == "structures.py":
-            continue
-        used = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
-        assert not used & names, path
+def test_every_refiner_name_has_a_class():
+    assert tuple(REFINERS) == REFINER_NAMES
 
 
 def test_every_hasher_is_in_the_table():
-    everything = [value for value in vars(hashers).values() if inspect.isclass(value)]
+    everything = [
+        getattr(hashers, name) for name in hashers.__all__ if inspect.isclass(getattr(hashers, name))
+    ]
     concrete = {cls.__name__ for cls in everything if not inspect.isabstract(cls)}
     assert concrete == set(HASHERS)
     with pytest.raises(ValueError, match=r"expected method to be one of BOSL, ITQ, .* got 'SHA'"):
@@ -143,13 +139,13 @@ def test_every_hasher_is_in_the_table():
 
 
 @pytest.mark.parametrize(
-    ("option", "table"), [("structure", STRUCTURES), ("scoring", SCORINGS), ("refine", REFINERS)]
+    ("option", "table"), [("structure", STRUCTURE_NAMES), ("scoring", SCORINGS), ("refine", REFINERS)]
 )
 def test_choices_are_those_of_the_table(option, table, capsys):
     literal, _ = get_args(models.IndexOptions.model_fields[option].annotation)
     assert get_args(literal) == tuple(table)
     with pytest.raises(ValueError, match=", ".join(repr(name) for name in table)):
-        posh.Index(SPARSE, **{option: "x"})
+        posh.CodeIndex(SPARSE, **{option: "x"})
     with pytest.raises(SystemExit):
         main(["build", "--help"])
     assert f"--{option} {{{','.join(table)}}}" in " ".join(capsys.readouterr().out.split())
@@ -157,4 +153,5 @@ def test_choices_are_those_of_the_table(option, table, capsys):
 
 def test_the_service_takes_the_methods_of_the_table():
     assert get_args(models.Fit.model_fields["method"].annotation) == tuple(HASHERS)
-    assert set(IndexOptions.__dataclass_fields__) == set(models.IndexOptions.model_fields)
+    options = {*CodeOptions.names(), *NearestOptions.names()}
+    assert set(models.IndexOptions.model_fields) == options

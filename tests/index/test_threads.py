@@ -22,7 +22,7 @@ SECONDS = float(os.environ.get("POSH_STRESS_SECONDS", "3"))
 )
 def test_every_answer_belongs_to_some_moment(options):
     """Documents come and go in pairs with the same code: an answer with one of a pair would be a torn one."""
-    index = posh.Index(HASHER, **options).add(DATA[:500])  # these stay
+    index = posh.CodeIndex(HASHER, **options).add(DATA[:500])  # these stay
     stop = threading.Event()
     failures: list[str] = []
 
@@ -68,7 +68,7 @@ def test_every_answer_belongs_to_some_moment(options):
 
 
 def test_many_threads_get_the_same_answers():
-    index = posh.Index(HASHER).add(DATA)
+    index = posh.CodeIndex(HASHER).add(DATA)
     expected = index.search(DATA[:50], 20, n_threads=1)
     results: list[posh.Hits] = []
     threads = [threading.Thread(target=lambda: results.append(index.search(DATA[:50], 20))) for _ in range(8)]

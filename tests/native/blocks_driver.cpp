@@ -1,5 +1,5 @@
-// Every kernel of the search in blocks against the scalar one on random cases, for a build with sanitizers: see
-// search_driver.cpp. Each block has an allocation of its own, so that one byte too far is noticed.
+// Compares every kernel of the search in blocks with the scalar one on random cases, for a build with sanitizers: see
+// search_driver.cpp.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -8,8 +8,6 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <random>
 #include <stdexcept>
 #include <thread>
 #include <tuple>
@@ -18,120 +16,9 @@
 
 #include "blocks.h"
 #include "kernels.h"
+#include "random_blocks.h"
 
 namespace {
-
-std::mt19937_64 random_bits(0);
-
-std::size_t between(std::size_t low, std::size_t high) { return low + random_bits() % (high - low + 1); }
-
-template <class T>
-T one_of(std::initializer_list<T> values) {
-  return values.begin()[between(0, values.size() - 1)];
-}
-
-// Numbers of any scale up to squares that do not overflow; some are equal, some are zero.
-std::vector<float> random_floats(std::size_t n, float scale) {
-  std::normal_distribution<float> normal;
-  std::vector<float> values(n);
-  const bool is_coarse = between(0, 3) == 0;
-  for (float& value : values) {
-    value = normal(random_bits);
-    value = (is_coarse ? std::nearbyint(value) : value) * scale;
-  }
-  return values;
-}
-
-struct Case {
-  std::size_t n_docs, n_slots, n_features, n_lists, n_queries;
-  posh::BlockShape shape;
-  float scale;
-  bool is_distance;
-  std::vector<float> centroids, routing, bias, weights, signs, reduction, vectors, queries, coded_centroids, projected_centroids;
-  std::vector<std::uint16_t> halves;
-  std::vector<std::int32_t> lists;
-  std::vector<std::uint32_t> slots;
-  posh::Projection projection;
-  posh::Reduction reduced;
-  std::optional<posh::Router> reducer;
-
-  Case() {
-    n_docs = between(0, 9) ? between(0, 400) : between(2000, 5000);
-    n_features = n_docs > 1000 ? between(1, 20) : between(1, 300);
-    n_lists = between(0, 2) ? between(1, 9) : between(1, 70);
-    n_queries = n_docs < 1000 && !between(0, 5) ? between(30, 70) : between(0, 5);
-    scale = one_of({1.0f, 1.0f, 1e-3f, 1e16f, 1e-20f, 1e-44f});
-    is_distance = between(0, 1);
-    const std::size_t n_columns = between(0, 1) ? n_features : between(1, 70);
-    if (n_columns != n_features) reduction = random_floats(n_columns * n_features, 1.0f);
-    reduced = {reduction.data(), n_columns, n_features};
-    if (!reduction.empty()) reducer.emplace(reduction.data(), std::vector<float>(n_columns).data(), n_columns, n_features);
-    const std::size_t n_bits = 32 * between(1, 10);
-    shape = {n_bits, between(1, n_bits), n_columns};
-    centroids = random_floats(n_lists * n_features, scale);
-    routing = random_floats(n_lists * n_columns, scale);
-    bias = random_floats(n_lists, scale);
-    projection = {n_bits, n_columns, nullptr, nullptr, 0};
-    if (between(0, 1)) {
-      weights = random_floats(n_bits * n_columns, 1.0f);
-      projection.weights = weights.data();
-    } else {
-      projection.size = n_bits & (~n_bits + 1);
-      for (std::size_t i = 0; i < n_bits / projection.size * n_columns; ++i) signs.push_back(between(0, 1) ? 1.0f : -1.0f);
-      projection.signs = signs.data();
-    }
-    vectors = random_floats(n_docs * n_features, scale);
-    for (std::size_t i = 0; i < n_docs * n_features; ++i) halves.push_back(static_cast<std::uint16_t>(random_bits() & 0xBBFF));
-    n_slots = n_docs;
-    for (std::size_t i = 0; i < n_docs; ++i) {
-      lists.push_back(static_cast<std::int32_t>(between(0, n_lists - 1) * between(0, 1)));  // the first list is long
-      slots.push_back(static_cast<std::uint32_t>(n_docs - 1 - i));
-    }
-    queries = random_floats(n_queries * n_features, scale);
-    coded_centroids = random_floats(n_lists * n_columns, scale);
-    projected_centroids = random_floats(n_lists * n_bits, scale);
-  }
-
-  posh::Residuals residuals(std::size_t begin, std::size_t end) const {
-    return {vectors.data() + begin * n_features, lists.data() + begin, slots.data() + begin, end - begin,
-            n_features, centroids.data(), n_lists, reduction_or_null(), is_distance};
-  }
-
-  const posh::Reduction* reduction_or_null() const { return reduction.empty() ? nullptr : &reduced; }
-};
-
-template <class T>
-std::shared_ptr<const T> copied(const T* from, std::size_t n) {
-  T* copy = new T[n];
-  std::copy_n(from, n, copy);
-  return {copy, std::default_delete<T[]>()};
-}
-
-using Lists = std::shared_ptr<const posh::BlockLists>;
-
-Lists separate(const posh::BlockLists& lists) {
-  auto result = std::make_shared<posh::BlockLists>(lists);
-  for (posh::Block& block : result->blocks) {
-    block.memory = copied(block.memory.get(), lists.shape.bytes(block.n_docs));
-    block.live = copied(block.live.get(), 4 * block.n_groups);
-  }
-  return result;
-}
-
-Lists random_lists(const Case& c, const std::vector<std::size_t>& ends, const std::vector<std::uint8_t>& removed,
-                   posh::EncodeFn encode) {
-  auto empty = std::make_shared<posh::BlockLists>();
-  empty->shape = c.shape;
-  empty->first.assign(c.n_lists + 1, 0);
-  Lists lists = empty;
-  std::size_t begin = 0;
-  for (const std::size_t end : ends) {
-    lists = separate(*posh::with_documents(*lists, c.projection, c.residuals(begin, end), encode, 2, nullptr));
-    lists = posh::without_documents(*lists, removed.data(), removed.size());
-    begin = end;
-  }
-  return lists;
-}
 
 struct Arrays {
   std::vector<std::uint8_t> memory;
@@ -151,62 +38,23 @@ Arrays arrays_of(const posh::BlockLists& lists) {
   return arrays;
 }
 
-Lists opened(const Case& c, const Arrays& arrays) {
-  const posh::BlockArrays from{copied(arrays.memory.data(), arrays.memory.size()),
+Lists open_lists(const Case& c, const Arrays& arrays) {
+  const posh::BlockArrays from{copy_array(arrays.memory.data(), arrays.memory.size()),
                                arrays.table.data(),
                                arrays.lengths.data(),
-                               copied(arrays.live.data(), arrays.live.size()),
+                               copy_array(arrays.live.data(), arrays.live.size()),
                                arrays.memory.size(),
                                arrays.lengths.size() / (3 * posh::max_groups),
                                arrays.live.size()};
-  return posh::lists_of_arrays(c.shape, c.n_lists, from);
+  return posh::open_arrays(c.shape, c.n_lists, from);
 }
 
-// A table with a few wrong numbers is refused, or what it says can be searched.
+// Changes a few numbers of the table. The table is then rejected, or it can still be searched safely.
 void change_some(Arrays& arrays) {
   for (std::size_t i = between(0, 3); i > 0 && !arrays.table.empty(); --i) {
     std::int64_t& number = arrays.table[between(0, arrays.table.size() - 1)];
     number = one_of<std::int64_t>({number + 64, number - 64, number + 1, 0, -1, 2048, std::int64_t{1} << 62});
   }
-}
-
-posh::BlockSearch random_search(const Case& c, const posh::Router& router, const std::vector<std::uint8_t>& allowed) {
-  posh::BlockSearch s{};
-  s.router = &router;
-  s.projection = &c.projection;
-  s.queries = c.queries.data();
-  s.n_queries = c.n_queries;
-  s.k = between(0, 1) ? between(1, 10) : between(1, 400);
-  s.n_probe = between(0, 1) * between(0, c.n_lists);
-  s.reach = {one_of({1u, 6u, 37u}), one_of({0.0f, 1e-3f, 0.1f, 3.0f}), one_of({0.0f, 1.0f, 30.0f}) * c.scale};
-  const std::size_t most = std::min<std::size_t>(c.shape.n_bits / 16, 15);
-  s.n_plus = 16 * between(0, most);
-  s.n_minus = 16 * between(s.n_plus == 0, most);
-  s.n_scanned = between(std::max({s.n_plus, s.n_minus}), c.shape.n_bits);
-  static const std::vector<std::int32_t> thresholds{0, 1, 4, 8, 16, 24, 32, 48};
-  s.thresholds = thresholds.data();
-  s.n_thresholds = between(2, thresholds.size());
-  s.threshold_scale = one_of({0.0f, 0.1f, 1.0f, -1.0f});
-  s.half_margin = one_of({0.0f, 1.5f, 4.0f});
-  s.has_first = between(0, 1);
-  s.first_intercept = one_of({0.0f, 1.0f, 1e30f}) * c.scale;
-  s.first_slope = one_of({0.0f, 0.5f});
-  s.n_keep = s.k + one_of<std::size_t>({0, 4, 50});
-  s.stored = one_of({posh::Stored::float32, posh::Stored::float16, posh::Stored::residuals});
-  if (s.stored == posh::Stored::residuals && c.reduction_or_null()) s.stored = posh::Stored::float32;
-  s.vectors = s.stored == posh::Stored::float32   ? static_cast<const void*>(c.vectors.data())
-              : s.stored == posh::Stored::float16 ? c.halves.data()
-                                                  : nullptr;
-  s.reducer = c.reducer ? &*c.reducer : nullptr;
-  s.coded_centroids = c.coded_centroids.data();
-  s.projected_centroids = c.projected_centroids.data();
-  s.centroids = c.centroids.data();
-  s.n_slots = c.n_slots;
-  s.n_features = c.n_features;
-  s.is_distance = c.is_distance;
-  s.allowed = between(0, 1) ? allowed.data() : nullptr;
-  s.min_shared = one_of({0.0f, 1.0f, 1e9f});
-  return s;
 }
 
 struct Results {
@@ -224,7 +72,7 @@ Results results_of(posh::BlockSearch search, std::size_t n_threads, posh::Search
   Results results{std::vector<std::int64_t>(n), std::vector<float>(n)};
   try {
     run(search, results.ids.data(), results.scores.data());
-  } catch (const std::out_of_range&) {  // slots of a table that lies
+  } catch (const std::out_of_range&) {  // slots of a changed table
     return {};
   }
   return results;
@@ -288,10 +136,10 @@ bool random_case_agrees() {
       return std::printf("blocks of %s differ\n", posh::kernels[i].name), false;
   posh::BlockSearch search = random_search(c, router, allowed);
   if (!nearest_agree(c, router) || !searches_agree(search, *lists)) return false;
-  const Lists same = opened(c, arrays);
+  const Lists same = open_lists(c, arrays);
   if (!same || !(arrays_of(*same) == arrays)) return std::printf("arrays differ\n"), false;
   change_some(arrays);
-  const Lists changed = opened(c, arrays);
+  const Lists changed = open_lists(c, arrays);
   return !changed || searches_agree(search, *changed);
 }
 
@@ -321,8 +169,8 @@ const posh::Kernels& fastest_kernel() {
   return posh::kernels[best];
 }
 
-// Threads search the newest version of an index, each with helpers of its own, while another adds and removes documents.
-// Every search finds what the version that it took holds.
+// Threads search the newest version of an index, each with helpers of its own, while another adds and removes
+// documents. Every search returns the results of the version that it took.
 bool concurrent_searches_agree() {
   const Case c;
   const posh::Router router(c.routing.data(), c.bias.data(), c.n_lists, c.shape.n_columns);
@@ -359,13 +207,13 @@ bool concurrent_searches_agree() {
     newest.set(i, posh::without_documents(*more, removed.data(), removed.size()));
   }
   for (std::thread& reader : readers) reader.join();
-  if (!agree) std::printf("%s finds something else on several threads\n", kernel.name);
+  if (!agree) std::printf("%s differs on several threads\n", kernel.name);
   return agree;
 }
 
 }  // namespace
 
-// The number of cases may be given.
+// Takes the number of cases as an optional argument.
 int main(int n_arguments, char** arguments) {
   const int n_cases = n_arguments > 1 ? std::atoi(arguments[1]) : 100, n_concurrent = n_cases / 4;
   for (int i = 0; i < n_cases; ++i)

@@ -1,9 +1,10 @@
-// Every kernel against the scalar one on random searches, for a build with sanitizers:
+// Compares every kernel with the scalar one on random searches, for a build with sanitizers:
 //
 //   cmake -S . -B build/sanitize -DPOSH_SANITIZE=address,undefined && cmake --build build/sanitize
 //   build/sanitize/search_driver
 //
-// All arrays are exactly as long as the contracts in kernels.h ask for, so that one word too far is noticed.
+// All arrays are exactly as long as the contracts in kernels.h require, so that an access one word past the end is
+// noticed.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -47,7 +48,10 @@ Documents random_documents(std::size_t n_bits, std::size_t n_active, std::int64_
     documents.live.push_back(random_bits() | random_bits());
     documents.filter.push_back(between(0, 3) ? random_bits() : 0);
   }
-  documents.segment = {documents.planes.data(), stride, n, first_slot,
+  documents.segment = {documents.planes.data(),
+                       stride,
+                       n,
+                       first_slot,
                        between(0, 1) ? documents.live.data() : nullptr,
                        between(0, 1) ? documents.filter.data() : nullptr};
   return documents;
@@ -69,7 +73,7 @@ Results results_of(AnySearch search, std::size_t n_threads, Run run) {
 }
 
 template <class AnySearch, class Verb>
-bool kernels_agree(const AnySearch& search, Verb posh::Kernels::*verb) {
+bool kernels_agree(const AnySearch& search, Verb posh::Kernels::* verb) {
   const Results expected = results_of(search, 1, posh::kernels[0].*verb);
   for (std::size_t i = 0; i < posh::n_kernels; ++i)
     for (const std::size_t n_threads : {1, 2, 5})
@@ -80,9 +84,9 @@ bool kernels_agree(const AnySearch& search, Verb posh::Kernels::*verb) {
   return true;
 }
 
-// Several callers at once, each with helpers of its own, search the same documents.
+// Several callers search the same documents concurrently, each with helpers of its own.
 template <class AnySearch, class Verb>
-bool callers_agree(const AnySearch& search, Verb posh::Kernels::*verb) {
+bool callers_agree(const AnySearch& search, Verb posh::Kernels::* verb) {
   const Results expected = results_of(search, 1, posh::kernels[0].*verb);
   std::atomic<bool> agree{true};
   std::vector<std::thread> callers;
@@ -124,8 +128,15 @@ bool random_search_agrees() {
       if (between(0, 1)) visits.push_back(static_cast<std::int32_t>(segments.size() - 1 - i));
     offsets.push_back(static_cast<std::int64_t>(visits.size()));
   }
-  const posh::Search search{segments.data(), segments.size(), n_bits, queries.data(), n_queries, n_query_active,
-                            between(0, 1) ? between(1, 20) : between(1, 3000), 1, nullptr};
+  const posh::Search search{segments.data(),
+                            segments.size(),
+                            n_bits,
+                            queries.data(),
+                            n_queries,
+                            n_query_active,
+                            between(0, 1) ? between(1, 20) : between(1, 3000),
+                            1,
+                            nullptr};
   std::vector<const std::int64_t*> slots;
   for (const posh::Segment& segment : segments) slots.push_back(slots_of(documents, segment));
   const posh::ListSearch lists{search, slots.data(), offsets.data(), visits.data()};
@@ -135,7 +146,7 @@ bool random_search_agrees() {
 
 }  // namespace
 
-// The number of searches may be given.
+// Takes the number of searches as an optional argument.
 int main(int n_arguments, char** arguments) {
   const int n_searches = n_arguments > 1 ? std::atoi(arguments[1]) : 150;
   for (int i = 0; i < n_searches; ++i)

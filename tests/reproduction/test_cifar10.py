@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from posh.datasets._fetch import content_hash
+from posh.datasets._fetch import hash_content
 from posh.errors import FormatError
 from posh_reproduction.datasets import cifar10
 from tests.datasets.archives import RNG, tar
@@ -46,30 +46,30 @@ def cifar_pngs(path: Path, images: NDArray[np.uint8], labels: NDArray[np.uint8])
 
 
 def test_cifar_is_the_same_from_both_places(tmp_path: Path) -> None:
-    binary = cifar10.from_binary([cifar_binary(tmp_path / "b.tar.gz", IMAGES, LABELS)])
-    pngs = cifar10.from_archive([cifar_pngs(tmp_path / "p.tgz", IMAGES, LABELS)])
+    binary = cifar10.decode_binary([cifar_binary(tmp_path / "b.tar.gz", IMAGES, LABELS)])
+    pngs = cifar10.decode_archive([cifar_pngs(tmp_path / "p.tgz", IMAGES, LABELS)])
     np.testing.assert_array_equal(binary["images"], IMAGES)
     np.testing.assert_array_equal(pngs["labels"], LABELS)
-    assert content_hash(binary) == content_hash(pngs)
+    assert hash_content(binary) == hash_content(pngs)
 
 
 def test_binary_records_of_another_length(tmp_path: Path) -> None:
     files = {f"cifar-10-batches-bin/{name}.bin": bytes(100) for name in BATCHES}
     with pytest.raises(FormatError, match="records of 3073 bytes, got 600"):
-        cifar10.from_binary([tar(tmp_path / "b.tar.gz", files)])
+        cifar10.decode_binary([tar(tmp_path / "b.tar.gz", files)])
 
 
 @pytest.mark.parametrize("labels", [b"[1,2", b"[300]", b'["cat"]', b"[{}]"])
 def test_labels_that_are_no_small_numbers(labels: bytes) -> None:
     with pytest.raises(FormatError, match=r"JSON list of numbers 0\.\.255"):
-        cifar10._json_labels(labels)
+        cifar10._decode_labels(labels)
 
 
 def test_lines_of_another_length(tmp_path: Path) -> None:
     sheet = png(IMAGES[:1].reshape(2, 512, 3))
     path = tar(tmp_path / "p.tgz", {f"package/{name}.png": sheet for name in BATCHES})
     with pytest.raises(FormatError, match="lines of 1024 pixels, got 512"):
-        cifar10.from_archive([path])
+        cifar10.decode_archive([path])
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_lines_of_another_length(tmp_path: Path) -> None:
 def test_pictures_that_cannot_be_read(tmp_path: Path, content: bytes, message: str) -> None:
     path = tar(tmp_path / "p.tgz", {f"package/{name}.png": content for name in BATCHES})
     with pytest.raises(FormatError, match=message):
-        cifar10.from_archive([path])
+        cifar10.decode_archive([path])

@@ -55,7 +55,7 @@ def test_gist_sets_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write_arrays(tmp_path / "mnist.v1", {"images": images, "labels": LABELS})
     data = datasets.load("mnist-gist", tmp_path)
     assert data.base.shape == (1080, 512)
-    monkeypatch.setattr(gist, "gist", None)
+    monkeypatch.setattr(gist, "compute_gist", None)
     np.testing.assert_array_equal(datasets.load("mnist-gist", tmp_path).base, data.base)
     shutil.rmtree(tmp_path / "mnist-gist.v1")
     with pytest.raises(TypeError):

@@ -85,12 +85,12 @@ def test_other_data_is_refused(tmp_path: Path) -> None:
 def test_searches_are_those_of_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newcomer's first number of queries per second must be that of the index, as users search it."""
     searched = []
-    real = posh.Index.search
+    real = posh.CodeIndex.search
 
-    def search(self: posh.Index, X: np.ndarray, k: int = 10) -> posh.Hits:
+    def search(self: posh.CodeIndex, X: np.ndarray, k: int = 10) -> posh.Hits:
         searched.append(X.shape)
         return real(self, X, k)
 
-    monkeypatch.setattr(posh.Index, "search", search)
+    monkeypatch.setattr(posh.CodeIndex, "search", search)
     demo.run("digits", tmp_path)
     assert searched == [(200, 64)] * 3

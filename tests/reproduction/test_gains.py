@@ -37,7 +37,7 @@ def test_all_hashers_decide_the_identity_and_the_line_names_the_rivals():
 def test_a_trial_of_power_hash_records_what_it_chose():
     unit = trial.unit("digits", "PowerHash", 16, 0, **LIMITS)
     chosen = trial.measure(unit)["chosen"]
-    rules = posh.PowerHash(64, 16)._rules()
+    rules = posh.PowerHash(64, 16)._list_rules()
     assert chosen in [{"power": r.power, "n_winners": r.n_winners, "unit": r.unit} for r in rules]
     assert "chosen" not in trial.measure(trial.unit("digits", "LSH", 16, 0, **LIMITS))
 
@@ -45,6 +45,6 @@ def test_a_trial_of_power_hash_records_what_it_chose():
 def test_each_rule_that_is_measured_alone_is_one_that_it_chooses_from():
     for size in (8, 128):
         measured = [u["params"] for u in SPECS["power-hash-rules"].full if u["size"] == size]
-        rules = posh.PowerHash(1024, size)._rules()
+        rules = posh.PowerHash(1024, size)._list_rules()
         known = [{"power": r.power, "n_winners": r.n_winners, "unit": r.unit} for r in rules]
         assert measured == 3 * known

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from posh_reproduction.datasets.gist_features import _CHUNK, gist
+from posh_reproduction.datasets.gist_features import _CHUNK, compute_gist
 
 RNG = np.random.default_rng(0)
 
@@ -59,30 +59,30 @@ def cells(image: NDArray[np.floating]) -> list[float]:
 def test_equals_the_plain_reference(shape: tuple[int, int]) -> None:
     images = RNG.integers(0, 256, (3, *shape), dtype=np.uint8)
     expected = [reference(image) for image in images]
-    np.testing.assert_allclose(gist(images), expected, rtol=2e-4, atol=2e-6)
+    np.testing.assert_allclose(compute_gist(images), expected, rtol=2e-4, atol=2e-6)
 
 
 def test_colour_is_averaged_to_grey() -> None:
     colour = RNG.integers(0, 256, (2, 16, 16, 3), dtype=np.uint8)
-    np.testing.assert_allclose(gist(colour), gist(colour.mean(axis=3)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(compute_gist(colour), compute_gist(colour.mean(axis=3)), rtol=1e-4, atol=1e-6)
 
 
 def test_does_not_depend_on_threads_or_on_the_neighbours_in_the_batch() -> None:
     images = RNG.integers(0, 256, (2 * _CHUNK + 3, 8, 8), dtype=np.uint8)
-    alone = gist(images, n_threads=1)
-    np.testing.assert_array_equal(gist(images, n_threads=4), alone)
-    np.testing.assert_array_equal(gist(images[-2:]), alone[-2:])
+    alone = compute_gist(images, n_threads=1)
+    np.testing.assert_array_equal(compute_gist(images, n_threads=4), alone)
+    np.testing.assert_array_equal(compute_gist(images[-2:]), alone[-2:])
 
 
 def test_a_shift_matters_less_than_another_texture() -> None:
     stripes = np.tile(np.array([0, 0, 255, 255], dtype=np.uint8), (32, 8))
     images = np.stack([stripes, np.roll(stripes, 1, axis=1), stripes.T])
-    here, shifted, turned = gist(images)
+    here, shifted, turned = compute_gist(images)
     assert np.linalg.norm(here - shifted) < 0.2 * np.linalg.norm(here - turned)
 
 
 def test_no_images() -> None:
-    assert gist(np.zeros((0, 32, 32))).shape == (0, 512)
+    assert compute_gist(np.zeros((0, 32, 32))).shape == (0, 512)
 
 
 @pytest.mark.parametrize(
@@ -91,4 +91,4 @@ def test_no_images() -> None:
 )
 def test_other_shapes_are_refused(shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        gist(np.zeros(shape))
+        compute_gist(np.zeros(shape))

@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from posh_reproduction.datasets.gist import INTERPOLATIONS, digits_gist
-from posh_reproduction.datasets.gist_features import gist
+from posh_reproduction.datasets.gist import INTERPOLATIONS, compute_digits_gist
+from posh_reproduction.datasets.gist_features import compute_gist
 from posh_reproduction.experiments import SPECS, gist_settings
 from posh_reproduction.experiments.gist_settings import METHODS, SIZES, is_for_choosing
 from posh_reproduction.report import gist_settings as report
@@ -30,14 +30,14 @@ def digits(monkeypatch):
 
 def test_every_setting_changes_the_features(digits):
     settings = [(None,), *((56, name) for name in INTERPOLATIONS), (64,), (56, "bicubic", 32)]
-    found = [digits_gist(digits[:2], *setting) for setting in settings]
+    found = [compute_digits_gist(digits[:2], *setting) for setting in settings]
     for i, j in product(range(len(found)), repeat=2):
         assert i == j or not np.allclose(found[i], found[j])
 
 
 def test_present_features_are_those_of_a_margin(digits):
-    expected = gist(np.pad(digits[:3], ((0, 0), (2, 2), (2, 2))))
-    np.testing.assert_array_equal(digits_gist(digits[:3]), expected)
+    expected = compute_gist(np.pad(digits[:3], ((0, 0), (2, 2), (2, 2))))
+    np.testing.assert_array_equal(compute_digits_gist(digits[:3]), expected)
 
 
 def test_half_of_the_cells_choose():
@@ -83,9 +83,9 @@ def test_the_setting_that_explains_the_paper_is_chosen(tmp_path):
 
 
 def test_many_images_are_enlarged_part_by_part(digits, monkeypatch):
-    expected = digits_gist(digits[:20], 30)
+    expected = compute_digits_gist(digits[:20], 30)
     monkeypatch.setattr("posh_reproduction.datasets.gist._IMAGES", 7)
-    np.testing.assert_allclose(digits_gist(digits[:20], 30), expected, rtol=1e-5)
+    np.testing.assert_allclose(compute_digits_gist(digits[:20], 30), expected, rtol=1e-5)
 
 
 def test_cells_that_agree_are_counted_by_halves(tmp_path):

@@ -58,7 +58,7 @@ def test_queries_without_labels_that_are_in_the_base_are_left_out(swapped):
     assert np.array_equal(found.queries, DIGITS.queries[:7])
 
 
-def test_fit_is_given_the_training_vectors_and_nothing_else(monkeypatch):
+def test_fit_gets_the_training_vectors_only(monkeypatch):
     given = []
 
     def fit(self, *args, **kwargs):

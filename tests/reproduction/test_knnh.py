@@ -8,7 +8,7 @@ import pytest
 import scipy.io
 from numpy.typing import NDArray
 
-from posh.datasets import cached, load
+from posh.datasets import is_cached, load
 from posh.errors import DataUnavailableError, FormatError
 
 RNG = np.random.default_rng(0)
@@ -65,7 +65,7 @@ def test_places205_has_one_sample_per_column(folder: Path, save: object) -> None
 
 def test_missing_files_are_named_with_their_folder_and_origin(folder: Path) -> None:
     scipy.io.savemat(folder / "mnist_gist512_train.mat", TRAIN)
-    assert not cached("mnist-gist-knnh", folder.parent)
+    assert not is_cached("mnist-gist-knnh", folder.parent)
     with pytest.raises(DataUnavailableError) as caught:
         load("mnist-gist-knnh", folder.parent)
     for part in ("test_features, test_labels not found", "mnist_gist512_test.mat", str(folder), "github.com"):
@@ -80,6 +80,6 @@ def test_labels_that_do_not_fit(folder: Path) -> None:
 
 def test_a_damaged_file_is_not_cached_and_says_why(folder: Path) -> None:
     (folder / "labelme_vggfc7_train.mat").write_bytes(b"MATLAB 5.0 MAT-file" + bytes(200))
-    assert not cached("labelme-vgg", folder.parent)
+    assert not is_cached("labelme-vgg", folder.parent)
     with pytest.raises(FormatError, match="expected a complete MATLAB 5 or"):
         load("labelme-vgg", folder.parent)

@@ -38,7 +38,7 @@ def test_chunks_do_not_change_the_result(written: Path, monkeypatch: pytest.Monk
 
 
 def test_no_place_is_cut_twice_and_patches_are_of_the_images() -> None:
-    found = patches._choose(IMAGES, 12 * 25)(0, 12 * 25)
+    found = patches._choose_patches(IMAGES, 12 * 25)(0, 12 * 25)
     assert len(np.unique(found, axis=0)) == 12 * 25
     corner = np.moveaxis(IMAGES[0, :8, :8], -1, 0).reshape(-1)
     assert (found == corner).all(axis=1).any()

@@ -13,7 +13,7 @@ import pytest
 
 import posh
 from posh.cli import main
-from posh.hashers.registry import HASHERS
+from posh.hashers import HASHERS
 from posh_reproduction.experiments import SPECS, Spec, key, remaining, run, trial
 from posh_reproduction.experiments.records import OtherParametersError
 from posh_reproduction.experiments.spec import seed_major

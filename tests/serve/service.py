@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from posh.client import Client
 from posh.collection.base import BaseCollection
-from posh.serve.client import Client
 from posh.serve.folder import Folder
 from posh.serve.limits import Limits
 from posh.serve.metrics import Metrics

@@ -10,11 +10,10 @@ import pytest
 
 import posh
 from posh.cli import main
-from posh.collection import backup
-from posh.collection.checking import check_collection
+from posh.client import AsyncClient, Client
+from posh.collection import maintenance
+from posh.collection.maintenance import check_collection
 from posh.errors import CollectionExistsError, UnknownCollectionError
-from posh.serve.async_client import AsyncClient
-from posh.serve.client import Client
 from posh.serve.folder import Folder
 from tests.collection.implementations import DATA, SPARSE
 from tests.serve.service import running
@@ -71,14 +70,14 @@ def test_a_name_that_is_taken_is_an_error(client, backups):
 
 
 def test_a_name_that_is_taken_meanwhile_is_an_error(client, backups, monkeypatch):
-    copy = backup._copy
+    copy = maintenance._copy_database
 
     def slow(connection, file):
         copy(connection, file)
         (backups / "copy").mkdir()
         (backups / "copy" / "theirs").write_text("theirs")
 
-    monkeypatch.setattr(backup, "_copy", slow)
+    monkeypatch.setattr(maintenance, "_copy_database", slow)
     with pytest.raises(CollectionExistsError, match="'copy', which is taken: choose another"):
         client.collection("shop").backup("copy")
     assert [str(path.relative_to(backups)) for path in backups.rglob("*")] == ["copy", "copy/theirs"]

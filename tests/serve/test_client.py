@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import posh
+from posh import client as client_module
+from posh.client import AsyncClient, Client
 from posh.errors import CollectionExistsError, ServiceError, StorageError, UnknownCollectionError
-from posh.serve import batches, remote
-from posh.serve.async_client import AsyncClient
-from posh.serve.client import Client
 from posh.serve.folder import Folder
 from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
@@ -84,7 +83,7 @@ def test_the_token_is_sent_and_asked_for():
 def test_a_service_that_is_not_there_is_said_so():
     with (
         Client("http://127.0.0.1:9") as client,
-        pytest.raises(ServiceError, match="expected an answer, got none"),
+        pytest.raises(ServiceError, match="expected a response, got none"),
     ):
         client.collections()
 
@@ -152,7 +151,7 @@ def test_another_service_is_recognised():
 
     client = Client("http://127.0.0.1:1")
     client._http = httpx.Client(transport=httpx.MockTransport(elsewhere), base_url="http://127.0.0.1:1")
-    with client, pytest.raises(ServiceError, match="expected an answer of posh serve, got 502"):
+    with client, pytest.raises(ServiceError, match="expected a response of posh serve, got status 502"):
         client.collections()
 
 
@@ -174,7 +173,7 @@ class Blocker(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Blocker())
 import numpy as np
 import posh
-from posh.serve.client import Client
+from posh.client import Client
 
 vectors = np.random.default_rng(0).normal(size=(50, 8))
 with Client(sys.argv[1]) as client:
@@ -187,7 +186,7 @@ with Client(sys.argv[1]) as client:
     assert info in client.collections()
     client.delete("light")
 """
-SERVICE_ONLY = "orjson pydantic pydantic_core starlette fastapi uvicorn uvloop httptools prometheus_client"
+SERVICE_ONLY = "orjson pydantic pydantic_core starlette granian uvloop prometheus_client"
 
 
 def test_the_client_needs_httpx_and_the_core_only(tmp_path):
@@ -200,7 +199,7 @@ def test_the_client_needs_httpx_and_the_core_only(tmp_path):
 def test_without_httpx_the_pip_line_is_printed():
     command = [sys.executable, "-c", USE, "http://127.0.0.1:1", f"httpx {SERVICE_ONLY}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert "posh.serve.client needs httpx: pip install 'posh-ann[client]'" in done.stderr
+    assert "posh.client needs httpx: pip install 'posh-ann[client]'" in done.stderr
 
 
 def test_options_of_a_new_collection_are_kept_without_a_hasher(tmp_path):
@@ -217,9 +216,9 @@ def test_options_of_a_new_collection_are_kept_without_a_hasher(tmp_path):
 def test_parts_of_a_large_write_are_within_the_limits_of_a_service():
     """Half of each is left for what is beside the payloads."""
     limits = Limits()
-    assert limits.items / 2 >= batches.MAX_ITEMS
-    assert limits.body_bytes / 2 >= batches._BYTES
-    assert limits.body_values / 2 >= batches._VALUES
+    assert limits.items / 2 >= client_module._MAX_ITEMS
+    assert limits.body_bytes / 2 >= client_module._MAX_BYTES
+    assert limits.body_values / 2 >= client_module._MAX_VALUES
 
 
 def test_large_writes_are_split(tmp_path, monkeypatch):
@@ -230,9 +229,8 @@ def test_large_writes_are_split(tmp_path, monkeypatch):
         body_bytes=usual.body_bytes // 100,
         body_values=usual.body_values // 100,
     )
-    for name in ("MAX_ITEMS", "_BYTES", "_VALUES"):
-        monkeypatch.setattr(batches, name, getattr(batches, name) // 100)
-    monkeypatch.setattr(remote, "MAX_ITEMS", batches.MAX_ITEMS)
+    for name in ("_MAX_ITEMS", "_MAX_BYTES", "_MAX_VALUES"):
+        monkeypatch.setattr(client_module, name, getattr(client_module, name) // 100)
     with running(Folder(tmp_path), limits=limits) as address, Client(address) as client:
         for name, n, payload in [
             ("items", 120, {"n": 1}),
@@ -255,7 +253,7 @@ def test_clients_and_collections_say_what_they_are(client, address):
     things.close()
     assert repr(things) == "RemoteCollection('things', closed)"
     for one in (client, client.collection("things")):
-        with pytest.raises(TypeError, match="cannot be pickled: make another one from the address"):
+        with pytest.raises(TypeError, match="cannot be pickled: create another client"):
             pickle.dumps(one)
 
 

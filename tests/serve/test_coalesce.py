@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from posh.collection.base import Include
+from posh.collection.filters import parse
+from posh.index.codes.options import CodeParams
 from posh.index.hits import Hits
-from posh.index.params import SearchParams
-from posh.serve.coalesce import Coalescer, SharedOptions
+from posh.index.nearest.options import NearestParams
+from posh.serve.coalesce import Coalescer, LargeResultError, SharedOptions
 from posh.serve.limits import Limits
 from posh.serve.problems import ProblemError
 
@@ -21,26 +24,36 @@ class Kernel:
     """Answers a query with its own first number as the id; can be held up, and refuses 13."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[list[float], dict]] = []
+        self.calls: list[tuple] = []  # first numbers, parameters and filter of each call
         self.open = threading.Event()
         self.open.set()
 
-    def __call__(self, vectors, k, **options) -> Hits:
-        self.calls.append((vectors[:, 0].tolist(), {"k": k, **options}))
+    def __call__(self, vectors, params, where, include) -> Hits:
+        self.calls.append((vectors[:, 0].tolist(), params, where))
         self.open.wait(30)
         if 13 in vectors[:, 0]:
             raise ValueError("thirteen")
-        ids = np.empty((len(vectors), k), object)
+        ids = np.empty((len(vectors), params.k), object)
         ids[:] = vectors[:, :1].astype(int)
-        return Hits(ids, np.repeat(vectors[:, :1], k, axis=1), "overlap")
+        payloads = None
+        if include.payloads:  # an item has as many bytes as its id says
+            include.charge(int(vectors[:, 0].sum()))
+            payloads = [[{"number": number}] for number in vectors[:, 0].tolist()]
+        return Hits(ids, np.repeat(vectors[:, :1], params.k, axis=1), "overlap", payloads)
 
 
-def options(filter_=None, **params) -> SharedOptions:
-    return SharedOptions(SearchParams(**{"k": 1, **params}), filter_, str(filter_))
+def options(filter_=None, kind=NearestParams, payloads=False, **params) -> SharedOptions:
+    where = None if filter_ is None else parse(filter_)
+    return SharedOptions(kind(**{"k": 1, **params}), where, str(filter_), Include(payloads))
 
 
-def alive() -> bool:
-    return True
+async def stays() -> None:
+    """Wait as long as a client that does not hang up."""
+    await asyncio.Event().wait()
+
+
+async def hangs_up() -> None:
+    """Return when the client hangs up: at once."""
 
 
 def rows(*numbers) -> np.ndarray:
@@ -61,7 +74,7 @@ def run(scenario, limits: Limits | None = None):
 async def begun(coalescer, kernel, *searches):
     """Hold up the kernel with one search, so that the others wait; all of them as tasks."""
     kernel.open.clear()
-    tasks = [asyncio.ensure_future(coalescer.search(rows(0), options(), alive))]
+    tasks = [asyncio.ensure_future(coalescer.search(rows(0), options(), stays))]
     while not kernel.calls:
         await asyncio.sleep(0.001)
     tasks += [asyncio.ensure_future(search) for search in searches]
@@ -71,24 +84,24 @@ async def begun(coalescer, kernel, *searches):
 
 def test_an_idle_collection_searches_at_once():
     async def scenario(coalescer, kernel):
-        return await coalescer.search(rows(3, 4), options(k=2), alive)
+        return await coalescer.search(rows(3, 4), options(k=2), stays)
 
     found, kernel, sizes = run(scenario)
     assert found.ids.tolist() == [[3, 3], [4, 4]]
-    assert kernel.calls == [([3, 4], {"k": 2, "filter": None})]
+    assert kernel.calls == [([3, 4], NearestParams(2), None)]
     assert sizes == [2]
 
 
 @pytest.mark.parametrize(("n_requests", "n_expected"), [(1, 2), (2, 1)])
 def test_requests_that_share_the_machine_do_not_wake_the_threads_of_blas(n_requests, n_expected):
-    def n_threads(vectors, k, **options) -> Hits:
+    def n_threads(vectors, params, where, include) -> Hits:
         inside.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
         return Hits(np.zeros((len(vectors), 1), object), np.zeros((len(vectors), 1)), "overlap")
 
     async def main():
         with ThreadPoolExecutor(1) as executor:
             coalescer = Coalescer(n_threads, executor, Limits(), lambda size: None)
-            await asyncio.gather(*(coalescer.search(rows(3), options(), alive) for _ in range(n_requests)))
+            await asyncio.gather(*(coalescer.search(rows(3), options(), stays) for _ in range(n_requests)))
 
     inside: list[int] = []
     with threadpool_limits(2, "blas"):  # also on a machine with one core
@@ -102,12 +115,12 @@ def test_those_that_come_meanwhile_are_one_batch_by_options():
         tasks = await begun(
             coalescer,
             kernel,
-            coalescer.search(rows(1, 2), options(), alive),
-            coalescer.search(rows(3), options(k=2), alive),
-            coalescer.search(rows(4), options(), alive),
-            coalescer.search(rows(5), options(filter_={"a": 1}), alive),
-            coalescer.search(rows(6), options(scoring="asymmetric", oversample=3.0, n_probe=4), alive),
-            coalescer.search(rows(7), options(filter_={"a": 1}), alive),
+            coalescer.search(rows(1, 2), options(), stays),
+            coalescer.search(rows(3), options(k=2), stays),
+            coalescer.search(rows(4), options(), stays),
+            coalescer.search(rows(5), options(filter_={"a": 1}), stays),
+            coalescer.search(rows(6), options(kind=CodeParams, scoring="asymmetric"), stays),
+            coalescer.search(rows(7), options(filter_={"a": 1}), stays),
         )
         kernel.open.set()
         return await asyncio.gather(*tasks)
@@ -123,16 +136,47 @@ def test_those_that_come_meanwhile_are_one_batch_by_options():
         [[7]],
     ]
     assert [call[0] for call in kernel.calls] == [[0], [1, 2, 4], [3], [5, 7], [6]]
-    assert kernel.calls[3][1]["filter"] == {"a": 1}
-    params = {"k": 1, "scoring": "asymmetric", "oversample": 3.0, "n_probe": 4}
-    assert kernel.calls[4][1] == {**params, "filter": None}
+    assert kernel.calls[3][2] == parse({"a": 1})
+    assert kernel.calls[4][1:] == (CodeParams(1, scoring="asymmetric"), None)
     assert sizes == [1, 7]
+
+
+def test_searches_with_different_recall_are_not_joined():
+    async def scenario(coalescer, kernel):
+        asked = [{"recall": 0.9}, {"recall": 0.99}, {"exact": True}, {"slack": 0.0}, {}, {"recall": 0.9}]
+        searches = (coalescer.search(rows(i), options(**one), stays) for i, one in enumerate(asked, 1))
+        tasks = await begun(coalescer, kernel, *searches)
+        kernel.open.set()
+        await asyncio.gather(*tasks)
+
+    _, kernel, sizes = run(scenario)
+    assert sizes == [1, 6]
+    assert kernel.calls[1:] == [
+        ([1.0, 6.0], NearestParams(1, recall=0.9), None),
+        ([2.0], NearestParams(1, recall=0.99), None),
+        ([3.0], NearestParams(1, exact=True), None),
+        ([4.0], NearestParams(1, slack=0.0), None),
+        ([5.0], NearestParams(1), None),
+    ]
+
+
+def test_payloads_come_with_the_search_unless_they_are_large():
+    async def scenario(coalescer, kernel):
+        searches = [coalescer.search(rows(i), options(payloads=True), stays) for i in (3, 2**22, 5)]
+        tasks = await begun(coalescer, kernel, *searches)
+        kernel.open.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    (_, before, large, after), kernel, _ = run(scenario)
+    assert (before.payloads, after.payloads) == ([[{"number": 3.0}]], [[{"number": 5.0}]])
+    assert isinstance(large, LargeResultError)
+    assert [call[0] for call in kernel.calls] == [[0], [3, 2**22, 5], [3], [2**22], [5]]
 
 
 def test_a_failing_search_is_the_only_one_that_fails():
     async def scenario(coalescer, kernel):
         tasks = await begun(
-            coalescer, kernel, *[coalescer.search(rows(i), options(), alive) for i in (12, 13, 14)]
+            coalescer, kernel, *[coalescer.search(rows(i), options(), stays) for i in (12, 13, 14)]
         )
         kernel.open.set()
         return await asyncio.gather(*tasks, return_exceptions=True)
@@ -145,7 +189,7 @@ def test_a_failing_search_is_the_only_one_that_fails():
 def test_a_batch_has_its_bound():
     async def scenario(coalescer, kernel):
         tasks = await begun(
-            coalescer, kernel, *[coalescer.search(rows(i, i), options(), alive) for i in range(4)]
+            coalescer, kernel, *[coalescer.search(rows(i, i), options(), stays) for i in range(4)]
         )
         kernel.open.set()
         return await asyncio.gather(*tasks)
@@ -154,26 +198,27 @@ def test_a_batch_has_its_bound():
     assert sizes == [1, 4, 4]
 
 
-def test_who_has_hung_up_costs_nothing():
+def test_a_client_that_hung_up_is_not_searched_for():
     async def scenario(coalescer, kernel):
         tasks = await begun(
             coalescer,
             kernel,
-            coalescer.search(rows(1), options(), alive),
-            coalescer.search(rows(2), options(), lambda: False),
-            coalescer.search(rows(3), options(), alive),
+            coalescer.search(rows(1), options(), hangs_up),  # in the next batch: not watched
+            coalescer.search(rows(2), options(), hangs_up),
+            coalescer.search(rows(3), options(), stays),
+            coalescer.search(rows(4), options(), stays),
         )
-        tasks[3].cancel()
+        tasks[4].cancel()
         await asyncio.sleep(0)
         kernel.open.set()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
-    (_, found, gone, cancelled), kernel, _ = run(scenario)
-    assert found.ids.tolist() == [[1]]
+    (_, _, gone, found, cancelled), kernel, _ = run(scenario, Limits(batch=1))
     assert isinstance(gone, ProblemError)
     assert gone.kind == "gone"
+    assert found.ids.tolist() == [[3]]
     assert isinstance(cancelled, asyncio.CancelledError)
-    assert [call[0] for call in kernel.calls] == [[0], [1]]
+    assert [call[0] for call in kernel.calls] == [[0], [1], [3]]
 
 
 def test_the_queue_is_bounded_and_empties():
@@ -181,16 +226,16 @@ def test_the_queue_is_bounded_and_empties():
         tasks = await begun(
             coalescer,
             kernel,
-            coalescer.search(rows(1, 2), options(), alive),
-            coalescer.search(rows(3, 4), options(), lambda: False),
+            coalescer.search(rows(1, 2), options(), stays),
+            coalescer.search(rows(3, 4), options(), hangs_up),
         )
         with pytest.raises(ProblemError, match="expected at most 4 waiting queries, got more") as refused:
-            await coalescer.search(rows(5), options(), alive)
+            await coalescer.search(rows(5), options(), stays)
         assert refused.value.status == 503
         assert refused.value.headers["retry-after"] == "1"
         kernel.open.set()
         await asyncio.gather(*tasks, return_exceptions=True)
-        return await coalescer.search(rows(6, 7, 8, 9), options(), alive)
+        return await coalescer.search(rows(6, 7, 8, 9), options(), stays)
 
     found, _, _ = run(scenario, Limits(waiting=4))
     assert found.ids.tolist() == [[6], [7], [8], [9]]

@@ -1,23 +1,23 @@
-"""Connections that get their answer early, that are too many, or that wait for their turn."""
+"""Connections: limits in bytes, in time and in number, wherever packets are cut."""
 
 from __future__ import annotations
 
-import asyncio
+import socket
 import threading
 import time
 from contextlib import ExitStack
-from itertools import pairwise
 
 import httpx
 import pytest
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from posh.serve.connections import Connections
 from posh.serve.limits import Limits
 from tests.collection.reference import ReferenceCollection
 from tests.serve.conftest import TOKEN
 from tests.serve.raw import CHUNKED, HEALTH, answers, ended, head, is_refused, raw, response
 from tests.serve.service import MemorySource, Slow, running, served
+
+GET_ONE = b'{"ids": [1]}'
+WITH_TOKEN = b"authorization: Bearer " + TOKEN.encode()
 
 UNFINISHED = {
     "one chunk after the 401": head(CHUNKED) + b"1\r\nx\r\n",
@@ -34,12 +34,11 @@ def test_an_answer_before_the_end_of_its_request_closes_the_connection(locked, r
         connection.sendall(request_)
         ((top, body),) = answers(connection, 1)
         assert top.startswith((b"HTTP/1.1 401", b"HTTP/1.1 200"))
-        assert b"\r\nconnection: close" in top
         assert body.endswith(b"}")
         assert ended(connection) == b""
 
 
-def test_an_answer_is_not_lost_when_the_client_is_still_sending(locked):
+def test_a_client_that_is_still_sending_reads_the_refusal(locked):
     with raw(locked) as connection:
         connection.sendall(head(b"content-length: 900000"))
         time.sleep(0.2)
@@ -48,51 +47,18 @@ def test_an_answer_is_not_lost_when_the_client_is_still_sending(locked):
             time.sleep(0.01)
         ((top, _),) = answers(connection, 1)
         assert top.startswith(b"HTTP/1.1 401")
-        assert connection.recv(1) == b""  # the end, and no reset
 
 
-def test_after_an_early_answer_a_client_cannot_send_for_ever(locked):
+def test_a_refused_client_cannot_send_without_end(locked):
     with raw(locked) as connection:
         connection.sendall(head(b"content-length: 60000000"))
         assert is_refused(connection, b"x" * 100_000, 60_000_000)
 
 
-def test_nobody_parses_the_body_of_a_request_that_is_refused(locked, monkeypatch):
-    """Many short chunks take a millisecond, and strangers may send many of them."""
-    parsed = []
-    monkeypatch.setattr(HttpToolsProtocol, "on_body", lambda self, body: parsed.append(body))
-    with raw(locked) as connection:
-        connection.sendall(head(CHUNKED) + b"1\r\nx\r\n" * 2000)
-        ((top, _),) = answers(connection, 1)
-        assert top.startswith(b"HTTP/1.1 401")
-        assert b"\r\ncache-control: no-store" in top
-        assert ended(connection) == b""
-    assert parsed == []
-    counted = httpx.get(f"{locked}/metrics", headers={"authorization": f"Bearer {TOKEN}"}).text
-    assert 'posh_requests_total{method="POST",route="other",status="401"}' in counted
-
-
-ODD = {
-    "an upgrade with a body": [b"connection: upgrade", b"upgrade: x", b"content-length: 5"],
-    "another transfer coding": [b"transfer-encoding: gzip"],
-}
-
-
-@pytest.mark.parametrize("headers", ODD.values(), ids=ODD)
-def test_a_refused_request_gets_one_answer(locked, caplog, headers):
-    with raw(locked) as connection:
-        connection.sendall(head(*headers) + b"abc")
-        ((top, _),) = answers(connection, 1)
-        assert top.startswith(b"HTTP/1.1 401")
-        assert ended(connection) == b""
-    assert caplog.records == []
-
-
 def test_a_complete_request_keeps_the_connection(locked):
-    body = b'{"ids": [1]}'
     with raw(locked) as connection:
         for _ in range(3):
-            connection.sendall(head(b"content-length: %d" % len(body)) + body)
+            connection.sendall(head(b"content-length: %d" % len(GET_ONE)) + GET_ONE)
             ((top, _),) = answers(connection, 1)
             assert top.startswith(b"HTTP/1.1 401")
             assert b"connection: close" not in top
@@ -110,17 +76,16 @@ class SlowToCompact(ReferenceCollection):
         return self
 
 
-def test_a_body_that_nobody_reads_is_not_waited_for():
+def test_a_body_that_no_operation_reads_is_not_waited_for():
     slow = SlowToCompact()
-    with running(MemorySource(slow=slow), limits=Limits(body_seconds=0.2)) as address:
-        with raw(address) as connection:
-            start = b"POST /v1/collections/slow/compact HTTP/1.1\r\nhost: 127.0.0.1\r\n"
-            connection.sendall(start + b"content-length: 9\r\n\r\nx")
-            assert ended(connection) == b""
-        slow.go.set()
+    slow.go.set()
+    with running(MemorySource(slow=slow)) as address, raw(address) as connection:
+        start = b"POST /v1/collections/slow/compact HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+        connection.sendall(start + b"content-length: 9\r\n\r\nx")
+        assert ended(connection).startswith(b"HTTP/1.1 204")
 
 
-def test_requests_that_wait_for_answers_to_others_are_bounded():
+def test_requests_that_wait_for_the_answers_to_others_are_bounded():
     slow = Slow()
     with running(MemorySource(slow=slow)) as address:
         with raw(address) as connection:
@@ -131,79 +96,33 @@ def test_requests_that_wait_for_answers_to_others_are_bounded():
         slow.go.set()
 
 
-def test_each_turn_of_the_loop_begins_one_of_the_requests_that_wait():
-    async def run() -> tuple[list[int], list[int]]:
-        table, begun, counts = Connections(Limits()), [], []
-
-        async def ask(number: int) -> None:
-            await table.wait_for_turn()
-            begun.append(number)
-
-        asks = [asyncio.ensure_future(ask(i)) for i in range(50)]
-        asks[7].cancel()
-        while not all(one.done() for one in asks):
-            await asyncio.sleep(0)
-            counts.append(len(begun))
-        return begun, counts
-
-    begun, counts = asyncio.run(run())
-    assert begun == [i for i in range(50) if i != 7]
-    assert all(after - before <= 1 for before, after in pairwise([0, *counts]))
+SILENT = {
+    "nothing": b"",
+    "a part of a head": b"GET / HTTP/1.1\r\nhost: 127",
+    "nothing after an answer": HEALTH + b"\r\n",
+    "a part of a head after an answer": HEALTH + b"\r\nGET /",
+}
 
 
-class Late:
-    """A connection whose time is over."""
-
-    deadline = 0.0
-
-    def __init__(self, table: Connections) -> None:
-        self.drop = lambda: table.forget(self)
-        table.admit(self)
+@pytest.mark.parametrize("begin", SILENT.values(), ids=SILENT)
+def test_a_silent_connection_is_closed(begin):
+    with running(MemorySource(), limits=Limits(head_seconds=0.3)) as address, raw(address) as connection:
+        connection.sendall(begin)
+        assert ended(connection).count(b"HTTP/1.1 200") == begin.startswith(HEALTH)
 
 
-def test_connections_whose_time_is_over_are_not_all_dropped_in_one_turn():
-    table = Connections(Limits())
-    for _ in range(200):
-        Late(table)
-    left = []
-    while table._all:
-        table.drop_expired()
-        left.append(len(table._all))
-    assert left == [150, 100, 50, 0]
-
-
-def test_a_new_connection_replaces_that_which_was_silent_for_longest():
-    limits = Limits(connections=4)
+def test_connections_above_the_limit_wait():
+    limits = Limits(connections=2, head_seconds=60.0)
     with running(MemorySource(), limits=limits) as address, ExitStack() as stack:
-        kept = stack.enter_context(raw(address))
-        silent = []
-        for begin in (b"", b"GET /", HEALTH + b"content-length: 9\r\n\r\n"):
-            silent.append(stack.enter_context(raw(address)))
-            silent[-1].sendall(begin)
-            time.sleep(0.05)
-        kept.sendall(HEALTH + b"\r\n")
-        assert len(answers(kept, 1)) == 1
-        assert httpx.get(f"{address}/health").status_code == 200
-        assert ended(silent[0]) == b""
-        kept.sendall(HEALTH + b"\r\n")
-        assert len(answers(kept, 1)) == 1
-
-
-def test_requests_in_work_are_not_closed_for_others():
-    slow = Slow()
-    with running(MemorySource(slow=slow), limits=Limits(connections=2)) as address, ExitStack() as stack:
-        start = b"POST /v1/collections/slow/count HTTP/1.1\r\nhost: 127.0.0.1\r\n"
-        busy = [stack.enter_context(raw(address)) for _ in range(2)]  # as many reads as run at once
-        for connection in busy:
-            connection.sendall(start + b"content-type: application/json\r\ncontent-length: 2\r\n\r\n{}")
-            assert slow.entered.acquire(timeout=30)
-        refused = httpx.get(f"{address}/health")
-        assert refused.status_code == 503
-        assert refused.headers["retry-after"] == "1"
-        assert "expected at most 2 connections in work" in refused.json()["detail"]
-        slow.go.set()
-        assert [response(connection)[0] for connection in busy] == [200] * 2
-        assert httpx.get(f"{address}/health").status_code == 200
+        silent = [stack.enter_context(raw(address)) for _ in range(2)]
+        waiting = stack.enter_context(raw(address))
+        waiting.sendall(HEALTH + b"\r\n")
+        waiting.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            waiting.recv(1)
+        silent[0].close()
+        waiting.settimeout(20)
+        assert response(waiting)[0] == 200
 
 
 def test_a_service_with_a_low_limit_of_open_files_raises_it(tmp_path):
@@ -211,3 +130,77 @@ def test_a_service_with_a_low_limit_of_open_files_raises_it(tmp_path):
         for _ in range(200):
             stack.enter_context(raw(address))
         assert httpx.get(f"{address}/health").status_code == 200
+
+
+ENDLESS = {
+    "trailers": (b"0\r\n", b"a: b\r\n" * 5000),
+    "one trailer": (b"0\r\na: ", b"b" * 30_000),
+    "a chunk extension": (b"1;a=", b"b" * 30_000),
+    "chunk extensions": (b"", b"1;a=" + b"b" * 30_000 + b"\r\nx\r\n"),
+}
+
+
+@pytest.mark.parametrize(("begin", "part"), ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize("token", [b"wrong", TOKEN.encode()], ids=["after the 401", "with the token"])
+def test_the_framing_of_a_body_is_bounded(locked, begin, part, token):
+    with raw(locked) as connection:
+        connection.sendall(head(CHUNKED, b"authorization: Bearer " + token) + begin)
+        assert is_refused(connection, part, 20_000_000)
+    assert httpx.get(f"{locked}/health").status_code == 200
+
+
+def test_many_small_chunks_and_a_trailer_are_accepted(locked):
+    body = GET_ONE + b" " * 2000
+    chunks = b"".join(b"1;a\r\n%c\r\n" % byte for byte in body)
+    with raw(locked) as connection:
+        for _ in range(2):
+            connection.sendall(head(CHUNKED, WITH_TOKEN) + chunks + b"0\r\nauthorization: none\r\n\r\n")
+            ((top, content),) = answers(connection, 1)
+            assert top.startswith(b"HTTP/1.1 200")
+            assert b'"id":1' in content
+
+
+def test_a_trailer_is_not_a_header(locked):
+    with raw(locked) as connection:
+        trailer = b"authorization: Bearer " + TOKEN.encode()
+        connection.sendall(head(CHUNKED) + b"c\r\n" + GET_ONE + b"\r\n0\r\n" + trailer + b"\r\n\r\n")
+        assert answers(connection, 1)[0][0].startswith(b"HTTP/1.1 401")
+
+
+@pytest.mark.parametrize(("n_bytes", "status"), [(50_000, b"200"), (200_000, b"431")])
+def test_a_head_is_bounded(locked, n_bytes, status):
+    with raw(locked) as connection:
+        connection.sendall(HEALTH + b"a: " + b"b" * n_bytes + b"\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 " + status
+
+
+@pytest.mark.parametrize(("n_lines", "status"), [(99, b"200"), (100, b"431")])
+def test_header_lines_are_counted(locked, n_lines, status):
+    with raw(locked) as connection:
+        connection.sendall(HEALTH + b"a: b\r\n" * n_lines + b"\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 " + status
+
+
+def test_a_request_may_be_cut_anywhere(locked):
+    request = head(WITH_TOKEN, b"content-length: %d" % len(GET_ONE)) + GET_ONE
+    end = request.index(b"\r\n\r\n")
+    with raw(locked) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for cut in (1, end - 1, end, end + 1, end + 2, end + 3, end + 4, end + 5, len(request) - 1):
+            connection.sendall(request[:cut])
+            time.sleep(0.02)
+            connection.sendall(request[cut:] + HEALTH + b"\r\n")
+            (first, _), (second, status) = answers(connection, 2)
+            assert first.startswith(b"HTTP/1.1 200")
+            assert second.startswith(b"HTTP/1.1 200")
+            assert b'"ok"' in status
+
+
+def test_pipelined_requests_are_answered_in_order(locked):
+    post = head(WITH_TOKEN, b"content-length: %d" % len(GET_ONE)) + GET_ONE
+    with raw(locked) as connection:
+        connection.sendall((HEALTH + b"\r\n" + post) * 100)
+        pairs = answers(connection, 200)
+    assert all(top.startswith(b"HTTP/1.1 200") for top, _ in pairs)
+    assert all(b'"ok"' in body for _, body in pairs[::2])
+    assert all(b'"items"' in body for _, body in pairs[1::2])

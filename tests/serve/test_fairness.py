@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from posh._progress import progress
+from posh._runtime import track_progress
 from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
@@ -175,7 +175,7 @@ class Endless(ReferenceCollection):
 
     def _loop(self) -> None:
         try:
-            for _ in progress(iter(int, 1), "for ever"):
+            for _ in track_progress(iter(int, 1), "for ever"):
                 time.sleep(0.01)
         finally:
             self.ended += 1

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh.serve.client import Client
+from posh.client import Client
 from posh.serve.folder import Folder
 from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE

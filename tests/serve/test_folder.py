@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import posh
+from posh.client import Client
 from posh.errors import CollectionExistsError
 from posh.serve import folder
-from posh.serve.client import Client
 from posh.serve.folder import Folder
 from tests.collection.implementations import DATA, OTHER, SPARSE
 from tests.serve.service import running
@@ -248,7 +248,8 @@ def test_names_are_on_the_disk_before_the_answer(tmp_path, monkeypatch):
     def sync(folder: Path) -> None:
         synced.append((folder, sorted(path.name[:8] for path in folder.iterdir())))
 
-    monkeypatch.setattr("posh._files.sync_folder", sync)
+    monkeypatch.setattr("posh._durable.sync_folder", sync)
+    monkeypatch.setattr("posh.serve.folder.sync_folder", sync)
     folder = Folder(tmp_path / "new")
     assert synced[-2:] == [(tmp_path, ["new"]), (tmp_path / "new", [])]
     made = folder.create("shop", {}, {})

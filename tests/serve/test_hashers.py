@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 import posh
-from posh._progress import progress
+from posh._runtime import track_progress
 from tests.collection.implementations import DATA, DENSE, OTHER, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.service import MemorySource, running
@@ -83,7 +83,7 @@ class SlowToIndex(ReferenceCollection):
 
     def _reindex(self, hasher, options):
         self.begun.set()
-        for _ in progress(range(3000), "waiting"):
+        for _ in track_progress(range(3000), "waiting"):
             if self.go.wait(0.01):
                 break
         super()._reindex(hasher, options)

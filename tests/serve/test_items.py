@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pytest
 
-from posh.serve.client import Client
+from posh.client import Client
 from posh.serve.folder import Folder
 from posh.serve.items import ItemWriter
 from posh.serve.limits import Limits

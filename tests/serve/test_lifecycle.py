@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
+from posh.serve.limits import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.service import MemorySource, running
@@ -57,10 +58,12 @@ def waiting(address: str) -> None:
 
 
 def test_a_client_that_hangs_up_is_not_searched_for(held):
-    with running(MemorySource(held=held)) as address:
+    with running(MemorySource(held=held), limits=Limits(batch=1)) as address:
         with send(address, DATA[100]) as first:
             assert held.entered.wait(30)
-            gone, stays = send(address, DATA[101]), send(address, DATA[102])
+            stays = send(address, DATA[102])
+            waiting(address)
+            gone = send(address, DATA[101])  # more than one batch waits, so that this client is watched
             waiting(address)
             gone.close()
             waiting(address)

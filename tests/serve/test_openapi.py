@@ -13,7 +13,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
 import posh
-from posh.serve.client import Client
+from posh.client import Client
 from posh.serve.folder import Folder
 from posh.serve.limits import Limits
 from tests.conftest import CASES

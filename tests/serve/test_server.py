@@ -14,7 +14,7 @@ import pytest
 
 import posh
 from posh.cli import main
-from posh.serve.client import Client
+from posh.client import Client
 from posh.serve.server import Server, bind, is_loopback
 from tests.collection.implementations import DATA, SPARSE
 from tests.serve.service import served

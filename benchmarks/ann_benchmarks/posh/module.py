@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from posh._threads import cores
+from posh._runtime import resolve_threads
 from posh_reproduction.ann.contenders import CONTENDERS, Search
 
 from ..base.module import BaseANN  # the place of this file is given by ann-benchmarks
@@ -33,7 +33,7 @@ class Posh(BaseANN):
     def fit(self, X: np.ndarray) -> None:
         """Index vectors (n, d)."""
         X = np.ascontiguousarray(X, np.float32)
-        self._index = CONTENDERS[self._contender].build(X, self._metric, cores(), **self._build)
+        self._index = CONTENDERS[self._contender].build(X, self._metric, resolve_threads(), **self._build)
 
     def set_query_arguments(self, params: dict[str, Any]) -> None:
         """Parameters of the searches that follow."""
@@ -46,7 +46,7 @@ class Posh(BaseANN):
 
     def batch_query(self, X: np.ndarray, n: int) -> None:
         """Ask for many vectors (m, d) at once, on all cores."""
-        self.res = self._search(n, cores())(np.ascontiguousarray(X, np.float32))
+        self.res = self._search(n, resolve_threads())(np.ascontiguousarray(X, np.float32))
 
     def get_batch_results(self) -> list[np.ndarray]:
         """Ids of the nearest of each vector of the last batch."""

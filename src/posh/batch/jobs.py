@@ -1,41 +1,51 @@
-"""What the steps of a batch have in common: tasks that make parts, and what a step tells when it is done."""
+"""Jobs: tasks that make the parts of a folder, each complete or absent, so that a job can be resumed.
+
+A job writes to one folder. ``job.json`` has its parameters. Each part is a sub-folder with a
+``manifest.json``, which describes the inputs of the part. A part is written under a temporary name and
+renamed when it is complete. A part whose manifest agrees with the task is not made again.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
-import random
+import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from posh import _validate
-from posh._progress import progress
-from posh.batch.parts import is_finished, job_folder, making
-from posh.batch.shards import Columns, Shard, opened, read_rows
+from posh._durable import (
+    LockFile,
+    explain_disk_errors,
+    make_folder,
+    sync_descriptor,
+    sync_folder,
+    write_atomically,
+)
+from posh._runtime import track_progress
 from posh.batch.workers import Workers
-from posh.datasets._guard import reading, require
-from posh.errors import FormatError
-from posh.hashers.base import Hasher
-from posh.model_files import model_digest
-from posh.preprocess import Float32
+from posh.errors import FormatError, StorageError
 
-__all__ = ["Outcome", "Task", "digest_of", "forget", "make_parts", "require_distinct_ids", "sampled"]
+__all__ = ["JOB", "MANIFEST", "Outcome", "Task", "is_finished", "make_parts", "open_job", "read_job"]
+__all__ += ["read_manifest", "write_part"]
 
-_EVERY = 5.0  # seconds between two lines of the log
-_ROWS = 65_536  # ids that are checked at once
+JOB, MANIFEST = "job.json", "manifest.json"
+VERSION = 1
+_LOCK = ".posh-batch-lock"
+_UNFINISHED = re.compile(r"\.unfinished-[0-9a-f]{32}")
+_LOG_INTERVAL = 5.0  # seconds
 _log = logging.getLogger("posh.batch")
 
 
 class Outcome(NamedTuple):
-    """What a step did: of ``n_parts``, ``n_resumed`` were finished before.
+    """The result of a step: it has ``n_parts``, of which ``n_resumed`` were finished before.
 
-    ``n_rows`` vectors (or queries, for a search: once for each shard) were done in ``seconds``, which took
+    ``n_rows`` vectors (or queries, for a search: once for each shard) were processed in ``seconds``, using
     ``cpu_seconds`` of all workers together (of this process, for a fit).
     """
 
@@ -48,43 +58,44 @@ class Outcome(NamedTuple):
 
     @property
     def rows_per_second(self) -> float:
-        """The throughput; 0 if all was done before."""
+        """The throughput; 0 if nothing was left to do."""
         return self.n_rows / self.seconds if self.seconds else 0.0
 
 
 class Task(Protocol):
-    """What a worker needs to make one part."""
+    """The input of a worker that makes one part."""
 
     @property
     def part(self) -> Path:
-        """Where the part is to be."""
+        """The folder of the part."""
 
     @property
     def made_from(self) -> dict[str, Any]:
-        """What its manifest is to say."""
+        """The description of the inputs, for the manifest."""
 
     @property
     def n_rows(self) -> int:
-        """How many vectors it is about."""
+        """The number of vectors to process."""
 
 
 def make_parts(
     output: Path, function: Callable[[Any], int], tasks: Sequence[Task], workers: Workers, title: str
 ) -> Outcome:
-    """Let workers make the parts that are not finished; ``function`` makes one and returns its rows."""
+    """Let workers make the unfinished parts; ``function`` makes one and returns its number of rows."""
     start = logged = time.perf_counter()
-    left = [task for task in tasks if not is_finished(task.part, task.made_from)]
-    if len(left) < len(tasks):
-        _log.info("%s: %d of %d parts are there already", title, len(tasks) - len(left), len(tasks))
+    pending = [task for task in tasks if not is_finished(task.part, task.made_from)]
+    n_resumed = len(tasks) - len(pending)
+    if n_resumed:
+        _log.info("%s: %d of %d parts are finished already", title, n_resumed, len(tasks))
     n_rows, cpu_seconds = 0, 0.0
-    results: Iterator[tuple[int, float]] = workers.results(_Timed(function), left)
-    for i, (n, used) in enumerate(progress(results, title, "part", len(left)), 1):
-        n_rows, cpu_seconds = n_rows + n, cpu_seconds + used
+    results: Iterator[tuple[int, float]] = workers.results(_Timed(function), pending)
+    for i, (n, seconds) in enumerate(track_progress(results, title, "part", len(pending)), 1):
+        n_rows, cpu_seconds = n_rows + n, cpu_seconds + seconds
         now = time.perf_counter()
-        if now - logged > _EVERY:
+        if now - logged > _LOG_INTERVAL:
             logged = now
-            _log.info("%s: %d of %d parts, %.0f rows per second", title, i, len(left), n_rows / (now - start))
-    n_resumed = len(tasks) - len(left)
+            rate = n_rows / (now - start)
+            _log.info("%s: %d of %d parts, %.0f rows per second", title, i, len(pending), rate)
     return Outcome(output, len(tasks), n_resumed, n_rows, time.perf_counter() - start, cpu_seconds)
 
 
@@ -99,115 +110,130 @@ class _Timed:
         return self.function(task), time.process_time() - start
 
 
-def digest_of(hasher: Hasher[Any]) -> str:
-    """What tells one hasher from another, fitted or not."""
-    if hasattr(hasher, "weights_"):
-        return model_digest(hasher.to_bytes(), "model")
-    return f"{type(hasher).__name__} {sorted(hasher.get_params().items())}"
+# Folders -----------------------------------------------------------------------------------------------
 
 
-# Sampling ------------------------------------------------------------------------------------------
+@contextlib.contextmanager
+def open_job(path: Path, kind: str, parameters: Mapping[str, Any]) -> Iterator[None]:
+    """Create or resume a job in a folder, and lock the folder.
 
-
-class _SampleTask(NamedTuple):
-    """Some rows of a shard."""
-
-    shard: Shard
-    columns: Columns
-    rows: tuple[int, ...]
-    part: Path
-
-    @property
-    def made_from(self) -> dict[str, Any]:
-        return {"shard": self.shard.identity()}
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.rows)
-
-
-def sampled(
-    shards: Sequence[Shard],
-    columns: Columns,
-    n: int,
-    random_state: int,
-    folder: Path,
-    workers: Workers,
-) -> Float32:
-    """Return n vectors (n, d) of all shards, at random, in their order; all vectors if there are not more.
-
-    ``folder`` keeps what was read until the caller removes it, so that this can be resumed.
+    A folder with a job of another kind or with other parameters is refused, and so is one with other files.
+    Unfinished parts of killed workers are removed before and after.
     """
-    n_rows = sum(shard.n_rows for shard in shards)
-    # random.sample needs memory for n numbers, NumPy's choice without replacement for all of them.
-    chosen = np.array(sorted(random.Random(random_state).sample(range(n_rows), min(n, n_rows))), np.int64)
-    ends = np.cumsum([shard.n_rows for shard in shards])
-    parts = np.split(chosen, np.searchsorted(chosen, ends[:-1]))
-    tasks = [
-        _SampleTask(shard, columns, tuple((rows - end + shard.n_rows).tolist()), folder / f"part-{i:05d}")
-        for i, (shard, rows, end) in enumerate(zip(shards, parts, ends.tolist(), strict=True))
-        if len(rows)
-    ]
-    parameters = {"n": n, "random_state": random_state, "columns": list(columns)}
-    with job_folder(folder, "posh-batch-sample", parameters):
-        make_parts(folder, _take_sample, tasks, workers, "sampling")
-        return _together(tasks)
-
-
-def _take_sample(task: _SampleTask) -> int:
-    vectors = read_rows(task.shard, task.columns, np.array(task.rows, np.int64))
-    with making(task.part, task.made_from) as folder:
-        np.save(folder / "vectors.npy", vectors)
-    return len(vectors)
-
-
-def _together(tasks: Iterable[_SampleTask]) -> Float32:
-    vectors: list[Float32] = []
-    for task in tasks:
-        vectors.append(np.load(task.part / "vectors.npy", allow_pickle=False))
-        if vectors[-1].shape[1] != vectors[0].shape[1]:
-            raise FormatError(
-                f"{task.shard.path}: expected vectors of {vectors[0].shape[1]} numbers, as in other shards, "
-                f"got {vectors[-1].shape[1]}"
+    job = {"format": kind, "version": VERSION, "parameters": dict(parameters)}
+    make_folder(path)
+    if not (path / JOB).exists():
+        others = [entry.name for entry in path.iterdir() if not entry.name.startswith(".")]
+        if others:
+            raise FileExistsError(
+                f"{path}: expected an empty folder or one to resume, found other files ({min(others)}): "
+                "choose another folder"
             )
-    return np.concatenate(vectors)
+    lock = LockFile(path / _LOCK)
+    try:
+        _acquire(lock, path)
+        if (path / JOB).exists():
+            _require_same_parameters(path, read_job(path, kind)["parameters"], job["parameters"])
+        else:
+            _write_json(path / JOB, job)
+        _remove_unfinished(path)
+        yield
+        _remove_unfinished(path)
+    finally:
+        lock.close()
 
 
-def forget(folder: Path) -> None:
-    """Remove the folder of a sample that was used."""
-    shutil.rmtree(folder, ignore_errors=True)
+def _acquire(lock: LockFile, path: Path) -> None:
+    try:
+        lock.lock(wait=False)
+    except BlockingIOError:
+        raise StorageError(f"{path}: another process works on this job: wait until it ends") from None
 
 
-def require_distinct_ids(shards: Sequence[Shard], columns: Columns) -> None:
-    """Raise a FormatError if two shards have the same id; reads the columns of ids only."""
-    if columns.id is None or len(shards) == 1:
-        return
-    ids, n = np.empty(sum(shard.n_rows for shard in shards), np.int64), 0
-    for shard in progress(shards, "comparing ids", "shard"):
-        own = _read_ids(shard, columns.id)
-        ids[n : n + len(own)] = own
-        n += len(own)
-    ids = ids[:n]
-    ids.sort()  # in its place: this is all the memory that it takes
-    again = ids[1:][ids[1:] == ids[:-1]]
-    if len(again):
-        holders = [shard.path for shard in shards if again[0] in _read_ids(shard, columns.id)]
+def _require_same_parameters(path: Path, stored: Mapping[str, Any], requested: Any) -> None:
+    for name in {**stored, **requested}:
+        if stored.get(name) != requested.get(name):
+            raise ValueError(
+                f"{path}: expected {name}={stored.get(name)!r}, with which the job began, "
+                f"got {requested.get(name)!r}: choose another folder, or remove this one to begin again"
+            )
+
+
+def read_job(path: Path, kind: str) -> dict[str, Any]:
+    """Return the content of ``job.json``; raise FormatError if it is a job of another kind."""
+    try:
+        job = json.loads((path / JOB).read_bytes())
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: expected a folder of 'posh batch', found no {JOB}") from None
+    except ValueError as error:
+        raise FormatError(f"{path / JOB}: not readable ({error})") from error
+    found = (job.get("format"), job.get("version")) if isinstance(job, dict) else job
+    if found != (kind, VERSION):
         raise FormatError(
-            f"expected each id in one shard only, got {again[0]} in {holders[0]} and in {holders[1]}: "
-            "give documents other ids"
+            f"{path / JOB}: expected a job of the format {kind!r}, version {VERSION}, got {found}"
         )
+    return dict(job)
 
 
-def _read_ids(shard: Shard, column: str) -> npt.NDArray[np.int64]:
-    """Return the ids of a shard, each once: whoever reads its vectors refuses those that are there twice."""
-    path = Path(shard.path)
-    parts = [np.empty(0, np.int64)]
-    with opened(shard.path) as file:
-        with reading(path, "Parquet"):
-            table = require("pyarrow.parquet", "reading Parquet").ParquetFile(file).read(columns=[column])
-        for batch in table.to_batches(_ROWS):
-            try:
-                parts.append(_validate.ids(batch.column(0).to_pylist()))
-            except ValueError as error:
-                raise FormatError(f"{path}: {error}") from error
-    return np.unique(np.concatenate(parts))
+def _remove_unfinished(path: Path) -> None:
+    for entry in path.iterdir():
+        if _UNFINISHED.fullmatch(entry.name):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+# Parts -------------------------------------------------------------------------------------------------
+
+
+def read_manifest(part: Path) -> dict[str, Any] | None:
+    """Return the manifest of a part, or None if the part is not finished."""
+    try:
+        return dict(json.loads((part / MANIFEST).read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError) as error:
+        raise FormatError(
+            f"{part / MANIFEST}: not readable ({error}): remove {part} to make it again"
+        ) from error
+
+
+def is_finished(part: Path, made_from: Mapping[str, Any]) -> bool:
+    """Return whether a part exists that was made from these inputs."""
+    manifest = read_manifest(part)
+    return manifest is not None and manifest["made_from"] == json.loads(json.dumps(made_from))
+
+
+@contextlib.contextmanager
+def write_part(part: Path, made_from: Mapping[str, Any], **details: Any) -> Iterator[Path]:
+    """Yield a temporary folder to write a part to, then add the manifest and rename the folder.
+
+    If two workers make the same part, the first one to finish it wins: both parts are equal.
+    """
+    folder = part.with_name(f".unfinished-{uuid.uuid4().hex}")
+    try:
+        with explain_disk_errors(part, folder):
+            folder.mkdir()
+            yield folder
+            for path in folder.iterdir():
+                if path.is_file():
+                    _sync(path)
+            _write_json(folder / MANIFEST, {"made_from": dict(made_from), **details})
+        if part.exists() and not is_finished(part, made_from):  # made from a shard that has changed since
+            part.rename(part.with_name(f".unfinished-{uuid.uuid4().hex}"))
+        try:
+            folder.rename(part)
+        except OSError:
+            if not is_finished(part, made_from):
+                raise
+        sync_folder(part.parent)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb+") as file:
+        sync_descriptor(file.fileno())
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    with write_atomically(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1) + "\n")

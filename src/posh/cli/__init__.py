@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 
-from posh._plugins import hint, plugins
+from posh._runtime import load_plugins, suggest_plugins
 from posh.cli._command import EXAMPLE, Command, Parser, Report, UsageError, note
 from posh.errors import PoshError
 
@@ -115,15 +115,17 @@ def _parser(arguments: Sequence[str]) -> Parser:
     """The parser of all commands; only the chosen one has its arguments."""
     chosen = next((text for text in arguments if not text.startswith("-")), None)
     # A command of ours needs no search for others, which takes a while.
-    commands = _COMMANDS if chosen in _COMMANDS else _COMMANDS | plugins(_GROUP) | _COMMANDS
+    commands = _COMMANDS if chosen in _COMMANDS else _COMMANDS | load_plugins(_GROUP) | _COMMANDS
     if chosen is not None and chosen not in commands:
-        raise UsageError(f"unknown command {chosen!r}; choose from {', '.join(commands)}{hint(_GROUP)}")
+        raise UsageError(
+            f"unknown command {chosen!r}; choose from {', '.join(commands)}{suggest_plugins(_GROUP)}"
+        )
     return _parser_of(commands, [chosen])
 
 
 def full_parser() -> Parser:
     """Return the parser of all commands with all their arguments."""
-    commands = _COMMANDS | plugins(_GROUP) | _COMMANDS
+    commands = _COMMANDS | load_plugins(_GROUP) | _COMMANDS
     return _parser_of(commands, commands)
 
 

@@ -211,10 +211,10 @@ def _search(args: argparse.Namespace) -> Report:
         for name in ("oversample", "n_probe", "recall")
         if getattr(args, name) is not None
     }
+    if args.exact:
+        options["exact"] = True
     with _workers(args) as workers:
-        outcome = batch.search(
-            args.folder, args.queries, args.output, workers, k=args.k, exact=args.exact, **options
-        )
+        outcome = batch.search(args.folder, args.queries, args.output, workers, k=args.k, **options)
     return _report(outcome, "queries, once for each shard,")
 
 

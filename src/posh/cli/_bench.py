@@ -11,7 +11,7 @@ import numpy as np
 
 import posh
 from posh import bench, datasets
-from posh._plugins import hint, plugins
+from posh._runtime import load_plugins, suggest_plugins
 from posh.cli._command import Parser, Report, UsageError, add_command, add_verbs, counted
 from posh.cli._method import add_method, described, hasher_from
 from posh.datasets import Dataset
@@ -33,8 +33,8 @@ def add(parser: Parser) -> None:
     search.add_argument("-k", type=counted, default=10, help="results per query; default: 10")
     _add(verbs, "encode", "encoding, beside the bare matrix product", _encode)
     _add(verbs, "fit", "learning a hasher", _fit, rounds=3)
-    parser.epilog = f"{parser.epilog}{hint(_GROUP)}"
-    for name, command in plugins(_GROUP).items():
+    parser.epilog = f"{parser.epilog}{suggest_plugins(_GROUP)}"
+    for name, command in load_plugins(_GROUP).items():
         import_module(command.module).add(
             verbs.add_parser(name, help=command.summary, description=command.summary)
         )

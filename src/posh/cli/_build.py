@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import posh
-from posh._folder import require_free
+from posh._durable import require_replaceable
 from posh.cli._command import (
     Parser,
     Report,
@@ -24,12 +23,11 @@ from posh.cli._command import (
     shown_size,
 )
 from posh.cli._index import disk_bytes
+from posh.index.codes.options import REFINER_NAMES, SCORINGS, STRUCTURE_NAMES, CodeOptions
 from posh.index.files import FORMAT
-from posh.index.metric import METRICS
-from posh.index.params import SCORINGS
-from posh.index.refine import REFINERS
-from posh.index.stored import STORES
-from posh.index.structures import STRUCTURES
+from posh.index.nearest.metric import METRICS
+from posh.index.nearest.options import NearestOptions
+from posh.index.nearest.vectors import STORES
 
 __all__ = ["add", "add_options", "empty_index"]
 
@@ -63,10 +61,11 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "--store", choices=STORES, help="with a metric: what is kept of vectors; default: float32"
     )
-    for option, table in (("--structure", STRUCTURES), ("--scoring", SCORINGS)):
-        choices = [f"{name}: {choice.about}" for name, choice in table.items()]
+    scorings = {name: scoring.about for name, scoring in SCORINGS.items()}
+    for option, table in (("--structure", STRUCTURE_NAMES), ("--scoring", scorings)):
+        choices = [f"{name}: {about}" for name, about in table.items()]
         parser.add_argument(option, choices=table, help=f"{'; '.join(choices)}; default: the first")
-    parser.add_argument("--refine", choices=REFINERS, help="put the best candidates in order by this")
+    parser.add_argument("--refine", choices=REFINER_NAMES, help="put the best candidates in order by this")
     parser.add_argument(
         "--lists",
         dest="n_lists",
@@ -87,11 +86,15 @@ def add_options(parser: Parser) -> None:
 
 
 def _build(args: argparse.Namespace) -> Report:
-    require_free(args.output, FORMAT)
+    require_replaceable(args.output, FORMAT)
     index = empty_index(args)
     vectors = read_source(args)
     index.add(vectors[:0])  # refuses vectors of another width before anything is announced
-    estimate = index.estimate_memory(len(vectors), vectors.shape[1])
+    estimate = (
+        index.estimate_memory(len(vectors), vectors.shape[1])
+        if isinstance(index, posh.Index)
+        else index.estimate_memory(len(vectors))
+    )
     note(f"estimated memory: {shown_size(estimate)} for {len(vectors):,} documents")
     start = time.perf_counter()
     index.add(vectors)
@@ -100,18 +103,22 @@ def _build(args: argparse.Namespace) -> Report:
     return _report(index, estimate, added - start, time.perf_counter() - added, args.output)
 
 
-def empty_index(args: argparse.Namespace) -> posh.Index:
+def empty_index(args: argparse.Namespace) -> posh.Index | posh.CodeIndex:
     """Return the index that the options describe, without documents."""
-    known = inspect.signature(posh.Index).parameters
-    options = {name: value for name, value in vars(args).items() if name in known and value is not None}
-    for name in ("recall", "store"):
-        if name in options and args.metric is None:
-            raise UsageError(f"--{name} is for --metric: add it, or leave --{name} out")
-    if args.model is None and args.metric is None:
-        raise UsageError("expected a MODEL or --metric, got neither: add '--metric cosine', say")
+    if (args.model is None) == (args.metric is None):
+        got = "neither" if args.model is None else "both"
+        raise UsageError(f"expected a MODEL or --metric, got {got}: for example '--metric cosine'")
+    names = NearestOptions.names() if args.model is None else CodeOptions.names()
+    others = CodeOptions.names() if args.model is None else NearestOptions.names()
+    for name in set(others) - set(names):
+        if getattr(args, name, None) is not None:
+            needed = "a MODEL" if args.model is None else "--metric"
+            raise UsageError(f"--{name.replace('_', '-')} is for {needed}: add it, or leave it out")
+    given = {name: getattr(args, name, None) for name in names}
+    options = {name: value for name, value in given.items() if value is not None}
     if args.model is None:
-        options = {"structure": "ivf", "recall": 0.95} | options  # as Index.build
-    index = posh.Index(None if args.model is None else posh.Hasher.load(args.model), **options)
+        return posh.Index(**options)
+    index = posh.CodeIndex(posh.Hasher.load(args.model), **options)
     for name, option in (("n_lists", "--lists"), ("n_probe", "--probes")):
         if name in options and index.options.structure != "ivf":
             raise UsageError(f"{option} is for --structure ivf, got {index.options.structure}: leave it out")
@@ -119,7 +126,7 @@ def empty_index(args: argparse.Namespace) -> posh.Index:
 
 
 def _report(
-    index: posh.Index, estimate: int, add_seconds: float, save_seconds: float, output: Path
+    index: posh.Index | posh.CodeIndex, estimate: int, add_seconds: float, save_seconds: float, output: Path
 ) -> Report:
     n, memory, disk = len(index), index.memory_usage()["total"], disk_bytes(output)
     values: dict[str, Any] = {
@@ -138,7 +145,7 @@ def _report(
         f"memory: {shown_size(memory)} ({shown_size(estimate)} estimated)",
         f"saved: {output}: {shown_size(disk)} on disk, in {save_seconds:.2f} s",
     ]
-    if index.options.recall is not None:
+    if isinstance(index, posh.Index):
         report = index.report()
         values["report"] = asdict(report)
         lines += ["", str(report)]

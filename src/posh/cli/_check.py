@@ -7,8 +7,9 @@ from pathlib import Path
 
 import posh
 from posh.cli._command import Parser, Report, declare
-from posh.collection.checking import Findings, check_collection
+from posh.collection.maintenance import Findings, check_collection
 from posh.collection.opening import DATABASE
+from posh.index.open import load_index
 
 __all__ = ["add"]
 
@@ -33,7 +34,7 @@ def _looked_at(path: Path) -> tuple[str, Findings]:
         return "collection", check_collection(path)
     try:
         if path.is_dir():
-            return "index", Findings({"documents": len(posh.Index.load(path, verify=True))}, [])
+            return "index", Findings({"documents": len(load_index(path, verify=True))}, [])
         return "model", Findings({"weights": posh.Hasher.load(path).weights_.size}, [])
     except posh.FormatError as error:
         return "index" if path.is_dir() else "model", Findings({}, [str(error)])

@@ -10,9 +10,9 @@ from typing import Any
 import posh
 from posh.cli._command import Parser, UsageError
 from posh.collection.base import BaseCollection
-from posh.collection.importing import lacks_index
 from posh.collection.opening import DATABASE
-from posh.milvus.address import is_address, parse_address
+from posh.collection.transfer import lacks_index
+from posh.engines.milvus.connection import is_address, parse_address
 
 __all__ = ["add_collection", "add_filter", "add_milvus", "address", "find_collection", "milvus_of"]
 __all__ += ["open_collection", "open_searchable", "read_filter", "read_token"]
@@ -63,7 +63,7 @@ def read_token(path: Path | None) -> str | None:
 
 def milvus_of(where: str, args: argparse.Namespace) -> tuple[Any, str]:
     """Connect to the Milvus of an address; return the connection and the name of the collection."""
-    from posh.milvus import Milvus
+    from posh.engines.milvus import Milvus
 
     uri, name = parse_address(where)
     return Milvus(uri, token=read_token(args.milvus_token_file), ca_file=args.milvus_ca_file), name
@@ -73,12 +73,12 @@ def find_collection(where: Path | str, args: argparse.Namespace) -> BaseCollecti
     """Open a collection; None if there is none."""
     if isinstance(where, Path):
         return posh.Collection(where) if (where / DATABASE).exists() else None
-    from posh.milvus import MilvusCollection
-    from posh.milvus.opening import collection_names
+    from posh.engines.milvus import MilvusCollection
+    from posh.engines.milvus.opening import list_collections
 
     milvus, name = milvus_of(where, args)
     try:
-        return MilvusCollection.existing(milvus, name) if name in collection_names(milvus) else None
+        return MilvusCollection.open(milvus, name) if name in list_collections(milvus) else None
     except FileNotFoundError:  # the call that made it was interrupted
         return None
 
@@ -93,9 +93,9 @@ def add_filter(parser: Parser) -> None:
 def open_collection(path: Path | str, args: argparse.Namespace) -> BaseCollection:
     """Open a collection to read it, even while another process writes to it."""
     if isinstance(path, str):
-        from posh.milvus import MilvusCollection
+        from posh.engines.milvus import MilvusCollection
 
-        return MilvusCollection.existing(*milvus_of(path, args))
+        return MilvusCollection.open(*milvus_of(path, args))
     if not (path / DATABASE).exists():
         inside = sorted(entry.parent.name for entry in path.glob(f"*/{DATABASE}"))
         hint = (

@@ -94,7 +94,7 @@ def add_source(parser: Parser, metavar: str = "DATA", name: str = "a data set") 
 
 def read_source(args: argparse.Namespace, *, queries: bool = False) -> npt.NDArray[np.float32]:
     """Return the vectors of a file, or the base (or the queries) of a data set, float32 (n, d)."""
-    from posh import datasets  # with NumPy: 'posh --help' needs neither
+    from posh import datasets, files  # with NumPy: 'posh --help' needs neither
 
     path = Path(args.data)
     if args.data in datasets.names():
@@ -110,7 +110,7 @@ def read_source(args: argparse.Namespace, *, queries: bool = False) -> npt.NDArr
         raise FileNotFoundError(
             f"{path}: no such data set or file; choose from {', '.join(datasets.names())}, or give a file"
         )
-    return datasets.read_vectors(path, args.key)
+    return files.read_vectors(path, args.key)
 
 
 def output_path(path: Path) -> Path:
@@ -126,10 +126,10 @@ def write_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
     """Write arrays to an .npz file, or the first of them to an .npy file, atomically."""
     import numpy as np
 
-    from posh import _files
+    from posh._durable import write_atomically
 
     # An open file, because NumPy would add its suffix to the name of the temporary file.
-    with _files.atomic_write(path) as temporary, temporary.open("wb") as file:
+    with write_atomically(path) as temporary, temporary.open("wb") as file:
         if path.suffix == ".npz":
             np.savez(file, **arrays)  # type: ignore[arg-type]  # NumPy's stub confuses names with allow_pickle
         else:

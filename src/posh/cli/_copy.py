@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import posh
-from posh._progress import progress
+from posh._runtime import track_progress
 from posh.cli._collection import add_milvus, address, find_collection, milvus_of, open_collection
 from posh.cli._command import Parser, Report, UsageError, declare, note
 from posh.collection.base import BaseCollection
-from posh.collection.copying import BATCH, Copier
+from posh.collection.transfer import COPY_BATCH, Copier
 
 __all__ = ["add"]
 
@@ -43,7 +43,7 @@ def _copy(args: argparse.Namespace) -> Report:
             index_last=is_folder,
         )
         try:
-            for _ in progress(copier.steps(), "copying", "batch", -(-len(source) // BATCH)):
+            for _ in track_progress(copier.steps(), "copying", "batch", -(-len(source) // COPY_BATCH)):
                 pass
             copier.finish()
         except KeyboardInterrupt:
@@ -66,7 +66,7 @@ def _create(
 ) -> BaseCollection:
     if isinstance(args.target, Path):
         return posh.create(args.target, hasher, metadata=metadata, **options)
-    from posh.milvus import MilvusCollection
+    from posh.engines.milvus import MilvusCollection
 
     milvus, name = milvus_of(args.target, args)
     return MilvusCollection.create(milvus, name, hasher, metadata=metadata, **options)

@@ -40,7 +40,9 @@ def _number(value: int | None) -> str:
 
 
 def _fetch(args: argparse.Namespace) -> Report:
-    ready = {name: datasets.cached(name) for name in args.names}  # refuses a wrong name before any download
+    ready = {
+        name: datasets.is_cached(name) for name in args.names
+    }  # refuses a wrong name before any download
     fetched: list[dict[str, Any]] = []
     for name, was_cached in ready.items():
         if not was_cached:

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 import posh
 from posh import datasets, metrics
-from posh._neighbours import METRICS, distances, true_distances
 from posh.cli._command import Parser, Report, UsageError, counted, declare
 from posh.cli._eval_vectors import measure_recall
 from posh.cli._index import add_index, open_index, search_options
 from posh.datasets import Dataset
+from posh.files import read_vectors
 from posh.index import files
-from posh.index.blocks import BlockIndex
+from posh.index.brute_force import METRICS, measure_distances, measure_true_distances
 from posh.metrics import Interval
 
 __all__ = ["add"]
@@ -79,9 +79,9 @@ def _eval(args: argparse.Namespace) -> Report:
 
 def _own_vectors(args: argparse.Namespace) -> Report:
     """Measure with queries of a file: against all vectors of the index, or against those of another file."""
-    queries = datasets.read_vectors(args.data, args.key)
+    queries = read_vectors(args.data, args.key)
     if args.base is not None:
-        return _of_data_set(args, Dataset(Path(args.data).name, datasets.read_vectors(args.base), queries))
+        return _of_data_set(args, Dataset(Path(args.data).name, read_vectors(args.base), queries))
     at = args.at or args.neighbours or _NEIGHBOURS
     queries = queries[: args.queries or _RECALL_QUERIES]
     measured = measure_recall(args, queries, args.neighbours or min(at, _NEIGHBOURS), at)
@@ -114,22 +114,21 @@ def _depth(at: int | None, n: int) -> int:
     return at or min(_AT, n)
 
 
-def _require_base_of(data: Dataset, index: posh.Index, folder: Path) -> None:
+def _require_base_of(data: Dataset, index: posh.Index | posh.CodeIndex, folder: Path) -> None:
     """Refuse an index of anything but the base of ``data`` with default ids."""
     what = f"{folder}: expected an index of all {len(data.base):,} base vectors of {data.name}"
     remedy = f"build it with 'posh build MODEL {data.name}'"
-    if data.base.shape[1] != index.hasher.n_features_in_:
-        raise UsageError(
-            f"{what}, {data.base.shape[1]} wide, got one for width {index.hasher.n_features_in_}: {remedy}"
-        )
+    n_features = index.snapshot().n_features
+    if data.base.shape[1] != n_features:
+        raise UsageError(f"{what}, {data.base.shape[1]} wide, got one for width {n_features}: {remedy}")
     if not np.array_equal(index.ids, np.arange(len(data.base))):
         raise UsageError(f"{what} with the ids 0, 1, …, got {len(index):,} documents or other ids: {remedy}")
     rows = np.unique(np.linspace(0, len(data.base) - 1, _COMPARED).astype(np.int64))
-    if index.options.metric is not None:
+    if isinstance(index, posh.Index):
         if not _are_vectors_of(index, data.base, rows):
             raise UsageError(f"{what}, got documents with other vectors: {remedy} --metric")
         return
-    opened = files.load(folder, mmap=True, verify=False)
+    opened = files.read_index(folder, mmap=True, verify=False)
     slots = np.setdiff1d(np.arange(len(opened.arrays["ids"])), opened.arrays["removed"])[rows]
     if not np.array_equal(opened.arrays["codes"][slots], _codes(index, data.base[rows])):
         raise UsageError(f"{what}, got documents with other codes: {remedy}")
@@ -137,16 +136,14 @@ def _require_base_of(data: Dataset, index: posh.Index, folder: Path) -> None:
 
 def _are_vectors_of(index: posh.Index, base: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]) -> bool:
     """Whether these rows are the vectors of an index with a metric, as precisely as they are stored."""
-    documents = index.snapshot().documents
-    assert documents is not None
-    structure = documents.structure
-    assert isinstance(structure, BlockIndex)
-    stored = structure.vectors(np.flatnonzero(documents.live)[rows])
-    wanted = structure.space.metric.stored(base[rows])
+    lists = index.snapshot().lists
+    assert lists is not None
+    stored = lists.vectors(np.flatnonzero(lists.live.rows)[rows])
+    wanted = lists.space.metric.prepare(base[rows])
     return bool(np.abs(stored - wanted).max() <= _PRECISION * np.abs(wanted).max())
 
 
-def _codes(index: posh.Index, X: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
+def _codes(index: posh.CodeIndex, X: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
     if isinstance(index.hasher, posh.SparseHasher):
         return index.hasher.encode(X, n_active=index.options.document_active).active
     return np.asarray(index.hasher.encode(X).bits)
@@ -170,8 +167,8 @@ def _by_distance(
     at = ids.shape[1]
     if k > at:
         raise UsageError(f"expected --neighbours of at most {at}, the number of results (--at), got {k}")
-    found = distances(data.base, queries, ids, metric)
-    true = true_distances(data.base, queries, k, metric)
+    found = measure_distances(data.base, queries, ids, metric)
+    true = measure_true_distances(data.base, queries, k, metric)
     return {f"recall {k}@{n}": metrics.recall_by_distance(found, true, n) for n in sorted({k, at})}
 
 

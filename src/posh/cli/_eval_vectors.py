@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 import posh
 from posh import metrics
-from posh._neighbours import METRICS, distances, true_distances
 from posh.cli._collection import open_searchable
 from posh.cli._command import UsageError
 from posh.cli._index import open_index, search_options
 from posh.collection.opening import DATABASE
+from posh.index.brute_force import METRICS, measure_distances, measure_true_distances
 
 __all__ = ["Measured", "measure_recall"]
 
@@ -41,12 +41,12 @@ def measure_recall(args: argparse.Namespace, queries: Float32, k: int, at: int) 
         with open_searchable(args.folder, args) as collection:
             return _of_collection(args, collection, queries, k, at)
     index = open_index(args)
-    metric = _metric(args, index.options.metric)
-    if index.options.metric is None:
+    if isinstance(index, posh.CodeIndex):
         raise UsageError(
             f"{args.folder}: expected an index with a metric, got one that keeps codes only: "
             "give the file of its vectors with --base"
         )
+    metric = _metric(args, index.options.metric)
     found, rate = _timed(
         lambda: index.search(queries, _at_most(at, len(index)), **search_options(args, index))
     )
@@ -74,8 +74,10 @@ def _of_collection(
     base = np.stack([item.vector for item in items])
     rows: dict[Any, int] = {item.id: row for row, item in enumerate(items)} | {None: -1}
     ids = np.array([[rows[item_id] for item_id in own] for own in found.ids.tolist()], np.int64)
-    near = true_distances(base, queries, _at_most(k, n), metric)
-    return Measured(repr(collection), _recall(distances(base, queries, ids, metric), near), metric, rate)
+    near = measure_true_distances(base, queries, _at_most(k, n), metric)
+    return Measured(
+        repr(collection), _recall(measure_distances(base, queries, ids, metric), near), metric, rate
+    )
 
 
 def _metric(args: argparse.Namespace, made: str | None) -> str:

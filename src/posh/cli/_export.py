@@ -6,10 +6,10 @@ import argparse
 import time
 from pathlib import Path
 
-from posh._progress import progress
+from posh._runtime import track_progress
 from posh.cli._collection import add_collection, add_filter, open_collection, read_filter
 from posh.cli._command import Parser, Report, UsageError, declare, output_path, shown_size
-from posh.vector_files.writers import WRITERS, write_items
+from posh.files import WRITERS, write_items
 
 __all__ = ["add"]
 
@@ -31,7 +31,7 @@ def _export(args: argparse.Namespace) -> Report:
     start = time.perf_counter()
     with open_collection(args.collection, args) as collection:
         n, metric = collection.count(where), collection.index_options.get("metric")
-        items = progress(collection.items(where), "writing", "item", n)
+        items = track_progress(collection.items(where), "writing", "item", n)
         write_items(args.file, items, n, collection.n_features or 1)
     seconds, size = time.perf_counter() - start, args.file.stat().st_size
     again = f"posh import {args.file} COLLECTION" + (f" --metric {metric}" if metric else "")

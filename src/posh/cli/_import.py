@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import posh
-from posh._progress import progress
+from posh._runtime import track_progress
 from posh.cli._collection import add_milvus, address, find_collection, milvus_of
 from posh.cli._command import Parser, Report, UsageError, declare, note
 from posh.collection.base import BaseCollection
-from posh.collection.importing import BATCH, Importer, checked_rows, lacks_index, metric_of
 from posh.collection.opening import DATABASE
-from posh.index.metric import METRICS
-from posh.vector_files import SUFFIXES, Choice, RowError, VectorFile, choose_roles, open_file
+from posh.collection.transfer import IMPORT_BATCH, Importer, find_metric, lacks_index, take_valid_rows
+from posh.files import SUFFIXES, Choice, RowError, VectorFile, choose_roles, open_file
+from posh.index.nearest.metric import METRICS
 
 __all__ = ["add"]
 
@@ -79,8 +79,8 @@ def _import(args: argparse.Namespace) -> Report:
         if isinstance(args.collection, Path) and (args.collection / DATABASE).exists():
             importer.open()
         for file, choice in opened:
-            n_batches = -(-file.n_rows(choice.roles) // BATCH)
-            for _ in progress(importer.steps(file, choice.roles), file.path.name, "batch", n_batches):
+            n_batches = -(-file.n_rows(choice.roles) // IMPORT_BATCH)
+            for _ in track_progress(importer.steps(file, choice.roles), file.path.name, "batch", n_batches):
                 pass
         importer.finish()
     except RowError as error:
@@ -114,7 +114,7 @@ def _opened(args: argparse.Namespace, path: Path) -> tuple[VectorFile, Choice]:
 
 def _collection(args: argparse.Namespace) -> BaseCollection:
     collection = _opened_or_made(args)
-    found = metric_of(collection)
+    found = find_metric(collection)
     if args.metric not in (None, found) and (found is not None or not lacks_index(collection)):
         collection.close()
         raise UsageError(
@@ -127,7 +127,7 @@ def _collection(args: argparse.Namespace) -> BaseCollection:
 def _opened_or_made(args: argparse.Namespace) -> BaseCollection:
     if isinstance(args.collection, Path):
         return posh.Collection(args.collection)
-    from posh.milvus import MilvusCollection
+    from posh.engines.milvus import MilvusCollection
 
     found = find_collection(args.collection, args)
     if found is not None:
@@ -186,7 +186,7 @@ def _first(file: VectorFile, choice: Choice) -> dict[str, Any] | None:
     batch = next(file.batches(choice.roles, 1), None)
     if batch is None:
         return None
-    ids, vectors, payloads, problem = checked_rows(batch, None, 0, set())
+    ids, vectors, payloads, problem = take_valid_rows(batch, None, 0, set())
     if problem is not None:
         raise RowError(file.path, 0, f"{problem}; nothing was written")
     return {"id": ids[0], "vector": vectors[0].tolist(), "payload": payloads[0]}

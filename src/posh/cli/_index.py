@@ -8,6 +8,7 @@ from typing import Any
 
 import posh
 from posh.cli._command import Parser, UsageError, counted
+from posh.index.open import load_index
 
 __all__ = ["add_index", "disk_bytes", "open_index", "search_options"]
 
@@ -32,30 +33,26 @@ def add_index(parser: Parser, what: str = "an index that 'posh build' wrote") ->
     parser.add_argument("--threads", type=counted, metavar="N", help="default: all cores")
 
 
-def open_index(args: argparse.Namespace) -> posh.Index:
+def open_index(args: argparse.Namespace) -> posh.Index | posh.CodeIndex:
     """Return the index that the arguments name."""
-    return posh.Index.load(args.folder, mmap=args.mmap)
+    return load_index(args.folder, mmap=args.mmap)
 
 
-def search_options(args: argparse.Namespace, index: posh.Index) -> dict[str, Any]:
+def search_options(args: argparse.Namespace, index: posh.Index | posh.CodeIndex) -> dict[str, Any]:
     """Return the options for ``index.search``; those that would change nothing are refused."""
+    options = {"oversample": args.oversample, "n_probe": args.probes, "n_threads": args.threads}
+    if isinstance(index, posh.Index):
+        return options | {"exact": args.exact, "recall": args.recall}
     made = index.options
     ivf = made.structure == "ivf"
     if args.probes is not None and not ivf:
         raise UsageError(f"--probes is for lists, got {index}: leave it out")
-    refines = made.refine or made.metric or (ivf and made.scoring == "asymmetric")
-    if args.oversample is not None and not refines:
+    if args.oversample is not None and not (made.refine or (ivf and made.scoring == "asymmetric")):
         raise UsageError(f"--oversample is for candidates that are refined, got {index}: leave it out")
-    if made.metric is None and (args.exact or args.recall is not None):
+    if args.exact or args.recall is not None:
         name = "--exact" if args.exact else "--recall"
         raise UsageError(f"{name} is for an index with a metric, got {index}: leave it out")
-    return {
-        "oversample": args.oversample,
-        "n_probe": args.probes,
-        "n_threads": args.threads,
-        "exact": args.exact,
-        "recall": args.recall,
-    }
+    return options
 
 
 def disk_bytes(folder: Path) -> int:

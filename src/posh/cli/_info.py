@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import posh
-from posh import model_files
+from posh._model_files import MODEL_FORMAT, MODEL_VERSION
 from posh.cli._command import Parser, Report, declare, shown_size
 from posh.cli._index import disk_bytes
 from posh.cli._method import described
 from posh.index import files
+from posh.index.open import load_index
 
 __all__ = ["add"]
 
@@ -31,8 +32,8 @@ def _model(path: Path) -> Report:
     hasher = posh.Hasher.load(path)
     values = {
         "path": str(path),
-        "format": model_files.MODEL_FORMAT,
-        "version": int(model_files.MODEL_VERSION),  # no other can be read
+        "format": MODEL_FORMAT,
+        "version": int(MODEL_VERSION),  # no other can be read
         "disk_bytes": path.stat().st_size,
         **_hasher(hasher),
     }
@@ -44,7 +45,8 @@ def _model(path: Path) -> Report:
 
 
 def _index(path: Path) -> Report:
-    index = posh.Index.load(path, mmap=True)
+    index = load_index(path, mmap=True)
+    hasher = index.hasher if isinstance(index, posh.CodeIndex) else None
     memory, disk = index.memory_usage(), disk_bytes(path)
     values = {
         "path": str(path),
@@ -54,7 +56,7 @@ def _index(path: Path) -> Report:
         "n_documents": len(index),
         "params": asdict(index.options),
         "memory_bytes": memory,
-        "hasher": _hasher(index.hasher),
+        "hasher": None if hasher is None else _hasher(hasher),
     }
     parts = ", ".join(f"{part} {shown_size(n)}" for part, n in memory.items() if n and part != "total")
     lines = [
@@ -62,7 +64,7 @@ def _index(path: Path) -> Report:
         f"{index}",
         f"parameters: {_listed(asdict(index.options))}",
         f"memory: {shown_size(memory['total'])}" + (f" ({parts})" if parts else ""),
-        *_hasher_lines(index.hasher),
+        *([] if hasher is None else _hasher_lines(hasher)),
     ]
     return Report(values, "\n".join(lines))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import posh
 from posh.cli._command import Parser, UsageError, counted
-from posh.hashers.registry import HASHERS, make_hasher
+from posh.hashers import HASHERS, make_hasher
 
 __all__ = ["add_method", "described", "hasher_from"]
 

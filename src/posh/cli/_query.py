@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 import posh
-from posh import datasets
 from posh.cli._collection import add_collection, add_filter, open_searchable, read_filter
 from posh.cli._command import Parser, Report, UsageError, counted, declare
+from posh.files import read_vectors
 
 __all__ = ["add"]
 
@@ -44,7 +44,7 @@ def _query(args: argparse.Namespace) -> Report:
     where = read_filter(args)
     with open_searchable(args.collection, args) as collection:
         if args.vectors is not None:
-            vectors, liked = datasets.read_vectors(args.vectors, args.key), None
+            vectors, liked = read_vectors(args.vectors, args.key), None
         else:
             item = _liked(args, collection)
             vectors, liked = item.vector[None], item.id

@@ -73,7 +73,9 @@ def _read_filter(path: Path) -> npt.NDArray[Any]:
     return array
 
 
-def _report(index: posh.Index, hits: posh.Hits, seconds: float, output: Path | None) -> Report:
+def _report(
+    index: posh.Index | posh.CodeIndex, hits: posh.Hits, seconds: float, output: Path | None
+) -> Report:
     m, k = hits.ids.shape
     first = [_found(hits, row) for row in range(min(m, _SHOWN_QUERIES))]
     values = {

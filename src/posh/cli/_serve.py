@@ -78,7 +78,7 @@ def _serve(args: argparse.Namespace) -> Report:
     require_extra()
     from posh.serve.metrics import Metrics
     from posh.serve.registry import Registry
-    from posh.serve.server import Server, bind, is_loopback, stopped_by_signals
+    from posh.serve.server import Server, bind, is_loopback, stop_on_signals
 
     token = _token(args.token)
     if token is None and not is_loopback(args.host):
@@ -100,7 +100,7 @@ def _serve(args: argparse.Namespace) -> Report:
                 + _found(args.folder, source.names(), args.uri),
             ),
         )
-        with stopped_by_signals(server):
+        with stop_on_signals(server):
             try:
                 server.run()
             finally:
@@ -126,7 +126,7 @@ def _require_one_engine(args: argparse.Namespace) -> None:
 def _source(args: argparse.Namespace, limits: Any) -> Any:
     """Where the collections are."""
     if args.engine == "milvus":
-        from posh.milvus import Milvus
+        from posh.engines.milvus import Milvus
         from posh.serve.on_milvus import MilvusSource
 
         token = read_token(args.milvus_token_file)

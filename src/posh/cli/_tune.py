@@ -26,7 +26,7 @@ from posh.cli._command import (
 from posh.cli._tune_labels import LabelResult
 from posh.cli._tune_vectors import Setting
 from posh.errors import FormatError
-from posh.index.metric import METRICS
+from posh.index.nearest.metric import METRICS
 
 __all__ = ["add"]
 

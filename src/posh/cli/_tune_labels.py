@@ -52,7 +52,7 @@ class LabelResult:
     def python(self) -> str:
         """The line that makes such codes."""
         shape = f"n_bits={self.n_bits}, n_active={self.n_active}"
-        return f"index = posh.Index(posh.{self.hasher}({shape}).fit(X)).add(X)"
+        return f"index = posh.CodeIndex(posh.{self.hasher}({shape}).fit(X)).add(X)"
 
 
 def split(X: Float32, labels: Labels) -> LabelSplit:
@@ -76,7 +76,7 @@ def measured_hashers(data: LabelSplit, n_bits: int) -> Iterator[LabelResult]:
 
 
 def _exact(data: LabelSplit, metric: str) -> LabelResult:
-    index = posh.Index(metric=metric, structure="ivf").add(data.base)
+    index = posh.Index(metric).add(data.base)
     ids = index.search(data.queries, min(_AT, len(data.base)), exact=True).ids
     n_bytes = 4.0 * data.base.shape[1]
     return LabelResult(f"float vectors, {metric}", None, None, None, *_precision(data, ids), n_bytes, None)
@@ -86,7 +86,7 @@ def _coded(data: LabelSplit, sample: Float32, hasher: posh.SparseHasher) -> Labe
     start = time.perf_counter()
     hasher.fit(sample)
     seconds = time.perf_counter() - start
-    index = posh.Index(hasher).add(data.base)
+    index = posh.CodeIndex(hasher).add(data.base)
     ids = index.search(data.queries, min(_AT, len(data.base))).ids
     name = type(hasher).__name__
     return LabelResult(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from posh import _files
+from posh._durable import write_atomically
 from posh.cli._tune_labels import LabelResult
 from posh.cli._tune_vectors import Setting
 from posh.errors import MissingExtraError
@@ -98,5 +98,5 @@ def _rate(value: float, position: object = None) -> str:
 
 
 def _save(figure: Any, path: Path) -> None:
-    with _files.atomic_write(path) as temporary:
+    with write_atomically(path) as temporary:
         figure.savefig(temporary, format="png", dpi=130)

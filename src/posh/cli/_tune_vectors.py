@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 import posh
-from posh._progress import progress
-from posh.index.stored import STORES
+from posh._runtime import track_progress
+from posh.index.nearest.vectors import STORES
 
 __all__ = ["K", "Setting", "Split", "best_seen", "chosen", "front", "measured_settings", "scores", "split"]
 
@@ -76,7 +76,7 @@ def measured_settings(data: Split, metric: str, recall: float) -> Iterator[Setti
             nearest = index.search(data.queries, min(K, len(data.base)), exact=True)
             true = scores(index, data, nearest.ids)
         exact = [] if store == "int8" else [None]
-        for asked in progress([*sorted({recall, *_RECALLS}), *exact], f"measuring {store}", "setting"):
+        for asked in track_progress([*sorted({recall, *_RECALLS}), *exact], f"measuring {store}", "setting"):
             yield _measured(index, data, asked, true)
 
 

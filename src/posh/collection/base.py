@@ -1,32 +1,261 @@
-"""Collections as users call them: :class:`BaseCollection` checks all arguments.
+"""The contract of collections, and the validation of their arguments.
 
-Then it calls the methods with an underscore, which an engine implements: see :mod:`posh.collection.contract`.
+:class:`BaseCollection` has the methods that users call. They validate the arguments and call the methods with
+an underscore, which an engine implements: embedded, remote, or of another distribution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from posh import _validate
-from posh.collection import arguments
-from posh.collection.contract import CollectionContract
+from posh._validate import (
+    find_non_finite,
+    validate_ids,
+    validate_integer,
+    validate_queries,
+    validate_storable,
+)
+from posh.collection.fields import scalar_type
 from posh.collection.filters import Filter, parse
-from posh.collection.types import Id, Include, Item, Payload
 from posh.hashers.base import Hasher
+from posh.index.codes.options import CodeParams, require_scoring
 from posh.index.hits import Hits
-from posh.index.params import SearchParams, require_scoring, search_params
-from posh.index.report import IndexReport
+from posh.index.nearest.options import NearestParams
+from posh.index.nearest.report import IndexReport
+from posh.index.params import SearchParams
 from posh.preprocess import Float32
 
-__all__ = ["BaseCollection", "Id", "Include", "Item", "Payload"]
+__all__ = [
+    "BaseCollection",
+    "CollectionContract",
+    "Id",
+    "Include",
+    "Item",
+    "Payload",
+    "validate_fitted_hasher",
+    "validate_hasher",
+    "validate_ids",
+    "validate_json_object",
+    "validate_payloads",
+    "validate_vectors",
+]
+
+Id = int | str
+Payload = dict[str, Any]
+
+
+class Item(NamedTuple):
+    """One item of a collection: its id, its vector (d,), float32, and its payload."""
+
+    id: Id
+    vector: Float32
+    payload: Payload
+
+
+class Include(NamedTuple):
+    """Fields to return with each hit.
+
+    ``charge``, if it is not None, is called with the bytes of the items while an engine reads them, as far as
+    it reads them in parts. It may raise, to stop a search whose hits are too large.
+    """
+
+    payloads: bool = False
+    vectors: bool = False
+    charge: Callable[[int], None] | None = None
+
+    @property
+    def has_fields(self) -> bool:
+        """Whether hits have more than ids and scores."""
+        return self.payloads or self.vectors
+
+
+class CollectionContract(ABC):
+    """The methods that an engine implements; :class:`~posh.BaseCollection` has checked their arguments."""
+
+    has_items: ClassVar[bool] = True
+    """Whether there are payloads and vectors to read; otherwise hits are ids and scores."""
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int | None:
+        """The number of columns of all vectors; None until the first vectors or a hasher decide it."""
+
+    @property
+    @abstractmethod
+    def hasher(self) -> Hasher[Any] | None:
+        """The hasher whose codes are searched; None until there is one."""
+
+    @property
+    @abstractmethod
+    def metadata(self) -> Payload:
+        """A copy of the small JSON object that belongs to the collection."""
+
+    @property
+    @abstractmethod
+    def index_options(self) -> dict[str, Any]:
+        """The options of :class:`posh.Index`, as far as the engine knows them."""
+
+    @abstractmethod
+    def memory_usage(self) -> int | None:
+        """Bytes of memory that the index takes; None if the engine does not know."""
+
+    @abstractmethod
+    def _set_metadata(self, metadata: Payload) -> None: ...
+
+    @abstractmethod
+    def _upsert(self, ids: list[Id], vectors: Float32, payloads: list[Payload]) -> None: ...
+
+    @abstractmethod
+    def _delete(self, ids: list[Id]) -> int: ...
+
+    @abstractmethod
+    def _delete_where(self, where: Filter, limit: int | None) -> int: ...
+
+    @abstractmethod
+    def _update_payload(self, ids: list[Id], payloads: list[Payload], *, replace: bool) -> None: ...
+
+    @abstractmethod
+    def _get(self, ids: list[Id]) -> list[Item | None]: ...
+
+    @abstractmethod
+    def _search(self, vectors: Float32, params: SearchParams, where: Filter | None, include: Include) -> Hits:
+        """Search for checked vectors (m, d); None in ``params`` stands for the default of the collection."""
+
+    @abstractmethod
+    def _count(self, where: Filter | None) -> int: ...
+
+    @abstractmethod
+    def _items(self, where: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]: ...
+
+    @abstractmethod
+    def _sample(self, n: int) -> Float32:
+        """Return up to n stored vectors, see :meth:`sample`."""
+
+    @abstractmethod
+    def _reindex(self, hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> None: ...
+
+    @abstractmethod
+    def _report(self) -> IndexReport: ...
+
+    @abstractmethod
+    def compact(self) -> Self:
+        """Give back the room of deleted and replaced items."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close files and connections; a second call does nothing.
+
+        All other calls of a closed collection are errors.
+        """
+
+
+MAX_DEPTH = 32
+
+
+def validate_vectors(values: Any, n_features: int | None) -> Float32:
+    """Return vectors (n, d) as contiguous float32; a value that is too large for float32 is a ValueError."""
+    array = _validate.validate_vectors(
+        values, n_features, min_rows=0, model="this collection", name="vectors"
+    )
+    with np.errstate(over="ignore"):
+        converted = np.ascontiguousarray(array, np.float32)
+    error = None if array.dtype == np.float32 else find_non_finite(converted, "vectors as float32")
+    if error is not None:
+        raise error
+    return converted
+
+
+def validate_hasher(value: Any) -> Hasher[Any]:
+    """Return a hasher, fitted or not."""
+    if not isinstance(value, Hasher):
+        raise TypeError(f"expected a hasher such as posh.POSH(), got {value!r:.80}")
+    return value
+
+
+def validate_fitted_hasher(value: Any, n_features: int | None) -> Hasher[Any]:
+    """Return a fitted hasher of vectors with ``n_features`` columns, if that is known."""
+    check_is_fitted(validate_hasher(value), "weights_")
+    if n_features not in (None, value.n_features_in_):
+        raise ValueError(
+            f"expected a hasher of vectors with {n_features} columns, as this collection has, "
+            f"got one fitted on {value.n_features_in_}: fit it on vectors of this collection"
+        )
+    return validate_hasher(value)
+
+
+def validate_payloads(values: Any, n: int, others: str = "vectors") -> list[dict[str, Any]]:
+    """Return copies of ``n`` payloads; None gives empty ones."""
+    if values is None:
+        return [{} for _ in range(n)]
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence):
+        raise ValueError(f"expected payloads as a list of dictionaries, got {values!r:.80}")
+    if len(values) != n:
+        raise ValueError(f"expected as many payloads as {others} ({n}), got {len(values)}")
+    return [validate_json_object(value, f"payloads[{i}]") for i, value in enumerate(values)]
+
+
+def validate_json_object(value: Any, where: str) -> dict[str, Any]:
+    """Return a copy of a dictionary that JSON can hold."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected {where} to be a dictionary, got {value!r:.80}")
+    copied = _copy_json(value, where, 1)
+    assert isinstance(copied, dict)
+    return copied
+
+
+def _copy_json(value: Any, where: str, depth: int) -> Any:
+    """Return a copy; raise for what JSON cannot hold, for NaN, and for too deep nesting."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"expected {where.split('.')[0]} nested at most {MAX_DEPTH} deep, got more")
+    if isinstance(value, np.generic):
+        value = value.item()
+    if scalar_type(value) is not None:
+        validate_storable(value, where)
+        return value
+    if isinstance(value, list | tuple):
+        return [_copy_json(part, f"{where}[{i}]", depth + 1) for i, part in enumerate(value)]
+    if isinstance(value, Mapping):
+        return {
+            _validate_key(key, where): _copy_json(part, f"{where}.{key}", depth + 1)
+            for key, part in value.items()
+        }
+    raise ValueError(
+        f"expected {where} to be what JSON can hold, got {type(value).__name__}: convert it first"
+    )
+
+
+def _validate_key(key: Any, where: str) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"expected the fields of {where} to be strings, got {key!r:.80}")
+    validate_storable(key, f"a field of {where}")
+    return key
+
 
 NO_HASHER = "expected a collection with a hasher or a metric, got neither: call fit or reindex first"
 SAMPLE = 20_000  # stored vectors that fit uses
+
+
+def make_search_params(k: int, hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> SearchParams:
+    """Return the parameters of a search by the codes of a hasher, or without one by a metric."""
+    kind: type[SearchParams] = NearestParams if hasher is None else CodeParams
+    for name, value in options.items():
+        if name not in kind.__dataclass_fields__:
+            needed, present = ("a metric", "a hasher") if hasher is not None else ("a hasher", "a metric")
+            raise ValueError(
+                f"{name}={value!r} needs a collection with {needed}, got one with {present}: leave it out"
+            )
+    params = kind(k, **options)
+    if hasher is not None and isinstance(params, CodeParams):
+        require_scoring(params.scoring, hasher)
+    return params
 
 
 class BaseCollection(CollectionContract):
@@ -40,7 +269,7 @@ class BaseCollection(CollectionContract):
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> Self:
         """Replace the metadata."""
-        self._set_metadata(arguments.json_object(metadata, "metadata"))
+        self._set_metadata(validate_json_object(metadata, "metadata"))
         return self
 
     def upsert(
@@ -53,9 +282,9 @@ class BaseCollection(CollectionContract):
 
         ``vectors`` are (n, d); ``payloads`` are n dictionaries, by default empty ones.
         """
-        array = arguments.vectors(vectors, self.n_features)
-        checked_ids = arguments.ids(ids, len(array))
-        checked_payloads = arguments.payloads(payloads, len(array))
+        array = validate_vectors(vectors, self.n_features)
+        checked_ids = validate_ids(ids, len(array))
+        checked_payloads = validate_payloads(payloads, len(array))
         if checked_ids:
             self._upsert(checked_ids, array, checked_payloads)
         return self
@@ -73,8 +302,8 @@ class BaseCollection(CollectionContract):
         in ``dict.update``. With ``replace`` nothing of the old payload stays. An id without an item is a
         ``KeyError``. This counts as a new write: the items are the last ones of :meth:`items` then.
         """
-        checked_ids = arguments.ids(ids)
-        checked = arguments.payloads(payloads, len(checked_ids), "ids")
+        checked_ids = validate_ids(ids)
+        checked = validate_payloads(payloads, len(checked_ids), "ids")
         if checked_ids:
             self._update_payload(checked_ids, checked, replace=replace)
         return self
@@ -94,15 +323,15 @@ class BaseCollection(CollectionContract):
         if (ids is None) == (filter is None):
             raise ValueError("expected either ids or a filter of items to delete, got both or neither")
         if filter is not None:
-            most = None if limit is None else _validate.integer("limit", limit, 1)
+            most = None if limit is None else validate_integer("limit", limit, 1)
             return self._delete_where(parse(filter), most)
         if limit is not None:
             raise ValueError(f"limit={limit!r} is for a filter: leave it out with ids")
-        return self._delete(arguments.ids(ids))
+        return self._delete(validate_ids(ids))
 
     def get(self, ids: Sequence[Id] | npt.NDArray[Any]) -> list[Item | None]:
         """Return the items with these ids, in this order; None for an id without an item."""
-        return self._get(arguments.ids(ids, distinct=False))
+        return self._get(validate_ids(ids, distinct=False))
 
     def search(
         self,
@@ -137,14 +366,23 @@ class BaseCollection(CollectionContract):
         >>> [(hit.id, round(hit.score, 2), hit.payload) for hit in hits[0]]
         [('a', 1.0, {'price': 3}), ('b', 0.77, {'price': 5})]
         """
-        params = search_params(k, scoring, oversample, n_probe, n_threads, slack, exact, recall, min_score)
-        self._require_searchable(params)
+        params = self._make_params(
+            k,
+            scoring=scoring,
+            oversample=oversample,
+            n_probe=n_probe,
+            n_threads=n_threads,
+            slack=slack,
+            exact=exact,
+            recall=recall,
+            min_score=min_score,
+        )
         where, include = None if filter is None else parse(filter), Include(payloads, vectors)
         if (queries is None) == (ids is None):
             raise ValueError("expected either queries or ids to search for, got both or neither")
         if ids is not None:
-            return self._search_like(arguments.ids(ids, distinct=False), params, where, include)
-        array = arguments.vectors(_validate.queries(queries, "vectors"), self.n_features)
+            return self._search_like(validate_ids(ids, distinct=False), params, where, include)
+        array = validate_vectors(validate_queries(queries, "vectors"), self.n_features)
         return self._search(array, params, where, include)
 
     def _search_like(
@@ -176,20 +414,20 @@ class BaseCollection(CollectionContract):
         All items are of one snapshot, which is taken with the first of them. An ``after`` without an item is
         a ``KeyError`` then.
         """
-        start = None if after is None else arguments.ids([after])[0]
-        most = None if limit is None else _validate.integer("limit", limit, 0)
+        start = None if after is None else validate_ids([after])[0]
+        most = None if limit is None else validate_integer("limit", limit, 0)
         return self._items(None if filter is None else parse(filter), start, most)
 
     def sample(self, n: int) -> Float32:
         """Return up to n stored vectors (m, d), drawn at random; the same ones for the same items."""
-        return self._sample(_validate.integer("n", n, 1))
+        return self._sample(validate_integer("n", n, 1))
 
     def sample_items(self, n: int) -> Iterator[Item]:
         """Yield up to n items, drawn at random, in the order of writing; the same ones for the same items.
 
         They are the items of the vectors of :meth:`sample`.
         """
-        return self._sample_items(_validate.integer("n", n, 1))
+        return self._sample_items(validate_integer("n", n, 1))
 
     def _sample_items(self, n: int) -> Iterator[Item]:
         """Read all items; an engine that can do with less should."""
@@ -209,35 +447,36 @@ class BaseCollection(CollectionContract):
                     "expected vectors to fit on, got an empty collection: give vectors or write items first"
                 )
         else:
-            X = arguments.vectors(vectors, self.n_features)
-        return self.reindex(clone(arguments.hasher(hasher)).fit(X), **options)
+            X = validate_vectors(vectors, self.n_features)
+        return self.reindex(clone(validate_hasher(hasher)).fit(X), **options)
 
     def reindex(self, hasher: Hasher[Any] | None = None, **options: Any) -> Self:
-        """Search by the codes of another fitted hasher from now on; searches and writes go on meanwhile.
+        """Build the index again, while searches and writes go on.
 
-        ``options`` are those of :class:`posh.Index`; options that are left out keep their values. Without a
-        hasher the index is made again, trained and measured on the items that there are now. It keeps its
-        hasher, unless options bring a metric, or change the metric or its structure.
+        With a fitted hasher, search by its codes from then on; ``options`` are those of
+        :class:`posh.CodeIndex`. With ``metric=`` and options of :class:`posh.Index`, search by the metric.
+        With neither, the index keeps its kind and is trained and measured on the present items. Options that
+        are left out keep their values unless the kind changes.
         """
-        own = None if hasher is None else arguments.fitted_hasher(hasher, self.n_features)
+        own = None if hasher is None else validate_fitted_hasher(hasher, self.n_features)
         self._reindex(own, options)
         return self
 
     def report(self) -> IndexReport:
-        """What the index is, what its searches find, and what they cost: see :meth:`posh.Index.report`."""
+        """Summarise the index: structure, measured recall, time per query; see :meth:`posh.Index.report`."""
         return self._report()
 
-    def compares_all(self, params: SearchParams) -> bool:
-        """Whether a search compares the vectors of all items, as far as the engine knows: that takes long."""
+    def compares_all(self, params: NearestParams) -> bool:
+        """Return whether a search compares the vectors of all items, as far as the engine knows."""
         return params.exact
 
-    def _require_searchable(self, params: SearchParams) -> None:
-        """Raise if there is neither a hasher nor a metric, or if the codes do not allow the scoring."""
+    def _make_params(self, k: int, **options: Any) -> SearchParams:
+        """Return validated parameters of a search; raise ValueError if the kind of index forbids one."""
+        given = {name: value for name, value in options.items() if value is not None and value is not False}
         hasher = self.hasher
-        if hasher is not None:
-            require_scoring(params.scoring, hasher)
-        elif self.index_options.get("metric") is None:
+        if hasher is None and self.index_options.get("metric") is None:
             raise ValueError(NO_HASHER)
+        return make_search_params(k, hasher, given)
 
     def __len__(self) -> int:
         return self.count()

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from posh import _validate
-from posh.collection import build_index, opening, rows, tables, writes
-from posh.collection.backup import write_backup
+from posh._validate import validate_integer, validate_real
+from posh.collection import indexing, opening, store, tables
 from posh.collection.base import BaseCollection, Id, Include, Item, Payload
-from posh.collection.database import Connection
 from posh.collection.filters import Filter
+from posh.collection.maintenance import write_backup
 from posh.collection.opening import OpenOptions
 from posh.collection.read_only import ReadOnlyStore
-from posh.collection.searching import nearest
-from posh.collection.snapshot import CollectionSnapshot
+from posh.collection.snapshot import CollectionSnapshot, search_snapshot
 from posh.collection.store import Store
+from posh.collection.tables import Connection
 from posh.hashers.base import Hasher
+from posh.index.codes.snapshot import CodeSnapshot
 from posh.index.hits import Hits
+from posh.index.nearest.options import NearestParams
+from posh.index.nearest.report import IndexReport, make_report
+from posh.index.nearest.snapshot import NearestSnapshot
 from posh.index.params import SearchParams
-from posh.index.report import IndexReport, report_of
 from posh.preprocess import Float32
 
 __all__ = ["Collection"]
@@ -47,9 +49,9 @@ class Collection(BaseCollection):
     read_only : open what exists, to search it and to get items. Any number of processes may do so, also while
         one writes. They see the state of the opening until :meth:`refresh`; SQLite's log keeps what is
         written meanwhile, so refresh from time to time. Writes are a :class:`posh.StorageError`.
-    index_options : options of :class:`posh.Index`, such as ``refine="decoder"``. By default the collection
-        keeps those that it has. With a metric and without a hasher, the first items make an index like that
-        of :meth:`posh.Index.build`: ``metric="cosine", recall=0.95``.
+    index_options : with a hasher, options of :class:`posh.CodeIndex`, such as ``refine="decoder"``; otherwise
+        those of :class:`posh.Index`, such as ``metric="cosine", recall=0.95``. By default an existing
+        collection keeps those that it has.
 
     Examples
     --------
@@ -104,9 +106,10 @@ class Collection(BaseCollection):
         if self._store.is_closed:
             return f"Collection({str(self.path)!r}, closed)"
         snapshot = self._store.snapshot
-        hasher = "no hasher" if snapshot.index is None else type(snapshot.index.hasher).__name__
+        metric, hasher = snapshot.options.get("metric"), self.hasher
+        kind = metric or ("no hasher" if hasher is None else type(hasher).__name__)
         read_only = ", read-only" if self._store.is_read_only else ""
-        return f"Collection({str(self.path)!r}, {snapshot.slot_table.n_live:,} items, {hasher}{read_only})"
+        return f"Collection({str(self.path)!r}, {snapshot.slot_table.n_live:,} items, {kind}{read_only})"
 
     @property
     def n_features(self) -> int | None:
@@ -117,19 +120,19 @@ class Collection(BaseCollection):
     def hasher(self) -> Hasher[Any] | None:
         """The hasher whose codes are searched; do not change it. None until there is one."""
         index = self._snapshot().index
-        return None if index is None else index.hasher
+        return index.hasher if isinstance(index, CodeSnapshot) else None
 
     @property
     def metadata(self) -> Payload:
         """A copy of the small JSON object that belongs to the collection; see :meth:`set_metadata`."""
         self._store.require_open()
-        return rows.load_payload(self._metadata)
+        return tables.load_payload(self._metadata)
 
     @property
     def index_options(self) -> dict[str, Any]:
         """The options of :class:`posh.Index`; without a hasher, only those that the user has given."""
         snapshot = self._snapshot()
-        return dict(snapshot.options) if snapshot.index is None else dict(vars(snapshot.index.options))
+        return dict(snapshot.options) if snapshot.index is None else asdict(snapshot.index.options)
 
     @property
     def filter_seconds(self) -> float | None:
@@ -143,7 +146,7 @@ class Collection(BaseCollection):
     def filter_seconds(self, seconds: float | None) -> None:
         if self._store.is_read_only and seconds is not None:  # its threads share a connection, and its clock
             raise ValueError("expected a collection that is open for writing, got one that is open read-only")
-        self._store.filter_seconds = None if seconds is None else _validate.real("seconds", seconds, 0.0)
+        self._store.filter_seconds = None if seconds is None else validate_real("seconds", seconds, 0.0)
 
     @property
     def payload_bytes(self) -> int | None:
@@ -155,17 +158,17 @@ class Collection(BaseCollection):
 
     @payload_bytes.setter
     def payload_bytes(self, n_bytes: int | None) -> None:
-        self._store.payload_bytes = None if n_bytes is None else _validate.integer("n_bytes", n_bytes, 2)
+        self._store.payload_bytes = None if n_bytes is None else validate_integer("n_bytes", n_bytes, 2)
 
     def memory_usage(self) -> int:
         """Bytes of memory that the index takes; ids take more memory."""
         index = self._snapshot().index
         return 0 if index is None else index.memory_usage()["total"]
 
-    def compares_all(self, params: SearchParams) -> bool:
+    def compares_all(self, params: NearestParams) -> bool:
         """Whether a search compares the vectors of all items: asked to, or because its recall needs it."""
         index = self._snapshot().index
-        return index is not None and index.compares_all(params)
+        return isinstance(index, NearestSnapshot) and index.compares_all(params)
 
     def _snapshot(self) -> CollectionSnapshot:
         self._store.require_open()
@@ -173,15 +176,16 @@ class Collection(BaseCollection):
 
     def _search(self, vectors: Float32, params: SearchParams, where: Filter | None, include: Include) -> Hits:
         tree = None if where is None else where.tree
-        if any(include):
+        if include.has_fields:
             with self._store.reading_filtered(tree) as (snapshot, mask, connection):
-                found = nearest(snapshot, vectors, params, None if where is None else mask)
-                return found.completed(partial(tables.items_by_id, connection), *include)
+                found = search_snapshot(snapshot, vectors, params, None if where is None else mask)
+                read_items = partial(tables.find_items, connection, charge=include.charge)
+                return found.with_items(read_items, include.payloads, include.vectors)
         if tree is None:
-            return nearest(self._snapshot(), vectors, params, None)
+            return search_snapshot(self._snapshot(), vectors, params, None)
         self._store.require_open()
         snapshot, mask = self._store.filtered(tree)
-        return nearest(snapshot, vectors, params, mask)
+        return search_snapshot(snapshot, vectors, params, mask)
 
     def _count(self, where: Filter | None) -> int:
         if where is None:
@@ -193,7 +197,7 @@ class Collection(BaseCollection):
     def _get(self, ids: list[Id]) -> list[Item | None]:
         self._store.require_open()
         with self._store.database.reading() as connection:
-            found = tables.items_by_id(connection, ids)
+            found = tables.find_items(connection, ids)
         return [found.get(item_id) for item_id in ids]
 
     def _items(self, where: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]:
@@ -205,34 +209,34 @@ class Collection(BaseCollection):
         with self._store.reading_filtered(tree) as (snapshot, mask, connection):
             seqs = snapshot.slot_table.seqs.rows[mask]
             if after is not None:
-                seqs = seqs[seqs > tables.seq_of(connection, after)]
-            for item in tables.items_by_seq(connection, seqs[:limit]):
+                seqs = seqs[seqs > tables.find_seq(connection, after)]
+            for item in tables.read_items(connection, seqs[:limit]):
                 self._store.require_open()
                 yield item
 
     def _sample(self, n: int) -> Float32:
         self._store.require_open()
         with self._store.reading() as (snapshot, connection):
-            return build_index.sample_vectors(connection, snapshot.slot_table, n, snapshot.n_features or 1)
+            return indexing.sample_vectors(connection, snapshot.slot_table, n, snapshot.n_features or 1)
 
     def _sample_items(self, n: int) -> Iterator[Item]:
         self._store.require_open()
         with self._store.reading() as (snapshot, connection):
-            for item in tables.items_by_seq(connection, build_index.sample_seqs(snapshot.slot_table, n)):
+            for item in tables.read_items(connection, indexing.sample_seqs(snapshot.slot_table, n)):
                 self._store.require_open()
                 yield item
 
     def _upsert(self, ids: list[Id], vectors: Float32, payloads: list[Payload]) -> None:
-        self._write(writes.upsert, len(ids), ids, vectors, payloads)
+        self._write(store.upsert, len(ids), ids, vectors, payloads)
 
     def _delete(self, ids: list[Id]) -> int:
-        return self._write(writes.delete, len(ids), ids)
+        return self._write(store.delete, len(ids), ids)
 
     def _delete_where(self, where: Filter, limit: int | None) -> int:
         def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
             mask = self._store.mask_of(where.tree, snapshot, connection)
             ids = snapshot.slot_table.ids.rows[mask & snapshot.slot_table.live.rows][:limit].tolist()
-            return writes.delete(connection, snapshot, self._store.generations, ids)
+            return store.delete(connection, snapshot, self._store.generations, ids)
 
         self._store.require_open()
         self._store.filtered(where.tree)  # the long part of the work, before others have to wait for it
@@ -241,7 +245,7 @@ class Collection(BaseCollection):
 
     def _update_payload(self, ids: list[Id], payloads: list[Payload], *, replace: bool) -> None:
         updates = dict(zip(ids, payloads, strict=True))
-        self._write(writes.update_payload, len(ids), updates, replace, self.payload_bytes)
+        self._write(store.update_payload, len(ids), updates, replace, self.payload_bytes)
 
     def _write(self, write: Callable[..., CollectionSnapshot], n_changed: int, *what: Any) -> int:
         """Run a function of ``writes``; returns how many items there are less."""
@@ -253,7 +257,7 @@ class Collection(BaseCollection):
         return before.slot_table.n_live - after.slot_table.n_live
 
     def _set_metadata(self, metadata: Payload) -> None:
-        text = rows.dump_payload(metadata)
+        text = tables.dump_payload(metadata)
         with self._store.writing() as connection:
             tables.put_meta(connection, {"metadata": text})
         self._metadata = text
@@ -262,7 +266,10 @@ class Collection(BaseCollection):
         self._store.reindex(hasher, options)
 
     def _report(self) -> IndexReport:
-        return report_of(self._snapshot().index)
+        index = self._snapshot().index
+        if not isinstance(index, NearestSnapshot):
+            raise ValueError("expected a collection with a metric and items to report on, got one without")
+        return make_report(index)
 
     def refresh(self) -> Self:
         """See the newest state, which takes as long as opening; without ``read_only`` it is always seen."""

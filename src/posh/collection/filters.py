@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from posh._validate import require_storable
-from posh.collection.values import Scalar, is_list, scalar_type, values_of
+from posh._validate import validate_storable
+from posh.collection.fields import Scalar, find_values, is_list, scalar_type
 
 __all__ = ["All", "AnyOf", "Condition", "Contains", "Filter", "FilterLimits", "Not", "OneOf", "Range"]
 __all__ += ["Tree", "leaves", "parse", "passes"]
@@ -49,7 +49,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Contains:
-    """The field is a list, see :func:`~posh.collection.values.is_list`, and this value is in it."""
+    """The field is a list, see :func:`~posh.collection.fields.is_list`, and this value is in it."""
 
     field: str
     value: Scalar
@@ -126,17 +126,17 @@ def parse(source: Any, limits: FilterLimits = _LIMITS) -> Filter:
     Traceback (most recent call last):
     ValueError: expected a filter of at most 1 values and bounds, got 2: use ranges
     """
-    tree = _tree(source, "filter", 1, limits)
+    tree = _parse_tree(source, "filter", 1, limits)
     _require_within(tree, limits)
-    return Filter(tree, _as_json(source))
+    return Filter(tree, _copy_json(source))
 
 
-def _as_json(value: Any) -> Any:
+def _copy_json(value: Any) -> Any:
     """Return a copy of what was parsed, with types of JSON only."""
     if isinstance(value, Mapping):
-        return {key: _as_json(part) for key, part in value.items()}
+        return {key: _copy_json(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_as_json(part) for part in value]
+        return [_copy_json(part) for part in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -170,17 +170,17 @@ def passes(tree: Tree, payload: Mapping[str, Any]) -> bool:
         case Not(part):
             return not passes(part, payload)
         case OneOf(field, values):
-            return any(_is_one_of(found, values) for found in values_of(payload, field))
+            return any(_is_one_of(found, values) for found in find_values(payload, field))
         case Contains(field, value):
             return any(
                 is_list(field, found) and any(_is_one_of(one, (value,)) for one in found)
-                for found in values_of(payload, field)
+                for found in find_values(payload, field)
             )
         case Range(field, operator, bound):
             kind = scalar_type(bound)
             return any(
                 scalar_type(found) == kind and _compare(found, operator, bound)
-                for found in values_of(payload, field)
+                for found in find_values(payload, field)
             )
 
 
@@ -214,65 +214,65 @@ def _require_within(tree: Tree, limits: FilterLimits) -> None:
             raise ValueError(f"expected a filter of at most {most} {what}, got {found}: {remedy}")
 
 
-def _tree(source: Any, where: str, depth: int, limits: FilterLimits) -> Tree:
+def _parse_tree(source: Any, where: str, depth: int, limits: FilterLimits) -> Tree:
     if not isinstance(source, Mapping):
         raise ValueError(f"expected {where} to be an object like {{'label': 3}}, got {source!r:.80}")
     if depth > limits.depth:
         raise ValueError(f"expected a filter of at most {limits.depth} levels, got more: make it flatter")
-    parts = tuple(_entry(key, value, where, depth, limits) for key, value in source.items())
+    parts = tuple(_parse_entry(key, value, where, depth, limits) for key, value in source.items())
     return parts[0] if len(parts) == 1 else All(parts)
 
 
-def _entry(key: Any, value: Any, where: str, depth: int, limits: FilterLimits) -> Tree:
+def _parse_entry(key: Any, value: Any, where: str, depth: int, limits: FilterLimits) -> Tree:
     if not isinstance(key, str):
         raise ValueError(f"expected the fields in {where} to be strings, got {key!r:.80}")
     if key == "not":
-        return Not(_tree(value, f"{where}.not", depth + 1, limits))
+        return Not(_parse_tree(value, f"{where}.not", depth + 1, limits))
     if key in ("and", "or"):
         parts = tuple(
-            _tree(part, f"{where}.{key}[{i}]", depth + 1, limits)
-            for i, part in enumerate(_list(value, where, key))
+            _parse_tree(part, f"{where}.{key}[{i}]", depth + 1, limits)
+            for i, part in enumerate(_require_list(value, where, key))
         )
         return All(parts) if key == "and" else AnyOf(parts)
     if isinstance(value, Mapping):
-        return _condition(key, value, f"{where}.{key}")
-    return OneOf(key, (_scalar(value, f"{where}.{key}"),))
+        return _parse_condition(key, value, f"{where}.{key}")
+    return OneOf(key, (_parse_scalar(value, f"{where}.{key}"),))
 
 
-def _condition(field: str, operators: Mapping[Any, Any], where: str) -> Tree:
+def _parse_condition(field: str, operators: Mapping[Any, Any], where: str) -> Tree:
     if not operators:
         raise ValueError(f"expected at least one of {', '.join(_OPERATORS)} in {where}, got none")
-    parts = tuple(_term(field, operator, value, where) for operator, value in operators.items())
+    parts = tuple(_parse_term(field, operator, value, where) for operator, value in operators.items())
     return parts[0] if len(parts) == 1 else All(parts)
 
 
-def _term(field: str, operator: Any, value: Any, where: str) -> Tree:
+def _parse_term(field: str, operator: Any, value: Any, where: str) -> Tree:
     if operator not in _OPERATORS:
         raise ValueError(f"expected one of {', '.join(_OPERATORS)} in {where}, got {operator!r:.80}")
     where = f"{where}.{operator}"
     if operator == "eq":
-        return OneOf(field, (_scalar(value, where),))
+        return OneOf(field, (_parse_scalar(value, where),))
     if operator == "contains":
-        return Contains(field, _scalar(value, where))
+        return Contains(field, _parse_scalar(value, where))
     if operator == "in":
-        return OneOf(field, tuple(_scalar(one, where) for one in _list(value, where, operator)))
+        return OneOf(field, tuple(_parse_scalar(one, where) for one in _require_list(value, where, operator)))
     if scalar_type(value) not in ("number", "string"):
         raise ValueError(f"expected {where} to be a number or a string, got {value!r:.80}")
-    bound = _scalar(value, where)
+    bound = _parse_scalar(value, where)
     assert isinstance(bound, str | int | float)
     return Range(field, operator, bound)
 
 
-def _list(value: Any, where: str, key: str) -> Sequence[Any]:
+def _require_list(value: Any, where: str, key: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected {key!r} in {where} to be a list, got {value!r:.80}")
     return value
 
 
-def _scalar(value: Any, where: str) -> Scalar:
+def _parse_scalar(value: Any, where: str) -> Scalar:
     if isinstance(value, np.generic):
         value = value.item()
     if scalar_type(value) is None:
         raise ValueError(f"expected {where} to be a string, a number, true, false or null, got {value!r:.80}")
-    require_storable(value, where)
+    validate_storable(value, where)
     return value  # type: ignore[no-any-return]

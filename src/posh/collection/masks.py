@@ -1,7 +1,12 @@
-"""Filters as masks over slots, which the index searches with.
+"""Filters as masks over slots, which the index searches with, and the SQL that finds them.
 
 Whether an item fulfils a condition never changes, because a changed item gets a new seq. So the mask of a
-condition is remembered, and only newer items are looked up the next time.
+condition is cached, and only newer items are looked up the next time.
+
+The primary key of the table ``fields`` makes a condition a range of the table. Conditions on one field are
+looked up together, so each row of the field is read once. SQLite compares values as
+:func:`posh.collection.filters.passes` does: only within a type, integers and floats exactly, strings by the
+bytes of UTF-8, which gives the order of code points. No text of a user becomes part of a statement.
 """
 
 from __future__ import annotations
@@ -9,21 +14,106 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from posh.collection import tables
 from posh.collection.base import Payload
-from posh.collection.conditions import Column, columns
-from posh.collection.database import Connection
+from posh.collection.fields import _IN_LIST, to_stored
 from posh.collection.filters import All, AnyOf, Condition, Contains, Not, OneOf, Range, Tree, leaves, passes
 from posh.collection.snapshot import Mask, SlotTable
-from posh.collection.sqlite_errors import DamageError
+from posh.collection.tables import Connection, DamageError
 
-__all__ = ["KnownMask", "Masks", "combined"]
+__all__ = ["Column", "KnownMask", "Masks", "combine_masks", "make_columns"]
+
+
+class Column(NamedTuple):
+    """The rows of one field and one type, divided into parts for some conditions.
+
+    The ``points`` are the values and bounds of the conditions, ascending. They divide the rows into parts:
+    part ``2 i + 1`` has the rows that equal point ``i``, part ``2 i`` those between it and the point before.
+    ``spans`` say for which parts a condition is true: (number of the condition, first part, last part + 1).
+    """
+
+    field: str
+    kind: int
+    points: list[Any]
+    spans: list[tuple[int, int, int]]
+
+    def selections(self, after: int = 0) -> Iterator[tuple[int, str, list[Any]]]:
+        """Yield the parts that are in a span, each with a statement for its seqs above ``after``.
+
+        The statement gives the seqs as one text, with commas, and their count. So SQLite goes through all
+        rows in one step. Row by row, it would take the interpreter's lock from other threads for each row.
+
+        >>> (column,) = make_columns([Range("price", "lte", 20)])
+        >>> [(part, values) for part, statement, values in column.selections()]
+        [(0, ['price', 2, 20, 0]), (1, ['price', 2, 20, 0])]
+        """
+        start = "SELECT group_concat(seq), count(*) FROM fields WHERE name = ? AND type = ?"
+        for part in sorted({part for _, first, end in self.spans for part in range(first, end)}):
+            clause, values = self._part(part)
+            yield part, f"{start} {clause} AND seq > ?", [self.field, self.kind, *values, after]
+
+    def _part(self, part: int) -> tuple[str, list[Any]]:
+        i, is_point = divmod(part, 2)
+        if is_point:
+            return "AND value = ?", [self.points[i]]
+        above, below = self.points[:i][-1:], self.points[i : i + 1]
+        return "AND value > ? " * len(above) + "AND value < ?" * len(below), above + below
+
+
+def make_columns(conditions: Sequence[Condition]) -> list[Column]:
+    """Return the columns that conditions on one field need, one for each type of value.
+
+    >>> make_columns([OneOf("label", (3, 7)), Range("label", "gte", 5)])
+    [Column(field='label', kind=2, points=[3, 5, 7], spans=[(0, 1, 2), (0, 5, 6), (1, 3, 7)])]
+    """
+    by_kind: dict[int, dict[Any, None]] = {}
+    for condition in conditions:
+        for kind, stored in _stored_values(condition):
+            by_kind.setdefault(kind, {})[stored] = None
+    found = []
+    for kind, values in by_kind.items():
+        points = sorted(values)
+        position = {value: i for i, value in enumerate(points)}
+        spans = [
+            (number, *_find_span(condition, position[stored], len(points)))
+            for number, condition in enumerate(conditions)
+            for its_kind, stored in _stored_values(condition)
+            if its_kind == kind
+        ]
+        found.append(Column(conditions[0].field, kind, points, spans))
+    return found
+
+
+def _stored_values(condition: Condition) -> list[tuple[int, str | int | float]]:
+    match condition:
+        case OneOf(_, values):
+            return [to_stored(value) for value in values]
+        case Contains(_, value):
+            kind, stored = to_stored(value)
+            return [(kind + _IN_LIST, stored)]
+        case Range(_, _, bound):
+            return [to_stored(bound)]
+
+
+def _find_span(condition: Condition, i: int, n: int) -> tuple[int, int]:
+    match condition.operator if isinstance(condition, Range) else "eq":
+        case "eq":
+            return 2 * i + 1, 2 * i + 2
+        case "gt":
+            return 2 * i + 2, 2 * n + 1
+        case "gte":
+            return 2 * i + 1, 2 * n + 1
+        case "lt":
+            return 0, 2 * i + 1
+        case _:
+            return 0, 2 * i + 2
+
 
 MAX_BYTES = 1 << 26  # for remembered masks and their keys
 FEW = 1000  # reading the payloads of so few items is faster than reading the rows of a wide range
@@ -52,7 +142,7 @@ class Masks:
         Call this before you take the snapshot that you use them with. A mask that becomes known later may
         lack items that were deleted after the snapshot.
         """
-        keys = {_key(leaf) for leaf in leaves(tree)}
+        keys = {_make_key(leaf) for leaf in leaves(tree)}
         with self._lock:
             keys &= self._known.keys()
             for key in keys:
@@ -64,8 +154,8 @@ class Masks:
         complete = dict(known)
         missing: dict[str, dict[str, Condition]] = {}  # by field, then by key
         for leaf in leaves(tree):
-            if not _suffices(known.get(_key(leaf)), table):
-                missing.setdefault(leaf.field, {})[_key(leaf)] = leaf
+            if not _suffices(known.get(_make_key(leaf)), table):
+                missing.setdefault(leaf.field, {})[_make_key(leaf)] = leaf
         recent = _RecentPayloads(connection)
         for conditions in missing.values():
             olds = [known.get(key) for key in conditions]
@@ -73,48 +163,48 @@ class Masks:
             for key, mask in zip(conditions, found, strict=True):
                 complete[key] = KnownMask(table.numbering, mask)
                 self._remember(key, complete[key])
-        return _mask(tree, complete, table.n_slots)
+        return _evaluate(tree, complete, table.n_slots)
 
     def _remember(self, key: str, known: KnownMask) -> None:
         with self._lock:
             self._forget(key)
             self._known[key] = known
-            self._bytes += _size(key, known)
+            self._bytes += _count_bytes(key, known)
             while self._bytes > MAX_BYTES:
                 self._forget(next(iter(self._known)))
 
     def _forget(self, key: str) -> None:
         if key in self._known:
-            self._bytes -= _size(key, self._known.pop(key))
+            self._bytes -= _count_bytes(key, self._known.pop(key))
 
 
-def combined(tree: Tree, known: dict[str, KnownMask], table: SlotTable) -> Mask | None:
+def combine_masks(tree: Tree, known: dict[str, KnownMask], table: SlotTable) -> Mask | None:
     """Return the mask of a filter over all slots; None if the mask of a condition is not known."""
-    if not all(_suffices(known.get(_key(leaf)), table) for leaf in leaves(tree)):
+    if not all(_suffices(known.get(_make_key(leaf)), table) for leaf in leaves(tree)):
         return None
-    return _mask(tree, known, table.n_slots)
+    return _evaluate(tree, known, table.n_slots)
 
 
 def _suffices(known: KnownMask | None, table: SlotTable) -> bool:
     return known is not None and known.numbering == table.numbering and len(known.mask) == table.n_slots
 
 
-def _mask(tree: Tree, known: dict[str, KnownMask], n: int) -> Mask:
+def _evaluate(tree: Tree, known: dict[str, KnownMask], n: int) -> Mask:
     match tree:
         case All(parts):
             mask = np.ones(n, bool)
             for part in parts:
-                mask &= _mask(part, known, n)
+                mask &= _evaluate(part, known, n)
             return mask
         case AnyOf(parts):
             mask = np.zeros(n, bool)
             for part in parts:
-                mask |= _mask(part, known, n)
+                mask |= _evaluate(part, known, n)
             return mask
         case Not(part):
-            return ~_mask(part, known, n)
+            return ~_evaluate(part, known, n)
         case OneOf() | Contains() | Range():
-            return known[_key(tree)].mask
+            return known[_make_key(tree)].mask
 
 
 class _RecentPayloads:
@@ -126,7 +216,7 @@ class _RecentPayloads:
 
     def above(self, seq: int) -> list[tuple[int, Payload]]:
         if seq not in self._read:
-            self._read[seq] = list(tables.payloads_after(self._connection, seq))
+            self._read[seq] = list(tables.read_payloads_after(self._connection, seq))
         return self._read[seq]
 
 
@@ -153,14 +243,16 @@ def _look_up(
             found = [seq for seq, payload in payloads if passes(condition, payload)]
             mask[table.slots_of(np.array(found, np.int64))] = True
     else:
-        for column in columns(conditions):
-            _mark(masks, column, after, table, connection)
+        for column in make_columns(conditions):
+            _mark_slots(masks, column, after, table, connection)
     for mask in masks:
         mask.flags.writeable = False  # it is shared with later searches
     return masks
 
 
-def _mark(masks: list[Mask], column: Column, after: int, table: SlotTable, connection: Connection) -> None:
+def _mark_slots(
+    masks: list[Mask], column: Column, after: int, table: SlotTable, connection: Connection
+) -> None:
     """Set the slots that fulfil conditions; each row of the column is read once."""
     parts = [np.empty(0, np.int64)] * (2 * len(column.points) + 1)
     for part, statement, values in column.selections(after):
@@ -179,11 +271,11 @@ def _parse_seqs(text: str | None, n: int) -> npt.NDArray[np.int64]:
         raise DamageError(f"rows of fields: {error}") from error
 
 
-def _key(leaf: Condition) -> str:
+def _make_key(leaf: Condition) -> str:
     """Return a key of a condition. Conditions themselves are no keys: in Python 1 equals True."""
     key = repr(leaf)
     return key if len(key) <= _LONG else hashlib.sha256(key.encode()).hexdigest()
 
 
-def _size(key: str, known: KnownMask) -> int:
+def _count_bytes(key: str, known: KnownMask) -> int:
     return len(key) + known.mask.nbytes + _ENTRY

@@ -1,35 +1,145 @@
-"""Opening a collection: its folder, its database, its first snapshot, and the options of the caller."""
+"""Opening a collection: the lock of its folder, its database, its first snapshot, and the caller's options.
+
+One process at a time may hold the lock, until it ends. The lock file contains the process id of the holder,
+which errors name. A child that C code forks, without Python, and that does not run another program keeps the
+lock until it ends.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import os
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from posh import _validate, model_files
-from posh._files import make_folder
-from posh.collection import arguments, build_index, lock, rows, saved_index, tables
+from posh._durable import LockFile, make_folder
+from posh._model_files import parse_model
+from posh._runtime import is_process_alive
+from posh.collection import base, indexing, tables
 from posh.collection.base import Payload
-from posh.collection.database import NEW, Connection, Database, create
+from posh.collection.database import NEW, Connection, Database, create_database
 from posh.collection.snapshot import CollectionSnapshot, SlotTable
-from posh.collection.sqlite_errors import WRONG_CONTENT, DamageError
+from posh.collection.tables import WRONG_CONTENT, DamageError
 from posh.errors import FormatError, StorageError
 from posh.hashers.base import Hasher
-from posh.index.options import IndexOptions
+from posh.index.codes.options import CodeOptions
+from posh.index.codes.snapshot import CodeSnapshot
+from posh.index.nearest.options import NearestOptions
 
-__all__ = ["DATABASE", "OpenOptions", "are_equal", "checked_index_options", "open_database", "prepare_folder"]
-__all__ += ["read_metadata", "read_snapshot"]
+__all__ = [
+    "DATABASE",
+    "LOCK",
+    "FolderLock",
+    "OpenOptions",
+    "are_equal",
+    "lock_out_writers",
+    "open_database",
+    "prepare_folder",
+    "read_metadata",
+    "read_snapshot",
+    "validate_index_options",
+]
+
+LOCK = "lock"
+
+
+class FolderLock:
+    """Takes the lock when it is made and holds it until ``release``.
+
+    A folder that is in use is a :class:`StorageError`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file: LockFile | None = None
+        file = _open_lock_file(folder)
+        try:
+            _take_lock(file, folder)
+        except BaseException:
+            file.close()
+            raise
+        self._file = file
+        with contextlib.suppress(OSError):  # a full disk: only the error messages of others need the pid
+            os.ftruncate(file.descriptor, os.write(file.descriptor, f"{os.getpid()}\n".encode()))
+
+    def release(self) -> None:
+        """Release the folder; a second call, and a call in a forked child, do nothing."""
+        if self._file is not None:
+            self._file.close()
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def lock_out_writers(folder: Path) -> LockFile | None:
+    """Take a lock that other readers may share, and return it; a writer is a BlockingIOError.
+
+    None: there is no lock file, as in a copy that nobody has opened for writing.
+    """
+    try:
+        file = LockFile(folder / LOCK, shared=True)
+    except FileNotFoundError:
+        return None
+    try:
+        file.lock(wait=False)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _open_lock_file(folder: Path) -> LockFile:
+    try:
+        return LockFile(folder / LOCK, 0o644)
+    except OSError as error:
+        raise StorageError(
+            f"{folder}: expected a folder that can be written to, got {error.strerror}: "
+            "make it writable, or copy the collection to where it is"
+        ) from error
+
+
+def _take_lock(file: LockFile, folder: Path) -> None:
+    try:
+        file.lock(wait=False)
+    except OSError as error:
+        raise StorageError(
+            f"{folder}: expected a collection that is not open elsewhere, but "
+            f"{_describe_holder(file.descriptor)}"
+        ) from error
+
+
+def _describe_holder(file: int) -> str:
+    pid = _read_pid(file)
+    if pid is None or not is_process_alive(pid):
+        time.sleep(0.05)  # a process that has just taken the lock may not have written its pid yet
+        pid = _read_pid(file)
+    if pid is None:
+        return "another process has it open: close it there first"
+    if pid == os.getpid():
+        return "this process has it open: close it there first"
+    if is_process_alive(pid):
+        return f"process {pid} has it open: close it there first"
+    return (
+        f"another process has it open, not the one that opened it last ({pid}, which does not run any "
+        "more): look for a process that it has started, or for one in another container, and end it"
+    )
+
+
+def _read_pid(file: int) -> int | None:
+    os.lseek(file, 0, os.SEEK_SET)
+    text = os.read(file, 20).decode("ascii", "replace").strip()
+    return int(text) if text.isdigit() else None
+
 
 DATABASE = "collection.sqlite3"
 _UNFINISHED = f"{DATABASE}{NEW}"
-_UNSET: dict[str, Any] = {"structure": "exact", "scoring": "overlap", "n_probe": 1, "oversample": 1.0}
-_UNSET |= {"random_state": 0, **dict.fromkeys(("refine", "document_active", "query_active", "n_lists"))}
 
 
 class ReadableDatabase(Protocol):
@@ -51,12 +161,14 @@ class OpenOptions:
     @classmethod
     def checked(cls, hasher: Any, metadata: Any, index_options: Mapping[str, Any]) -> OpenOptions:
         """Return the options if they are valid, whatever the collection is."""
-        own = checked_index_options(index_options)
+        options = validate_index_options(index_options, has_hasher=hasher is not None)
         if hasher is not None:
-            build_index.empty_index(arguments.fitted_hasher(hasher, None), own)
-        elif own.get("metric") is not None:
-            build_index.empty_index(None, build_index.with_defaults(own))
-        return cls(hasher, None if metadata is None else arguments.json_object(metadata, "metadata"), own)
+            indexing.make_index(base.validate_fitted_hasher(hasher, None), options)
+        elif options.get("metric") is not None:
+            indexing.make_index(None, options)
+        return cls(
+            hasher, None if metadata is None else base.validate_json_object(metadata, "metadata"), options
+        )
 
     def require_absence(self, path: Path) -> None:
         """Raise if there is a collection that must be new. Call it with the lock of the folder."""
@@ -65,11 +177,20 @@ class OpenOptions:
                 errno.EEXIST, "expected a path without a collection, found one: posh.open opens it", str(path)
             )
 
+    def require_kind(self, path: Path) -> None:
+        """Raise ValueError if a new collection would have options of a metric, but no metric."""
+        options = self.index_options
+        if self.hasher is not None or options.get("metric") is not None or (path / DATABASE).exists():
+            return
+        for name in options:
+            if name not in ("metric", *CodeOptions.names()):
+                raise ValueError(f"{name}={options[name]!r} needs a metric: metric='cosine', for example")
+
     def first_meta(self) -> dict[str, Any]:
         """Return the settings of a new collection."""
         texts = {
             "options": json.dumps(self.index_options),
-            "metadata": rows.dump_payload(self.metadata or {}),
+            "metadata": tables.dump_payload(self.metadata or {}),
         }
         numbers = {"version": 0, "generation": 0, "last_seq": 0, "ids_sum": 0}
         return numbers | {"n_features": None, "snapshot": None} | texts
@@ -81,24 +202,23 @@ class OpenOptions:
                 f"{path}: expected the metadata that this collection has, got {self.metadata!r:.80}: "
                 "leave it out, and call set_metadata to change it"
             )
-        if snapshot.index is None and self.hasher is not None:
-            arguments.fitted_hasher(self.hasher, snapshot.n_features)
+        if snapshot.index is None and self.hasher is not None and snapshot.options.get("metric") is None:
+            base.validate_fitted_hasher(self.hasher, snapshot.n_features)
             return
-        if (
-            self.hasher is not None
-            and snapshot.index is not None
-            and not are_equal(self.hasher, snapshot.index.hasher)
-        ):
+        hasher = snapshot.index.hasher if isinstance(snapshot.index, CodeSnapshot) else None
+        if self.hasher is not None and (hasher is None or not are_equal(self.hasher, hasher)):
             raise ValueError(
                 f"{path}: expected the hasher that this collection has, got another "
                 f"{type(self.hasher).__name__}: leave it out, and call reindex to change it"
             )
         merged = {**snapshot.options, **self.index_options}
-        if snapshot.index is None:
-            agrees = merged == snapshot.options
-        else:
-            index = build_index.empty_index(snapshot.index.hasher, merged)
-            agrees = index.options == snapshot.index.options
+        agrees = merged == snapshot.options
+        if snapshot.index is not None and not agrees:
+            own_metric, metric = snapshot.options.get("metric"), self.index_options.get("metric")
+            agrees = metric in (None, own_metric)
+            if agrees:
+                validate_index_options(merged, has_hasher=hasher is not None)
+                agrees = indexing.make_index(hasher, merged).options == snapshot.index.options
         if not agrees:
             raise ValueError(
                 f"{path}: expected the options that this collection has, {dict(snapshot.options)}, "
@@ -106,18 +226,28 @@ class OpenOptions:
             )
 
 
-def checked_index_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of an index that JSON can hold; whoever has the hasher checks their values."""
-    names = [field.name for field in fields(IndexOptions)]
+def validate_index_options(options: Mapping[str, Any], *, has_hasher: bool = False) -> dict[str, Any]:
+    """Return options of :class:`posh.Index` or of :class:`posh.CodeIndex` that JSON can hold.
+
+    Only names are validated: values are when the index is made.
+    """
+    has_metric = options.get("metric") is not None
+    if has_hasher and has_metric:
+        raise ValueError(
+            f"expected a hasher or a metric, got {options['metric']!r} and a hasher: leave one of them out"
+        )
+    names = () if has_metric else CodeOptions.names()
+    if not has_hasher:
+        names = (*NearestOptions.names(), *names)
     for name in options:
         if name not in names:
-            raise TypeError(f"expected options among {', '.join(names)}, got {name!r}")
-    return arguments.json_object(options, "options")
+            raise TypeError(f"expected options among {', '.join(dict.fromkeys(names))}, got {name!r}")
+    return base.validate_json_object(options, "options")
 
 
 def are_equal(one: Hasher[Any], other: Hasher[Any]) -> bool:
     """Whether two hashers have the same parameters and have learned the same."""
-    a, b = (model_files.parse_model(hasher.to_bytes(), "hasher") for hasher in (one, other))
+    a, b = (parse_model(hasher.to_bytes(), "hasher") for hasher in (one, other))
     if (a.name, a.params, a.columns, a.arrays.keys()) != (b.name, b.params, b.columns, b.arrays.keys()):
         return False
     return all(np.array_equal(a.arrays[name], b.arrays[name]) for name in a.arrays)
@@ -134,9 +264,9 @@ def prepare_folder(path: Path) -> None:
         raise StorageError(
             f"{path}: expected a folder that can be made and read, got {error.strerror}: choose another"
         ) from error
-    if DATABASE in names or all(name == lock.NAME or name.startswith(_UNFINISHED) for name in names):
+    if DATABASE in names or all(name == LOCK or name.startswith(_UNFINISHED) for name in names):
         return
-    if any(name.startswith(DATABASE) or saved_index.is_name(name) for name in names):
+    if any(name.startswith(DATABASE) or indexing.is_saved_name(name) for name in names):
         raise FormatError(f"{path}: expected {DATABASE} beside the other files: restore it from a copy")
     raise FileExistsError(
         f"{path}: expected an empty folder or a collection, found other files: choose another"
@@ -148,7 +278,7 @@ def open_database(path: Path, first_meta: Mapping[str, Any]) -> Database:
     if not (path / DATABASE).exists():
         for leftover in path.glob(f"{_UNFINISHED}*"):
             leftover.unlink()
-        create(path / DATABASE, lambda connection: tables.put_meta(connection, first_meta))
+        create_database(path / DATABASE, lambda connection: tables.put_meta(connection, first_meta))
     return Database(path / DATABASE)
 
 
@@ -170,19 +300,19 @@ def _read_snapshot(folder: Path, connection: Connection, numbering: int) -> tupl
     version, generation, n_features, options, last_seq, ids_sum = (
         tables.get_meta(connection, key) for key in keys
     )
-    stored_options = _stored_options(options)
-    seqs, ids = tables.seqs_and_ids(connection)
+    stored_options = _parse_options(options)
+    seqs, ids = tables.read_ids(connection)
     tables.require_width(connection, n_features)
     table = SlotTable.of(seqs, ids, np.ones(len(seqs), bool), numbering)
     index, n_trained, n_unsaved = None, 0, len(seqs)
     if generation:
-        empty, n_trained, measured_seq = build_index.stored_index(connection, generation)
-        if empty.hasher.n_features_in_ != n_features:
-            raise DamageError(f"n_features is {n_features}, that of the hasher {empty.hasher.n_features_in_}")
-        index, table, n_unsaved = saved_index.read_or_build(folder, connection, generation, empty, table)
-        index = build_index.count_writes(index, table, measured_seq)
+        empty, n_trained, measured_seq = indexing.read_index(connection, generation)
+        if empty.n_features not in (None, n_features):
+            raise DamageError(f"n_features is {n_features}, that of the index {empty.n_features}")
+        index, table, n_unsaved = indexing.read_or_build(folder, connection, generation, empty, table)
+        index = indexing.count_writes(index, table, measured_seq)
         if index.is_overdue:  # such as the index of an older version
-            index = index.measured()
+            index = index.measure_if_due()
     snapshot = CollectionSnapshot(
         version,
         n_features,
@@ -197,13 +327,11 @@ def _read_snapshot(folder: Path, connection: Connection, numbering: int) -> tupl
     return snapshot, n_unsaved
 
 
-def _stored_options(text: str) -> dict[str, Any]:
+def _parse_options(text: str) -> dict[str, Any]:
     """Return the options in the database if their values are possible; the hasher decides about the rest."""
-    options = checked_index_options(rows.load_payload(text))
-    IndexOptions(**_UNSET | options)
-    for name in ("document_active", "query_active"):
-        if options.get(name) is not None:
-            _validate.integer(name, options[name], 1)
+    options = validate_index_options(tables.load_payload(text))
+    kind: Any = NearestOptions if options.get("metric") is not None else CodeOptions
+    kind(**{name: value for name, value in options.items() if name != "metric" or value is not None})
     return options
 
 
@@ -211,5 +339,5 @@ def read_metadata(database: ReadableDatabase) -> str:
     """Return the metadata as JSON."""
     with database.reading() as connection:
         text = tables.get_meta(connection, "metadata")
-        rows.load_payload(text)
+        tables.load_payload(text)
     return str(text)

@@ -16,13 +16,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from posh._files import LockFile
-from posh.collection import build_index, opening, rows, schema, tables
-from posh.collection.database import Connection, connect
-from posh.collection.lock import lock_out_writers
-from posh.collection.opening import DATABASE, OpenOptions
+from posh._durable import LockFile
+from posh.collection import database, indexing, opening, tables
+from posh.collection.database import Connection, connect, translate_sqlite_errors
+from posh.collection.opening import DATABASE, OpenOptions, lock_out_writers
 from posh.collection.snapshot import CollectionSnapshot
-from posh.collection.sqlite_errors import translate_sqlite_errors
 from posh.collection.store import Store
 from posh.errors import FormatError, StorageError
 from posh.hashers.base import Hasher
@@ -80,10 +78,10 @@ class PinnedDatabase:
         self._connection.execute("BEGIN")
         (application,) = self._connection.execute("PRAGMA application_id").fetchone()
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if (application, version) != (schema.APPLICATION, schema.VERSION):
+        if (application, version) != (database.APPLICATION, database.VERSION):
             raise FormatError(
-                f"{self.path}: expected a POSH collection of format version {schema.VERSION}, found another: "
-                "open it once for writing if it is older, upgrade posh-ann if it is newer"
+                f"{self.path}: expected a POSH collection of format version {database.VERSION}, found "
+                "another: open it once for writing if it is older, upgrade posh-ann if it is newer"
             )
 
     @contextlib.contextmanager
@@ -124,9 +122,9 @@ class ReadOnlyStore(Store):
         self.database: Any = PinnedDatabase(path / DATABASE)
         try:
             self.snapshot, _ = opening.read_snapshot(path, self.database)
-            metadata = rows.load_payload(opening.read_metadata(self.database))
+            metadata = tables.load_payload(opening.read_metadata(self.database))
             options.require_agreement(path, self.snapshot, metadata)
-            if build_index.lacks_index(self.snapshot):
+            if indexing.lacks_index(self.snapshot):
                 raise FormatError(
                     f"{path}: expected an index of the metric, found none, as older versions left it: "
                     "open it once for writing"

@@ -1,4 +1,4 @@
-"""A snapshot of a collection: the immutable state that searches see."""
+"""A snapshot of a collection: the immutable state that searches see, and the search of it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from posh.collection.sqlite_errors import DamageError
-from posh.index.append_only import AppendOnlyArray
-from posh.index.snapshot import IndexSnapshot
+from posh.collection.base import NO_HASHER
+from posh.collection.tables import DamageError, Seqs
+from posh.index.arrays import AppendOnlyArray, Mask, Slots
+from posh.index.base import IndexSnapshot
+from posh.index.hits import Hits
+from posh.index.params import SearchParams
+from posh.preprocess import Float32
 
-__all__ = ["CollectionSnapshot", "Mask", "Seqs", "SlotTable", "Slots"]
-
-Seqs = npt.NDArray[np.int64]
-Slots = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+__all__ = ["CollectionSnapshot", "Mask", "Seqs", "SlotTable", "Slots", "search_snapshot"]
 
 _SPARE = 10_000  # slots of deleted items that are not worth compacting
 
@@ -27,7 +27,7 @@ class SlotTable:
     """Which item is in which slot of the index.
 
     ``seqs``, ascending, and ``ids`` belong to the items; ``live`` is False for items that were deleted or
-    replaced. Only :meth:`compacted` and :meth:`rearranged` give items other slots; ``numbering`` counts how
+    replaced. Only :meth:`compact` and :meth:`rearranged` give items other slots; ``numbering`` counts how
     often that happened.
 
     >>> import numpy as np
@@ -84,7 +84,7 @@ class SlotTable:
         live[slots] = False
         return replace(self, live=AppendOnlyArray.of(live), n_live=self.n_live - len(slots))
 
-    def compacted(self) -> SlotTable:
+    def compact(self) -> SlotTable:
         """Give the items new slots, without gaps."""
         live = self.live.rows
         seqs, ids = self.seqs.rows[live], self.ids.rows[live]
@@ -150,14 +150,32 @@ class CollectionSnapshot:
         """Whatever differs between indexes with different trained states: generation, and two numbers."""
         return self.generation, self.n_trained, 0 if self.index is None else self.index.n_measured
 
-    def compacted(self) -> CollectionSnapshot:
+    def compact(self) -> CollectionSnapshot:
         """Give the items new slots, without gaps."""
         if self.slot_table.n_live == self.slot_table.n_slots:
             return self
-        index = None if self.index is None else self.index.compacted()
-        return replace(self, slot_table=self.slot_table.compacted(), index=index)
+        index = None if self.index is None else self.index.compact()
+        return replace(self, slot_table=self.slot_table.compact(), index=index)
 
-    def compacted_if_half_empty(self) -> CollectionSnapshot:
+    def compact_if_half_empty(self) -> CollectionSnapshot:
         """Compact if more than half of many slots are of deleted items: memory stays in proportion."""
         n_deleted = self.slot_table.n_slots - self.slot_table.n_live
-        return self.compacted() if n_deleted > max(_SPARE, self.slot_table.n_live) else self
+        return self.compact() if n_deleted > max(_SPARE, self.slot_table.n_live) else self
+
+
+def search_snapshot(
+    snapshot: CollectionSnapshot, vectors: Float32, params: SearchParams, allowed: Mask | None
+) -> Hits:
+    """The hits among the allowed slots of a snapshot."""
+    if snapshot.index is None:
+        return _find_nothing(len(vectors), params, snapshot.options)
+    slots, scores, kind = snapshot.index.search_slots(vectors, params, allowed)
+    return Hits(snapshot.slot_table.ids_of(slots), scores, kind).above(params.min_score)
+
+
+def _find_nothing(n_queries: int, params: SearchParams, options: Mapping[str, Any]) -> Hits:
+    """The hits in a collection that has a metric and never had an item."""
+    if options.get("metric") is None:
+        raise ValueError(NO_HASHER)
+    shape = (n_queries, params.k)
+    return Hits(np.full(shape, None, object), np.full(shape, -np.inf, np.float32), options["metric"])

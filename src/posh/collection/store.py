@@ -1,6 +1,8 @@
 """The store of an embedded collection: the database, and the snapshot that searches see.
 
-The store keeps both in step while threads write and search, and when a write is interrupted.
+The store keeps both in step while threads write and search, and when a write is interrupted. A write changes
+the database and makes the next snapshot within one transaction, before its commit. If one of them fails,
+nothing has changed.
 """
 
 from __future__ import annotations
@@ -12,25 +14,190 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from posh._progress import cancellable, progress
-from posh.collection import build_index, opening, reindexing, rows, saved_index, tables
-from posh.collection.database import Connection, deadline
+import numpy as np
+
+from posh._runtime import cancel_on, track_progress
+from posh.collection import indexing, opening, tables
+from posh.collection.base import Id, Item, Payload
+from posh.collection.database import CLOSED, Connection, limit_time
 from posh.collection.filters import Tree
-from posh.collection.lock import FolderLock
-from posh.collection.masks import Masks, combined
-from posh.collection.opening import OpenOptions
-from posh.collection.snapshot import CollectionSnapshot, Mask
-from posh.collection.sqlite_errors import CLOSED
+from posh.collection.masks import Masks, combine_masks
+from posh.collection.opening import FolderLock, OpenOptions
+from posh.collection.snapshot import CollectionSnapshot, Mask, Seqs, Slots
+from posh.collection.tables import StoredId
 from posh.errors import CancelledError, StorageError
 from posh.hashers.base import Hasher
-from posh.index.snapshot import IndexSnapshot
+from posh.index.base import IndexSnapshot
+from posh.index.codes.snapshot import CodeSnapshot
+from posh.preprocess import Float32
 
-__all__ = ["Store"]
+__all__ = ["Store", "delete", "update_payload", "upsert"]
+
+_NEVER = threading.Event()  # is never set
+_READ_TOGETHER = 32  # items that are read together to be changed
+_PART_BYTES = 1 << 24  # of changed items that are in memory together
+
+
+def upsert(
+    connection: Connection,
+    snapshot: CollectionSnapshot,
+    generations: Sequence[int],
+    ids: list[Id],
+    vectors: Float32,
+    payloads: list[Payload],
+) -> CollectionSnapshot:
+    """Write items in place of those with the same ids; ``generations`` are those that have codes."""
+    if snapshot.n_features not in (None, vectors.shape[1]):
+        raise ValueError(
+            f"expected vectors with {snapshot.n_features} columns, as others have written meanwhile, "
+            f"got {vectors.shape[1]}"
+        )
+    if snapshot.index is None and snapshot.options.get("metric") is not None:
+        snapshot = _start_index(connection, snapshot)
+    replaced = tables.delete_items(connection, ids, generations)
+    slots = _find_slots(snapshot, replaced)
+    seqs = np.arange(snapshot.last_seq + 1, snapshot.last_seq + 1 + len(ids))
+    added_sum = tables.insert_items(connection, seqs, ids, payloads, vectors)
+    if snapshot.n_features is None:
+        tables.put_meta(connection, {"n_features": vectors.shape[1]})
+    ids_array = np.empty(len(ids), object)
+    ids_array[:] = ids
+    following = replace(
+        snapshot,
+        n_features=vectors.shape[1],
+        slot_table=snapshot.slot_table.without(slots).with_items(seqs, ids_array),
+        last_seq=int(seqs[-1]),
+    )
+    if snapshot.index is not None:
+        following = _add_documents(connection, following, snapshot.index.without(slots), seqs, vectors)
+    return _count_write(connection, following, replaced, added_sum)
+
+
+def delete(
+    connection: Connection, snapshot: CollectionSnapshot, generations: Sequence[int], ids: list[Id]
+) -> CollectionSnapshot:
+    """Delete the items with these ids that exist."""
+    deleted = tables.delete_items(connection, ids, generations)
+    if not deleted:
+        return snapshot
+    slots = _find_slots(snapshot, deleted)
+    following = replace(snapshot, slot_table=snapshot.slot_table.without(slots))
+    if snapshot.index is not None:
+        with cancel_on(_NEVER):
+            following = _measure_if_small(connection, following, snapshot.index.without(slots))
+    return _count_write(connection, following, deleted, 0)
+
+
+def update_payload(
+    connection: Connection,
+    snapshot: CollectionSnapshot,
+    generations: Sequence[int],
+    updates: Mapping[Id, Payload],
+    replace: bool,
+    max_bytes: int | None,
+) -> CollectionSnapshot:
+    """Write items again with other payloads, some at a time: together, their payloads may be large."""
+    items: list[Item] = []
+    n_bytes = 0
+    for item in tables.read_items_in_parts(connection, list(updates), _READ_TOGETHER):
+        own = {} if replace else item.payload
+        payload = own | updates[item.id]
+        size = len(tables.dump_payload(payload).encode())
+        if max_bytes is not None and size > max_bytes:
+            raise ValueError(
+                f"expected payloads of at most {max_bytes:,} bytes, got {size:,} for {item.id!r:.80}: "
+                "keep large content elsewhere"
+            )
+        items.append(item._replace(payload=payload))
+        n_bytes += size + item.vector.nbytes
+        if n_bytes > _PART_BYTES:
+            snapshot, items, n_bytes = _write_again(connection, snapshot, generations, items), [], 0
+    return _write_again(connection, snapshot, generations, items) if items else snapshot
+
+
+def _write_again(
+    connection: Connection, snapshot: CollectionSnapshot, generations: Sequence[int], items: list[Item]
+) -> CollectionSnapshot:
+    ids, vectors, payloads = zip(*items, strict=True)
+    return upsert(connection, snapshot, generations, list(ids), np.stack(vectors), list(payloads))
+
+
+def _find_slots(snapshot: CollectionSnapshot, items: list[StoredId]) -> Slots:
+    return snapshot.slot_table.slots_of(np.array([item.seq for item in items], np.int64))
+
+
+def _start_index(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
+    """Start the first generation of an empty collection with a metric."""
+    generation = indexing.new_generation(connection, None)
+    tables.put_meta(connection, {"generation": generation})
+    return replace(snapshot, generation=generation, index=indexing.make_index(None, snapshot.options))
+
+
+def _add_documents(
+    connection: Connection, snapshot: CollectionSnapshot, index: IndexSnapshot, seqs: Seqs, vectors: Float32
+) -> CollectionSnapshot:
+    """Add new items to the index, and train it again first if it needs that.
+
+    Training is not cancelled: the next write would have to begin it again, and would be cancelled likewise.
+    """
+    block = tables.Block(seqs, vectors, None)
+    if isinstance(index, CodeSnapshot):
+        codes = index.encode(vectors)
+        tables.insert_codes(connection, snapshot.generation, seqs, codes)
+        block = block._replace(codes=codes)
+    with cancel_on(_NEVER):
+        if indexing.must_train_again(index, snapshot.n_trained, snapshot.slot_table.n_live):
+            return _train_again(connection, snapshot, index)
+        return _measure_if_small(connection, snapshot, indexing.add_block(index, block))
+
+
+def _measure_if_small(
+    connection: Connection, snapshot: CollectionSnapshot, index: IndexSnapshot
+) -> CollectionSnapshot:
+    """Measure an index within the write that changed it, if it is small or if one write changed most of it.
+
+    Otherwise the store does so in the background.
+    """
+    was_due = snapshot.index is not None and snapshot.index.is_due
+    if index.is_due and (len(index) <= indexing.AT_ONCE or (index.is_overdue and not was_due)):
+        index = index.measure_if_due()
+        args = (snapshot.generation, index, snapshot.n_trained, snapshot.last_seq)
+        indexing.write_trained_state(connection, *args)
+    return replace(snapshot, index=index)
+
+
+def _train_again(
+    connection: Connection, snapshot: CollectionSnapshot, index: IndexSnapshot
+) -> CollectionSnapshot:
+    """Train the index on all items, and build it again."""
+    table = snapshot.slot_table.compact()
+    trained = indexing.train_index(connection, index, table)
+    filled = indexing.fill_index(connection, snapshot.generation, trained, table).measure_if_due()
+    indexing.write_trained_state(connection, snapshot.generation, filled, table.n_live, snapshot.last_seq)
+    return replace(snapshot, slot_table=table, index=filled, n_trained=table.n_live)
+
+
+def _count_write(
+    connection: Connection, snapshot: CollectionSnapshot, deleted: list[StoredId], added_sum: int
+) -> CollectionSnapshot:
+    """Count the write, in the database and in the snapshot."""
+    deleted_sum = sum(tables.checksum_id(item.seq, item.id) for item in deleted)
+    following = replace(
+        snapshot,
+        version=snapshot.version + 1,
+        ids_sum=tables.add_checksums(snapshot.ids_sum, added_sum, deleted_sum),
+    )
+    tables.put_meta(
+        connection,
+        {"version": following.version, "last_seq": following.last_seq, "ids_sum": following.ids_sum},
+    )
+    return following.compact_if_half_empty()
+
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +234,7 @@ class Store:
 
     def _open(self, options: OpenOptions) -> None:
         path = self.path
+        options.require_kind(path)
         opening.prepare_folder(path)
         with contextlib.ExitStack() as undo:
             self._folder_lock = FolderLock(path)
@@ -76,12 +244,12 @@ class Store:
             undo.callback(self.database.close)
             self.snapshot, self._n_unsaved = opening.read_snapshot(path, self.database)
             self._drop_unused_codes()  # a process that was stopped while it reindexed has left some
-            saved_index.remove_unused(path, self.database)
-            metadata = rows.load_payload(opening.read_metadata(self.database))
+            indexing.remove_unused_saved(path, self.database)
+            metadata = tables.load_payload(opening.read_metadata(self.database))
             options.require_agreement(path, self.snapshot, metadata)
             if self.snapshot.index is None and options.hasher is not None:
                 self.reindex(options.hasher, options.index_options)
-            elif build_index.lacks_index(self.snapshot):
+            elif indexing.lacks_index(self.snapshot):
                 self.reindex(None, {})
             undo.pop_all()
         self._measure_if_due()
@@ -125,15 +293,15 @@ class Store:
         """
         known = self._masks.recall(tree)
         snapshot = self.snapshot  # after recall, which explains why
-        mask = combined(tree, known, snapshot.slot_table)
+        mask = combine_masks(tree, known, snapshot.slot_table)
         if mask is None:
-            with self.reading() as (snapshot, connection), deadline(connection, self.filter_seconds):
+            with self.reading() as (snapshot, connection), limit_time(connection, self.filter_seconds):
                 mask = self._masks.mask(tree, known, snapshot.slot_table, connection)
         return snapshot, mask
 
     def mask_of(self, tree: Tree, snapshot: CollectionSnapshot, connection: Connection) -> Mask:
         """Return which slots of a snapshot pass a filter; the connection reads the same state."""
-        with deadline(connection, self.filter_seconds):
+        with limit_time(connection, self.filter_seconds):
             return self._masks.mask(tree, self._masks.recall(tree), snapshot.slot_table, connection)
 
     @contextlib.contextmanager
@@ -143,7 +311,7 @@ class Store:
         with self.reading() as (snapshot, connection):
             mask = snapshot.slot_table.live.rows
             if tree is not None:
-                with deadline(connection, self.filter_seconds):
+                with limit_time(connection, self.filter_seconds):
                     mask = mask & self._masks.mask(tree, known, snapshot.slot_table, connection)
             yield snapshot, mask, connection
 
@@ -173,7 +341,7 @@ class Store:
             self.snapshot = after
             deleted = before.slot_table.n_live - after.slot_table.n_live
             self._n_unsaved += deleted if n_items is None else n_items
-            worth_saving = saved_index.is_worth_it(after, self._n_unsaved)
+            worth_saving = indexing.is_worth_saving(after, self._n_unsaved)
         self._measure_if_due()
         if worth_saving and self._long_work.acquire(blocking=False):
             try:
@@ -209,29 +377,27 @@ class Store:
     # Long work -------------------------------------------------------------------------------------
 
     def reindex(self, hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> None:
-        """Make codes with another hasher, and search by them."""
+        """Build another index for all items, and search it from then on."""
         with self._long_work:
             self.require_open()
-            checked = opening.checked_index_options(options)
-            merged: Mapping[str, Any] = {**self.snapshot.options, **checked}
-            if hasher is not None:
-                own = build_index.own_copy(hasher)
-            elif self._set_options(merged):
+            valid = opening.validate_index_options(options, has_hasher=hasher is not None)
+            index = self.snapshot.index
+            present = index.hasher if isinstance(index, CodeSnapshot) else None
+            own, merged = indexing.resolve_index(present, self.snapshot.options, hasher, valid)
+            opening.validate_index_options(merged, has_hasher=own is not None)
+            if own is None and self._set_options(merged):
                 return  # the first items make the index
-            else:
-                with self.reading() as (snapshot, connection):
-                    own, merged = reindexing.own_hasher(connection, snapshot, merged)
-            work = reindexing.Reindexing(own, merged, self.reading, self.writing)
+            work = indexing.Reindexing(own, merged, self.reading, self.writing)
             self._new_generation = work.begin()
             try:
                 n_items = self.snapshot.slot_table.n_live
-                for _ in progress(work.steps(), "reindexing", "block", -(-n_items // build_index.BLOCK)):
+                for _ in track_progress(work.steps(), "reindexing", "block", -(-n_items // indexing.BLOCK)):
                     pass
                 _, after = self._write(work.finish, self.snapshot.slot_table.n_live)
             finally:
                 self._new_generation = 0
                 self._drop_unused_codes()
-            if saved_index.is_worth_it(after, self._n_unsaved):
+            if indexing.is_worth_saving(after, self._n_unsaved):
                 self._save_index()
 
     def _set_options(self, options: Mapping[str, Any]) -> bool:
@@ -240,7 +406,7 @@ class Store:
         def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
             if snapshot.n_features is not None:
                 return snapshot
-            build_index.empty_index(None, build_index.with_defaults(options))  # raises if they are wrong
+            indexing.make_index(None, options)  # raises if the options are wrong
             version = snapshot.version + 1
             tables.put_meta(connection, {"options": json.dumps(options), "version": version})
             return replace(snapshot, options=options, version=version)
@@ -253,7 +419,7 @@ class Store:
             more = True
             while more:
                 with self._lock:
-                    more = reindexing.drop_unused_codes(self.database)
+                    more = indexing.drop_unused_codes(self.database)
         except StorageError as error:
             logger.warning("codes that are out of use stay until the next opening: %s", error)
 
@@ -269,12 +435,12 @@ class Store:
 
     def _measure(self) -> None:
         """Measure the newest snapshot, and give the measurements to the snapshot that is the newest then."""
-        with self._long_work, cancellable(self._stop_measuring):
+        with self._long_work, cancel_on(self._stop_measuring):
             before = self.snapshot
             try:
                 if before.index is None or self._closed:
                     return
-                measured = before.index.measured()
+                measured = before.index.measure_if_due()
                 with self._lock:
                     self._publish_measurements(before, measured)
             except CancelledError:
@@ -296,7 +462,7 @@ class Store:
             return
         with self.database.writing() as connection:
             args = (now.generation, index, now.n_trained, before.last_seq)
-            build_index.write_trained_state(connection, *args)
+            indexing.write_trained_state(connection, *args)
         self.snapshot = replace(now, index=index)
 
     def wait_until_measured(self) -> None:
@@ -312,16 +478,16 @@ class Store:
                 self.require_open()
                 self._read_again_if_interrupted()
                 before = self.snapshot
-            after = before.compacted()  # without the lock: this may take long
+            after = before.compact()  # without the lock: this may take long
             with self._lock:
                 is_saved = after is before and not self._n_unsaved
-                self.snapshot = after if self.snapshot is before else self.snapshot.compacted()
+                self.snapshot = after if self.snapshot is before else self.snapshot.compact()
                 was_deleted_from = self.snapshot.last_seq > self.snapshot.slot_table.n_live
                 self.database.rewrite(even_if_full=was_deleted_from)
             if not is_saved and not self._save_index():
                 with self.writing() as connection:  # the saved index may hold deleted items
                     tables.put_meta(connection, {"snapshot": None})
-            saved_index.require_none_unused(self.path, self.database)
+            indexing.require_none_unused(self.path, self.database)
             with self._lock:
                 self.database.empty_log()
 
@@ -332,8 +498,8 @@ class Store:
         try:
             self.database.require_same_file("the index is not saved")  # saving would make the folder again
             with contextlib.ExitStack() as afterwards:
-                afterwards.callback(saved_index.remove_unused, self.path, self.database)
-                name = saved_index.write(self.path, snapshot)
+                afterwards.callback(indexing.remove_unused_saved, self.path, self.database)
+                name = indexing.save_index(self.path, snapshot)
                 with self._lock, self.database.writing() as connection:
                     now = self.snapshot
                     if now.training == snapshot.training:
@@ -354,7 +520,7 @@ class Store:
         self._stop_measuring.set()
         with self._long_work:
             try:
-                if saved_index.is_worth_it(self.snapshot, self._n_unsaved):
+                if indexing.is_worth_saving(self.snapshot, self._n_unsaved):
                     self._save_index()
             finally:
                 with self._lock:

@@ -1,41 +1,212 @@
-"""The statements that read and write the tables of a collection, in as few calls as possible."""
+"""The rows of a collection's database, with their checksums, and the statements that read and write them.
+
+SQLite has no checksums. Each row of items, codes and settings has a CRC-32, which is written with the row and
+compared whenever the row is read. The checksum covers the key of the row: a row in a wrong place is noticed.
+The rows of ``fields`` have no checksum, because ``posh check`` can compare them with the payloads.
+"""
 
 from __future__ import annotations
 
 import itertools
+import json
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
 from posh.codes import Codes, PackedCodes
-from posh.collection import rows
 from posh.collection.base import Id, Item, Payload
-from posh.collection.conditions import fields_of
-from posh.collection.database import Connection
-from posh.collection.rows import ItemRow, StoredId
-from posh.collection.snapshot import Seqs
-from posh.collection.sqlite_errors import DamageError
-from posh.hashers.base import Hasher
+from posh.collection.fields import list_fields
+from posh.hashers.base import Hasher, SparseHasher
 from posh.preprocess import Float32
 
-__all__ = ["KEYS", "Block", "delete", "get_meta", "insert", "insert_codes", "items_by_id"]
-__all__ += [
-    "items_by_seq",
-    "items_in_parts",
-    "payloads_after",
+__all__ = [
+    "KEYS",
+    "WRONG_CONTENT",
+    "Block",
+    "Connection",
+    "DamageError",
+    "ItemRow",
+    "Seqs",
+    "StoredId",
+    "add_checksums",
+    "checksum_code",
+    "checksum_id",
+    "checksum_item",
+    "checksum_meta",
+    "checksum_rest",
+    "delete_items",
+    "dump_payload",
+    "find_items",
+    "find_seq",
+    "get_meta",
+    "insert_codes",
+    "insert_items",
+    "load_payload",
+    "parse_codes",
+    "parse_item",
     "put_meta",
     "read_blocks",
+    "read_ids",
+    "read_items",
+    "read_items_in_parts",
+    "read_payloads_after",
+    "read_vectors",
     "require_width",
-    "seq_of",
-    "seqs_and_ids",
+    "split_rows",
+    "stack_rows",
+    "verify_code",
+    "verify_item",
+    "verify_value",
 ]
-__all__ += ["vectors_by_seq"]
 
+WRONG_CONTENT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What reading raises if somebody has put content into a database that no collection writes."""
+
+
+class DamageError(Exception):
+    """The database holds what nobody wrote; :func:`translate_sqlite_errors` makes a FormatError of it."""
+
+
+Connection = sqlite3.Connection
+Seqs = npt.NDArray[np.int64]
 T = TypeVar("T")
 
+
+class ItemRow(NamedTuple):
+    """An item as the database stores it."""
+
+    seq: int
+    id: Id
+    payload: str
+    vector: bytes
+
+
+class StoredId(NamedTuple):
+    """The seq and the id of a stored item."""
+
+    seq: int
+    id: Id
+
+
+# Checksums -----------------------------------------------------------------------------------------------
+
+
+def checksum_id(seq: int, item_id: Id) -> int:
+    """The checksum of an id and its seq; ``1`` and ``"1"`` are two ids."""
+    return crc32(f"{seq} {'text' if isinstance(item_id, str) else 'number'} {item_id}\n".encode())
+
+
+def checksum_item(seq: int, item_id: Id, payload: str, vector: bytes) -> int:
+    """The checksum of a stored item."""
+    return checksum_rest(checksum_id(seq, item_id), payload, vector)
+
+
+def checksum_rest(id_sum: int, payload: str, vector: bytes) -> int:
+    """The checksum of a stored item whose id has the checksum ``id_sum``."""
+    return crc32(vector, crc32(payload.encode(), id_sum))
+
+
+def checksum_code(generation: int, seq: int, code: bytes) -> int:
+    """The checksum of a stored code."""
+    return crc32(code, crc32(f"{generation} {seq}\n".encode()))
+
+
+def checksum_meta(key: str, value: Any) -> int:
+    """The checksum of a row of ``meta``."""
+    return crc32(f"{key} {type(value).__name__} {value}".encode())
+
+
+def add_checksums(before: int, added: int = 0, removed: int = 0) -> int:
+    """The sum of the checksums of all ids, in 63 bits, after some were added and some removed."""
+    return (before + added - removed) % (1 << 63)
+
+
+def verify_item(seq: int, item_id: Id, payload: str, vector: bytes, checksum: int) -> ItemRow:
+    """Return a stored item if its checksum matches."""
+    row = ItemRow(seq, item_id, payload, vector)
+    return _verify(row, checksum, f"item {seq}", checksum_item, *row)
+
+
+def verify_code(generation: int, seq: int, code: bytes, checksum: int) -> bytes:
+    """Return a stored code if its checksum matches."""
+    return _verify(code, checksum, f"the code of item {seq}", checksum_code, generation, seq, code)
+
+
+def verify_value(key: str, value: Any, checksum: int) -> Any:
+    """Return a stored setting if its checksum matches."""
+    return _verify(value, checksum, f"the value of {key}", checksum_meta, key, value)
+
+
+def _verify(value: T, expected: int, what: str, checksum: Callable[..., int], *parts: Any) -> T:
+    try:
+        found = checksum(*parts)
+    except (TypeError, AttributeError, ValueError):  # damage has changed the type of a part
+        found = None
+    if found != expected:
+        raise DamageError(f"{what}: the checksum does not match")
+    return value
+
+
+# Content -------------------------------------------------------------------------------------------------
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def dump_payload(payload: Payload) -> str:
+    """Return a payload as the database stores it."""
+    return _ENCODER.encode(payload)
+
+
+def load_payload(text: Any) -> Payload:
+    """Return a payload that was stored."""
+    try:
+        payload = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DamageError(f"a payload is not JSON: {error}") from error
+    if not isinstance(payload, dict):
+        raise DamageError("a payload is no object")
+    return payload
+
+
+def split_rows(array: npt.NDArray[Any]) -> list[bytes]:
+    """Return the bytes of each row of a matrix.
+
+    One call converts the matrix, and slices give the rows. That is several times as fast as one call per row.
+    """
+    everything, width = array.tobytes(), array.shape[1] * array.itemsize
+    return [everything[start : start + width] for start in range(0, len(everything), width)]
+
+
+def stack_rows(rows: Sequence[Any], dtype: str, width: int) -> npt.NDArray[Any]:
+    """Return the matrix (n, width) whose rows have these bytes."""
+    size = width * np.dtype(dtype).itemsize
+    if not all(isinstance(row, bytes) and len(row) == size for row in rows):
+        raise DamageError(f"expected {size} bytes for each vector or code")
+    return np.frombuffer(b"".join(rows), dtype).reshape(len(rows), width)
+
+
+def parse_item(row: ItemRow, n_features: int | None) -> Item:
+    """Return the item of a row."""
+    vector = stack_rows([row.vector], "<f4", n_features or 0)[0]
+    return Item(row.id, vector.astype(np.float32), load_payload(row.payload))
+
+
+def parse_codes(rows: Sequence[bytes], hasher: Hasher[Any], n_active: int) -> Codes | PackedCodes:
+    """Return the codes of a hasher, sparse ones with ``n_active`` set bits, that have these bytes."""
+    try:
+        if isinstance(hasher, SparseHasher):
+            return Codes(stack_rows(rows, "<u2", n_active), hasher.n_bits)
+        return PackedCodes(stack_rows(rows, "u1", -(-hasher.n_bits // 8)), hasher.n_bits)
+    except ValueError as error:
+        raise DamageError(f"stored codes: {error}") from error
+
+
 _MANY = 500  # values in one statement
+_FEW = 32  # items that are read between two charges
 _NUMBER = range(2**62)  # room for as many writes again
 _KEYS: dict[str, Callable[[Any], bool]] = {  # and which values they may have
     "version": lambda value: type(value) is int and value in _NUMBER,
@@ -58,7 +229,7 @@ def get_meta(connection: Connection, key: str) -> Any:
     row = connection.execute("SELECT value, sum FROM meta WHERE key = ?", (key,)).fetchone()
     if row is None:
         raise DamageError(f"{key} is missing")
-    value = rows.checked_value(key, *row)
+    value = verify_value(key, *row)
     if not _KEYS[key](value):
         raise DamageError(f"{key} has a value that it cannot have, {value!r:.80}")
     return value
@@ -68,46 +239,46 @@ def put_meta(connection: Connection, values: Mapping[str, Any]) -> None:
     """Set the values of keys."""
     connection.executemany(
         "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)",
-        [(key, value, rows.meta_checksum(key, value)) for key, value in values.items()],
+        [(key, value, checksum_meta(key, value)) for key, value in values.items()],
     )
 
 
 # Writing items and codes ---------------------------------------------------------------------------------
 
 
-def insert(
+def insert_items(
     connection: Connection, seqs: Seqs, ids: Sequence[Id], payloads: Sequence[Payload], vectors: Float32
 ) -> int:
     """Write items with these seqs; return the sum of the checksums of their ids."""
     seq_list, little = seqs.tolist(), vectors.astype("<f4", copy=False)
-    id_sums = list(map(rows.id_checksum, seq_list, ids))
+    id_sums = list(map(checksum_id, seq_list, ids))
     connection.executemany(
         "INSERT INTO items (seq, id, payload, vector, sum) VALUES (?, ?, ?, ?, ?)",
         (
-            (seq, item_id, text, vector, rows.rest_checksum(id_sum, text, vector))
+            (seq, item_id, text, vector, checksum_rest(id_sum, text, vector))
             for seq, item_id, text, vector, id_sum in zip(
-                seq_list, ids, map(rows.dump_payload, payloads), rows.row_bytes(little), id_sums, strict=True
+                seq_list, ids, map(dump_payload, payloads), split_rows(little), id_sums, strict=True
             )
         ),
     )
     owned = zip(seq_list, payloads, strict=True)
-    fields = ((*field, seq) for seq, payload in owned for field in fields_of(payload))
+    fields = ((*field, seq) for seq, payload in owned for field in list_fields(payload))
     connection.executemany("INSERT INTO fields VALUES (?, ?, ?, ?)", fields)
     return sum(id_sums)
 
 
-def delete(connection: Connection, ids: Sequence[Id], generations: Iterable[int]) -> list[StoredId]:
+def delete_items(connection: Connection, ids: Sequence[Id], generations: Iterable[int]) -> list[StoredId]:
     """Delete the items with these ids that exist, their fields, and their codes of these generations.
 
     Return the deleted ones by ascending seq. Payloads may be large: one at a time is in memory.
     """
     found: list[StoredId] = []
-    for part in _parts(ids, _MANY):
-        for row in _item_rows(connection, f"WHERE id IN ({_places(part)})", part):
+    for part in _split(ids, _MANY):
+        for row in _read_item_rows(connection, f"WHERE id IN ({_write_places(part)})", part):
             found.append(StoredId(row.seq, row.id))
             connection.executemany(
                 "DELETE FROM fields WHERE name = ? AND type = ? AND value = ? AND seq = ?",
-                ((*field, row.seq) for field in fields_of(rows.load_payload(row.payload))),
+                ((*field, row.seq) for field in list_fields(load_payload(row.payload))),
             )
     seqs = [(item.seq,) for item in found]
     connection.executemany("DELETE FROM items WHERE seq = ?", seqs)
@@ -124,8 +295,8 @@ def insert_codes(connection: Connection, generation: int, seqs: Seqs, codes: Cod
     connection.executemany(
         "INSERT INTO codes SELECT ?, seq, ?, ? FROM items WHERE seq = ?",
         (
-            (generation, code, rows.code_checksum(generation, seq, code), seq)
-            for seq, code in zip(seqs.tolist(), rows.row_bytes(array), strict=True)
+            (generation, code, checksum_code(generation, seq, code), seq)
+            for seq, code in zip(seqs.tolist(), split_rows(array), strict=True)
         ),
     )
 
@@ -133,12 +304,10 @@ def insert_codes(connection: Connection, generation: int, seqs: Seqs, codes: Cod
 # Reading items -------------------------------------------------------------------------------------------
 
 
-def seqs_and_ids(connection: Connection) -> tuple[Seqs, npt.NDArray[Any]]:
+def read_ids(connection: Connection) -> tuple[Seqs, npt.NDArray[Any]]:
     """Return the seqs of all items, ascending, and their ids. This reads the index of ids, not the items."""
     pairs = connection.execute("SELECT seq, id FROM items INDEXED BY ids").fetchall()
-    if rows.ids_checksum(0, sum(rows.id_checksum(*pair) for pair in pairs)) != get_meta(
-        connection, "ids_sum"
-    ):
+    if add_checksums(0, sum(checksum_id(*pair) for pair in pairs)) != get_meta(connection, "ids_sum"):
         raise DamageError("the index of ids: the checksum does not match")
     if not {type(item_id) for _, item_id in pairs} <= {int, str}:
         raise DamageError("expected ids that are integers or text, found others")
@@ -156,7 +325,7 @@ def require_width(connection: Connection, n_features: int | None) -> None:
         raise DamageError(f"n_features is {n_features}, but a vector has {row[0]} bytes")
 
 
-def seq_of(connection: Connection, item_id: Id) -> int:
+def find_seq(connection: Connection, item_id: Id) -> int:
     """Return the seq of the item with this id."""
     row = connection.execute("SELECT seq FROM items WHERE id = ?", (item_id,)).fetchone()
     if row is None:
@@ -164,49 +333,53 @@ def seq_of(connection: Connection, item_id: Id) -> int:
     return int(row[0])
 
 
-def items_by_id(connection: Connection, ids: Sequence[Id]) -> dict[Id, Item]:
-    """Return the items with these ids that exist."""
+def find_items(
+    connection: Connection, ids: Sequence[Id], charge: Callable[[int], None] | None = None
+) -> dict[Id, Item]:
+    """Return the items with these ids that exist; ``charge`` is called with the bytes of every few items."""
     found: dict[Id, Item] = {}
     n_features = get_meta(connection, "n_features")
-    for part in _parts(ids, _MANY):
-        items = _item_rows(connection, f"WHERE id IN ({_places(part)})", part)
-        found |= {row.id: rows.item_from(row, n_features) for row in items}
+    for part in _split(ids, _MANY if charge is None else _FEW):
+        items = list(_read_item_rows(connection, f"WHERE id IN ({_write_places(part)})", part))
+        if charge is not None:
+            charge(sum(len(row.payload) + len(row.vector) for row in items))
+        found |= {row.id: parse_item(row, n_features) for row in items}
     return found
 
 
-def items_in_parts(connection: Connection, ids: Sequence[Id], size: int) -> Iterator[Item]:
+def read_items_in_parts(connection: Connection, ids: Sequence[Id], size: int) -> Iterator[Item]:
     """Yield the items with these ids, reading ``size`` at a time; a missing item is a KeyError."""
-    for part in _parts(ids, size):
-        found = items_by_id(connection, part)
+    for part in _split(ids, size):
+        found = find_items(connection, part)
         for item_id in part:
             if item_id not in found:
                 raise KeyError(f"expected ids of stored items, got {item_id!r:.80}, which is not there")
             yield found[item_id]
 
 
-def items_by_seq(connection: Connection, seqs: Seqs) -> Iterator[Item]:
+def read_items(connection: Connection, seqs: Seqs) -> Iterator[Item]:
     """Yield the items with these ascending seqs; a missing item is a DamageError."""
     n_features = get_meta(connection, "n_features")
-    for part in _parts(seqs.tolist(), _MANY):
-        for row in _existing(connection, part):
-            yield rows.item_from(row, n_features)
+    for part in _split(seqs.tolist(), _MANY):
+        for row in _read_existing(connection, part):
+            yield parse_item(row, n_features)
 
 
-def vectors_by_seq(connection: Connection, seqs: Seqs, n_features: int) -> Float32:
+def read_vectors(connection: Connection, seqs: Seqs, n_features: int) -> Float32:
     """Return the vectors (n, d) with these ascending seqs; a missing item is a DamageError."""
     out = np.empty((len(seqs), n_features), np.float32)
     start = 0
-    for part in _parts(seqs.tolist(), _MANY):
-        vectors = [row.vector for row in _existing(connection, part)]
-        out[start : start + len(part)] = rows.matrix(vectors, "<f4", n_features)
+    for part in _split(seqs.tolist(), _MANY):
+        vectors = [row.vector for row in _read_existing(connection, part)]
+        out[start : start + len(part)] = stack_rows(vectors, "<f4", n_features)
         start += len(part)
     return out
 
 
-def payloads_after(connection: Connection, seq: int) -> Iterator[tuple[int, Payload]]:
+def read_payloads_after(connection: Connection, seq: int) -> Iterator[tuple[int, Payload]]:
     """Yield the seqs and payloads of the items above ``seq``."""
-    for row in _item_rows(connection, "WHERE seq > ?", [seq]):
-        yield row.seq, rows.load_payload(row.payload)
+    for row in _read_item_rows(connection, "WHERE seq > ?", [seq]):
+        yield row.seq, load_payload(row.payload)
 
 
 class Block(NamedTuple):
@@ -234,20 +407,22 @@ def read_blocks(
     where = "seq > ? ORDER BY seq LIMIT ?"
     found: Iterator[tuple[int, bytes | None, bytes | None]]
     if codes is None:
-        items = _item_rows(connection, f"WHERE {where}", [after, limit])
+        items = _read_item_rows(connection, f"WHERE {where}", [after, limit])
         found = ((row.seq, row.vector, None) for row in items)
     else:
-        found = _code_rows(connection, where, [codes[0], after, limit], with_vectors=n_features is not None)
-    for part in _parts(found, size):
+        found = _read_code_rows(
+            connection, where, [codes[0], after, limit], with_vectors=n_features is not None
+        )
+    for part in _split(found, size):
         seqs, vectors, stored = zip(*part, strict=True)
         yield Block(
             np.array(seqs, np.int64),
-            rows.matrix(vectors, "<f4", n_features).astype(np.float32) if n_features else None,
-            rows.codes_from(stored, codes[1], codes[2]) if codes else None,
+            stack_rows(vectors, "<f4", n_features).astype(np.float32) if n_features else None,
+            parse_codes(stored, codes[1], codes[2]) if codes else None,
         )
 
 
-def _code_rows(
+def _read_code_rows(
     connection: Connection, where: str, values: list[int], *, with_vectors: bool
 ) -> Iterator[tuple[int, bytes | None, bytes | None]]:
     """Yield seqs, vectors if they are asked for, and codes of a generation, after comparing checksums."""
@@ -256,28 +431,28 @@ def _code_rows(
         columns, source = f"{columns}, id, payload, vector, items.sum", "codes JOIN items USING (seq)"
     statement = f"SELECT {columns} FROM {source} WHERE generation = ? AND {where}"
     for generation, seq, code, checksum, *item in connection.execute(statement, values):
-        rows.checked_code(generation, seq, code, checksum)
-        yield seq, rows.checked_item(seq, *item).vector if item else None, code
+        verify_code(generation, seq, code, checksum)
+        yield seq, verify_item(seq, *item).vector if item else None, code
 
 
-def _item_rows(connection: Connection, rest: str, values: Sequence[Any]) -> Iterator[ItemRow]:
+def _read_item_rows(connection: Connection, rest: str, values: Sequence[Any]) -> Iterator[ItemRow]:
     """Yield rows of items, after comparing checksums."""
     statement = f"SELECT seq, id, payload, vector, sum FROM items {rest}"
-    return itertools.starmap(rows.checked_item, connection.execute(statement, values))
+    return itertools.starmap(verify_item, connection.execute(statement, values))
 
 
-def _existing(connection: Connection, seqs: list[int]) -> list[ItemRow]:
-    found = list(_item_rows(connection, f"WHERE seq IN ({_places(seqs)}) ORDER BY seq", seqs))
+def _read_existing(connection: Connection, seqs: list[int]) -> list[ItemRow]:
+    found = list(_read_item_rows(connection, f"WHERE seq IN ({_write_places(seqs)}) ORDER BY seq", seqs))
     if len(found) != len(seqs):
         raise DamageError(f"{len(seqs) - len(found)} items are missing")
     return found
 
 
-def _parts(values: Iterable[T], size: int) -> Iterator[list[T]]:
+def _split(values: Iterable[T], size: int) -> Iterator[list[T]]:
     left = iter(values)
     while part := list(itertools.islice(left, size)):
         yield part
 
 
-def _places(values: Sequence[Any]) -> str:
+def _write_places(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))

@@ -1,7 +1,7 @@
-"""The data folder: arrays kept as ``.npy`` in one sub-folder per data set, written completely or not at all.
+"""The data folder: arrays as ``.npy`` files in one sub-folder per data set, each written atomically.
 
-The name of a sub-folder has the version of its recipe (``mnist.v1``). A changed recipe gets a new version,
-and never reads what an older one wrote.
+The name of a sub-folder contains the version of its recipe (``mnist.v1``). A changed recipe gets a new
+version, and never reads arrays that an older one wrote.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 
 from posh.errors import FormatError
 
-__all__ = ["Arrays", "data_dir", "is_stored", "read_array", "scratch", "store", "write_arrays"]
+__all__ = ["Arrays", "create_scratch", "data_dir", "is_stored", "read_array", "store", "write_arrays"]
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
-_STALE_SECONDS = 24 * 3600
+_STALE_SECONDS = 24 * 3600  # no fetch takes longer than a day
 
 
 def data_dir(root: str | Path | None = None) -> Path:
-    """Return the folder that holds the data sets; it need not exist yet.
+    """Return the folder that holds the data sets, whether or not it exists.
 
     The first of: ``root``, the environment variable ``POSH_DATA``, ``$XDG_CACHE_HOME/posh``,
     ``~/.cache/posh``.
@@ -52,11 +52,11 @@ def is_stored(folder: Path) -> bool:
 
 
 def store(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Create ``folder`` by calling ``fill`` on a temporary sibling and renaming that.
+    """Create ``folder`` atomically: call ``fill`` on a temporary sibling, then rename it.
 
-    A folder appears only when complete. When another process was faster, its result stands.
+    If another process creates the folder first, its result is kept.
     """
-    with scratch(folder.parent) as work:
+    with create_scratch(folder.parent) as work:
         fill(work)
         try:
             work.rename(folder)
@@ -66,12 +66,12 @@ def store(folder: Path, fill: Callable[[Path], None]) -> None:
 
 
 @contextmanager
-def scratch(parent: Path) -> Iterator[Path]:
-    """Yield a new temporary folder inside ``parent``; at the end it is removed, unless it was renamed."""
+def create_scratch(parent: Path) -> Iterator[Path]:
+    """Yield a new temporary folder inside ``parent``, and remove it afterwards unless it was renamed."""
     parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(parent)
     work = Path(tempfile.mkdtemp(prefix=".partial-", dir=parent))
-    # mkdtemp makes private folders; a data folder may be shared between users.
+    # mkdtemp creates private folders, but users may share a data folder.
     work.chmod(0o755)
     try:
         yield work
@@ -80,11 +80,11 @@ def scratch(parent: Path) -> Iterator[Path]:
 
 
 def _remove_stale(parent: Path) -> None:
-    """Remove what killed processes left behind. No fetch takes longer than a day."""
-    for left in parent.glob(".partial-*"):
+    """Remove the temporary folders of killed processes."""
+    for folder in parent.glob(".partial-*"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime > _STALE_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
+            if time.time() - folder.stat().st_mtime > _STALE_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_arrays(folder: Path, arrays: Arrays) -> None:
@@ -94,7 +94,7 @@ def write_arrays(folder: Path, arrays: Arrays) -> None:
 
 
 def read_array(path: Path, *, mmap: bool = False) -> NDArray[Any]:
-    """Read one ``.npy`` without pickle; with ``mmap``, as pages of the file on demand."""
+    """Read an ``.npy`` file without pickle; with ``mmap``, map it into memory."""
     try:
         return np.asarray(np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False))
     except (ValueError, EOFError, OSError) as error:

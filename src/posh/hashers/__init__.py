@@ -1,8 +1,12 @@
-"""Hashers: one paper per file, one contract for all (:mod:`posh.hashers.base`)."""
+"""Hashers: one method per module, one contract for all (:mod:`posh.hashers.base`)."""
 
-from posh.hashers.base import DenseHasher, Hasher, SparseHasher
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from posh.hashers.base import DenseHasher, EpochHasher, Hasher, SparseHasher
 from posh.hashers.biohash import BioHash
-from posh.hashers.epochs import EpochHasher
 from posh.hashers.fruitfly import FruitFly
 from posh.hashers.hadamard import Hadamard
 from posh.hashers.itq import ITQ
@@ -15,6 +19,7 @@ from posh.hashers.spherical import SphericalHash
 
 __all__ = [
     "BOSL",
+    "HASHERS",
     "ITQ",
     "KNNH",
     "LSH",
@@ -29,4 +34,36 @@ __all__ = [
     "PowerHash",
     "SparseHasher",
     "SphericalHash",
+    "make_hasher",
 ]
+
+_ALL: tuple[type[Hasher[Any]], ...] = (
+    BOSL,
+    ITQ,
+    KNNH,
+    LSH,
+    OSL,
+    POSH,
+    BioHash,
+    FruitFly,
+    Hadamard,
+    PowerHash,
+    SphericalHash,
+)
+HASHERS = {hasher.__name__: hasher for hasher in _ALL}
+"""All hashers by name, for the command line, the service and experiments."""
+
+
+def make_hasher(name: str, params: Mapping[str, Any]) -> Hasher[Any]:
+    """Build an unfitted hasher by the name of its class; raise ValueError for unknown names and parameters.
+
+    >>> make_hasher("POSH", {"n_bits": 256, "n_active": 16})
+    POSH(n_active=16, n_bits=256)
+    """
+    if name not in HASHERS:
+        raise ValueError(f"expected method to be one of {', '.join(HASHERS)}, got {name!r:.80}")
+    known = HASHERS[name]().get_params()
+    unknown = params.keys() - known.keys()
+    if unknown:
+        raise ValueError(f"expected params among {', '.join(sorted(known))}, got {min(unknown)!r:.80}")
+    return HASHERS[name](**params)

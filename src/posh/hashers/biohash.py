@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from posh import _validate, kernels
-from posh._progress import progress, steps_of
-from posh.hashers._units import unit_rows
-from posh.hashers.cost import STEP, FitCost
-from posh.hashers.epochs import EpochHasher
-from posh.preprocess import Float32
+from posh import kernels
+from posh._runtime import iterate_cancellable, track_progress
+from posh._validate import validate_choice, validate_integer, validate_real
+from posh.hashers.base import STEP_OPERATIONS, EpochHasher, FitCost
+from posh.preprocess import Float32, normalize_rows
 
 __all__ = ["BioHash"]
 
 
 class BioHash(EpochHasher):
-    """Learns units that move towards the vectors for which they win. SphericalHash replaces these dynamics.
+    """Hasher whose units move towards the vectors for which they win. SphericalHash replaces these dynamics.
 
     For each vector x of a mini-batch the unit w with the largest product gets x − ⟨w, x⟩ w, and the unit
     of rank ``rank`` gets −``delta`` times that, with ⟨w, x⟩ = Σ sign(wᵢ) |wᵢ|^(p−1) xᵢ. The sum over the
@@ -42,7 +41,7 @@ class BioHash(EpochHasher):
     p
         Exponent of the inner product; 2 is the usual one.
     delta, rank
-        Strength and rank of the unit that is pushed away.
+        Strength and rank of the unit that is repelled.
     stop_norm
         Learning ends after an epoch in which the mean norm of the units is no larger than this.
     reduce
@@ -95,16 +94,16 @@ class BioHash(EpochHasher):
 
     def _check_params(self) -> None:
         super()._check_params()
-        _validate.integer("n_epochs", self.n_epochs, 1)
-        _validate.integer("batch_size", self.batch_size, 1)
-        _validate.real("learning_rate", self.learning_rate, 0.0, open_low=True)
-        _validate.choice("schedule", self.schedule, ("linear", "constant"))
-        _validate.real("p", self.p, 1.0, open_low=True)
-        _validate.real("delta", self.delta, 0.0)
-        _validate.integer("rank", self.rank, 2, self.n_bits, " (n_bits)")
-        _validate.real("stop_norm", self.stop_norm, 0.0)
+        validate_integer("n_epochs", self.n_epochs, 1)
+        validate_integer("batch_size", self.batch_size, 1)
+        validate_real("learning_rate", self.learning_rate, 0.0, open_low=True)
+        validate_choice("schedule", self.schedule, ("linear", "constant"))
+        validate_real("p", self.p, 1.0, open_low=True)
+        validate_real("delta", self.delta, 0.0)
+        validate_integer("rank", self.rank, 2, self.n_bits, " (n_bits)")
+        validate_real("stop_norm", self.stop_norm, 0.0)
 
-    def _learning_cost(self, n: int, d: int) -> FitCost:
+    def _estimate_learning(self, n: int, d: int) -> FitCost:
         size, batch = self.n_bits * d, min(n, self.batch_size)
         n_moving = min(self.n_bits, 2 * batch)
         power = 0 if self.p == 2.0 else 30 * size
@@ -112,29 +111,29 @@ class BioHash(EpochHasher):
         ranked = self.rank if self.delta > 0.0 else 0
         n_bytes += 16 * batch * (self.n_bits + ranked) + 12 * n_moving * d
         products = n * d * (self.n_bits + n_moving) + 10 * n * self.n_bits
-        epoch = products + 10 * size + -(-n // batch) * (power + 10 * n_moving * d + STEP)
+        epoch = products + 10 * size + -(-n // batch) * (power + 10 * n_moving * d + STEP_OPERATIONS)
         return FitCost(n_bytes, self.n_epochs * epoch)
 
-    def _epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
-        Z = unit_rows(Z)
+    def _run_epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
+        Z = normalize_rows(Z)
         W = rng.standard_normal((self.n_bits, Z.shape[1]), np.float32)
-        for epoch in progress(range(self.n_epochs), "BioHash"):
+        for epoch in track_progress(range(self.n_epochs), "BioHash"):
             fall = epoch / self.n_epochs if self.schedule == "linear" else 0.0
             rate = self.learning_rate * (1.0 - fall)
             order = rng.permutation(len(Z))
-            starts = steps_of(range(0, len(Z), self.batch_size))
-            gain = sum(self._step(W, Z[order[i : i + self.batch_size]], rate) for i in starts)
-            yield self._dual(W), gain / len(Z)
+            starts = iterate_cancellable(range(0, len(Z), self.batch_size))
+            gain = sum(self._apply_batch(W, Z[order[i : i + self.batch_size]], rate) for i in starts)
+            yield self._compute_dual(W), gain / len(Z)
             if np.linalg.norm(W, axis=1).mean() <= self.stop_norm:
                 return
 
-    def _dual(self, W: Float32) -> Float32:
+    def _compute_dual(self, W: Float32) -> Float32:
         """Return the vectors whose ordinary inner product with x is ⟨w, x⟩."""
         return W if self.p == 2.0 else np.asarray(np.sign(W) * np.abs(W) ** np.float32(self.p - 1.0))
 
-    def _step(self, W: Float32, batch: Float32, rate: float) -> float:
+    def _apply_batch(self, W: Float32, batch: Float32, rate: float) -> float:
         """Update W in place for one mini-batch, and return the sum of the objective over the batch."""
-        scores = batch @ self._dual(W).T
+        scores = batch @ self._compute_dual(W).T
         rows = np.arange(len(batch))
         first = kernels.winners(scores, 1)[:, 0].astype(np.int64)
         gate = np.zeros((len(batch), self.n_bits), np.float32)
@@ -143,7 +142,7 @@ class BioHash(EpochHasher):
             best = kernels.winners(scores, self.rank).astype(np.int64)
             last = np.take_along_axis(scores, best, axis=1).argmin(axis=1)
             gate[rows, best[rows, last]] -= self.delta
-        moving = np.flatnonzero(gate.any(axis=0))  # most units neither win nor are pushed away
+        moving = np.flatnonzero(gate.any(axis=0))  # most units neither win nor are repelled
         gate = gate[:, moving]
         activity = np.einsum("bj,bj->j", gate, scores[:, moving])
         step = gate.T @ batch - activity[:, None] * W[moving]

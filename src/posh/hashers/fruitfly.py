@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from posh import _validate
-from posh.hashers._orthogonal import random_orthogonal
-from posh.hashers.base import SparseHasher
-from posh.hashers.cost import ORTHOGONAL, FitCost
+from posh._validate import validate_choice, validate_real
+from posh.hashers._linalg import draw_orthogonal
+from posh.hashers.base import ORTHOGONAL_BYTES, FitCost, SparseHasher
 from posh.preprocess import Float32
 
 __all__ = ["FruitFly"]
@@ -60,16 +59,16 @@ class FruitFly(SparseHasher):
 
     def _check_params(self) -> None:
         super()._check_params()
-        _validate.choice("weights", self.weights, ("bernoulli", "orthogonal"))
-        _validate.real("p", self.p, 0.0, 1.0, open_low=True)
+        validate_choice("weights", self.weights, ("bernoulli", "orthogonal"))
+        validate_real("p", self.p, 0.0, 1.0, open_low=True)
 
-    def _learning_cost(self, n: int, d: int) -> FitCost:
+    def _estimate_learning(self, n: int, d: int) -> FitCost:
         if self.weights == "orthogonal":
-            return FitCost(ORTHOGONAL * self.n_bits * d, 8 * self.n_bits * d * d)
-        return super()._learning_cost(n, d)
+            return FitCost(ORTHOGONAL_BYTES * self.n_bits * d, 8 * self.n_bits * d * d)
+        return super()._estimate_learning(n, d)
 
     def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
         shape = (self.n_bits, Z.shape[1])
         if self.weights == "orthogonal":
-            return random_orthogonal(*shape, rng), []
+            return draw_orthogonal(*shape, rng), []
         return (rng.random(shape) < self.p).astype(np.float32), []

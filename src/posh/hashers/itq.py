@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from posh import _validate
-from posh._progress import progress
-from posh.hashers._orthogonal import procrustes, random_orthogonal
-from posh.hashers.base import DenseHasher
-from posh.hashers.cost import FitCost, procrustes_cost
+from posh._runtime import track_progress
+from posh._validate import validate_integer
+from posh.hashers._linalg import draw_orthogonal, solve_procrustes
+from posh.hashers.base import DenseHasher, FitCost, estimate_procrustes
 from posh.preprocess import Float32
 
 __all__ = ["ITQ"]
@@ -52,19 +51,19 @@ class ITQ(DenseHasher):
 
     def _check_params(self) -> None:
         super()._check_params()
-        _validate.integer("n_epochs", self.n_epochs, 1)
+        validate_integer("n_epochs", self.n_epochs, 1)
 
-    def _learning_cost(self, n: int, d: int) -> FitCost:
-        step = procrustes_cost(self.n_bits, d)
+    def _estimate_learning(self, n: int, d: int) -> FitCost:
+        step = estimate_procrustes(self.n_bits, d)
         scores = 2 * n * self.n_bits * d + 10 * n * self.n_bits
         return FitCost(20 * n * self.n_bits + step.bytes, self.n_epochs * (scores + step.operations))
 
     def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
-        W = random_orthogonal(self.n_bits, Z.shape[1], rng)
+        W = draw_orthogonal(self.n_bits, Z.shape[1], rng)
         objective = []
-        for _ in progress(range(self.n_epochs), type(self).__name__):
+        for _ in track_progress(range(self.n_epochs), type(self).__name__):
             scores = Z @ W.T
             signs = np.where(scores > 0, np.float32(1), np.float32(-1))
             objective.append(float(np.square(signs - scores).sum(axis=1).mean()))
-            W = procrustes(signs.T @ Z, previous=W)
+            W = solve_procrustes(signs.T @ Z, previous=W)
         return W, objective

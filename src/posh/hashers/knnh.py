@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from posh import _validate
-from posh._progress import progress
-from posh.hashers.cost import STEP, FitCost
+from posh._runtime import track_progress
+from posh._validate import validate_integer
+from posh.hashers.base import STEP_OPERATIONS, FitCost
 from posh.hashers.itq import ITQ
 from posh.preprocess import Float32
 
@@ -25,7 +25,7 @@ class KNNH(ITQ):
     n_bits, n_epochs, random_state
         As in :class:`ITQ`.
     n_neighbors
-        How many neighbours, the vector itself among them, are averaged; the paper uses 20. With fewer
+        Number of neighbours, including the vector itself, that are averaged; the paper uses 20. With fewer
         training vectors, all of them.
 
     Examples
@@ -45,26 +45,26 @@ class KNNH(ITQ):
 
     def _check_params(self) -> None:
         super()._check_params()
-        _validate.integer("n_neighbors", self.n_neighbors, 1)
+        validate_integer("n_neighbors", self.n_neighbors, 1)
 
-    def _learning_cost(self, n: int, d: int) -> FitCost:
-        after, k = super()._learning_cost(n, d), min(self.n_neighbors, n)
+    def _estimate_learning(self, n: int, d: int) -> FitCost:
+        after, k = super()._estimate_learning(n, d), min(self.n_neighbors, n)
         n_bytes = max(after.bytes, 8 * min(n, _ROWS) * (n + k) + 4 * k * d) + 8 * n * d
-        return FitCost(n_bytes, after.operations + 2 * n * n * d + 2 * n * k * d + n * STEP // 10)
+        return FitCost(n_bytes, after.operations + 2 * n * n * d + 2 * n * k * d + n * STEP_OPERATIONS // 10)
 
     def _learn(self, Z: Float32, rng: np.random.Generator) -> tuple[Float32, list[float]]:
-        return super()._learn(neighbour_means(Z, self.n_neighbors), rng)
+        return super()._learn(average_neighbours(Z, self.n_neighbors), rng)
 
 
-def neighbour_means(Z: Float32, n_neighbors: int) -> Float32:
-    """Replace each row of Z (n, d) by the mean of its ``n_neighbors`` nearest rows, itself among them."""
-    from sklearn.neighbors import NearestNeighbors  # takes long to import, and no other hasher needs it
+def average_neighbours(Z: Float32, n_neighbors: int) -> Float32:
+    """Replace each row of Z (n, d) by the mean of its ``n_neighbors`` nearest rows, including itself."""
+    from sklearn.neighbors import NearestNeighbors  # slow to import, and no other hasher needs it
 
     k = min(n_neighbors, len(Z))
     nearest = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(Z)
     means = np.empty_like(Z)
-    for start in progress(range(0, len(Z), _ROWS), "neighbours", "block"):
+    for start in track_progress(range(0, len(Z), _ROWS), "neighbours", "block"):
         rows = slice(start, start + _ROWS)
         neighbours = nearest.kneighbors(Z[rows], return_distance=False)
-        means[rows] = [Z[own].mean(axis=0) for own in neighbours]
+        means[rows] = [Z[nearby].mean(axis=0) for nearby in neighbours]
     return means

@@ -7,19 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from posh import _validate
-from posh._progress import progress
+from posh._runtime import track_progress
+from posh._validate import validate_choice, validate_integer
 from posh.codes import Codes
-from posh.hashers._units import ROWS, nearest_units, unit_rows
-from posh.hashers.cost import STEP, FitCost
-from posh.hashers.epochs import EpochHasher
-from posh.preprocess import Float32
+from posh.hashers._linalg import ROWS, find_nearest_units
+from posh.hashers.base import STEP_OPERATIONS, EpochHasher, FitCost
+from posh.preprocess import Float32, normalize_rows
 
 __all__ = ["SphericalHash"]
 
 
 class SphericalHash(EpochHasher):
-    """Learns ``n_bits`` unit vectors, each the direction of the training vectors that it wins.
+    """Hasher with ``n_bits`` unit vectors, each the direction of the training vectors that it wins.
 
     Parameters
     ----------
@@ -28,7 +27,7 @@ class SphericalHash(EpochHasher):
     n_epochs
         Passes over the data.
     empty
-        What happens to a unit that wins no training vector in an epoch. ``"zero"`` sets it to zero, as in the
+        Treatment of a unit that wins no training vector in an epoch. ``"zero"`` sets it to zero, as in the
         paper's listing: its score is then 0 for every vector, so it wins only where fewer than ``n_active``
         scores are positive. ``"keep"`` does not change it. ``"resample"`` sets it to a random training
         vector, so that it soon wins some.
@@ -72,20 +71,20 @@ class SphericalHash(EpochHasher):
 
     def _check_params(self) -> None:
         super()._check_params()
-        _validate.integer("n_epochs", self.n_epochs, 1)
-        _validate.choice("empty", self.empty, ("zero", "keep", "resample"))
+        validate_integer("n_epochs", self.n_epochs, 1)
+        validate_choice("empty", self.empty, ("zero", "keep", "resample"))
 
-    def _learning_cost(self, n: int, d: int) -> FitCost:
+    def _estimate_learning(self, n: int, d: int) -> FitCost:
         n_steps = -(-n // ROWS)
-        epoch = n * self.n_bits * d + 4 * n * self.n_bits + 10 * self.n_bits * d + n_steps * STEP
+        epoch = n * self.n_bits * d + 4 * n * self.n_bits + 10 * self.n_bits * d + n_steps * STEP_OPERATIONS
         return FitCost(8 * n * d + 20 * self.n_bits * d + 4 * ROWS * self.n_bits, self.n_epochs * epoch)
 
-    def _epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
-        Z = unit_rows(Z)
-        W = unit_rows(rng.standard_normal((self.n_bits, Z.shape[1]), np.float32))
-        for _ in progress(range(self.n_epochs), "SphericalHash"):
-            winner, cosine = nearest_units(Z, W)
-            moved = unit_rows(Codes(winner[:, None], self.n_bits).to_csr().T @ Z)
+    def _run_epochs(self, Z: Float32, rng: np.random.Generator) -> Iterator[tuple[Float32, float]]:
+        Z = normalize_rows(Z)
+        W = normalize_rows(rng.standard_normal((self.n_bits, Z.shape[1]), np.float32))
+        for _ in track_progress(range(self.n_epochs), "SphericalHash"):
+            winner, cosine = find_nearest_units(Z, W)
+            moved = normalize_rows(Codes(winner[:, None], self.n_bits).to_csr().T @ Z)
             idle = np.bincount(winner, minlength=self.n_bits) == 0
             if self.empty == "keep":
                 moved[idle] = W[idle]

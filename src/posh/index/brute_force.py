@@ -1,29 +1,32 @@
-"""The nearest documents without any approximation: every vector is compared."""
+"""Nearest vectors without any approximation: every vector is compared."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from posh._progress import steps_of
-from posh._threads import no_fork
-from posh.index.code_index import SlotScores
-from posh.index.sliced import Slots
-from posh.preprocess import Float32
+from posh._runtime import iterate_cancellable, no_fork
+from posh.index.arrays import Slots
+from posh.index.hits import SlotScores
+from posh.preprocess import Float32, normalize_rows
 
-__all__ = ["nearest"]
+__all__ = ["METRICS", "find_nearest", "measure_distances", "measure_true_distances"]
 
 _QUERIES, _DOCUMENTS = 256, 16_384  # compared at once
 
 Doubles = npt.NDArray[np.float64]
 
+METRICS: dict[str, Callable[[Float32], Float32]] = {"euclidean": np.asarray, "cosine": normalize_rows}
+"""How vectors are prepared so that the metric orders them as Euclidean distances do."""
 
-def nearest(
+
+def find_nearest(
     vectors: npt.NDArray[Any], slots: Slots, queries: Float32, k: int, *, is_distance: bool
 ) -> SlotScores:
-    """The k best of the documents at these ascending slots, for queries (m, d).
+    """Return the k best of the documents at these ascending slots, for queries (m, d).
 
     ``vectors`` (n_slots, d) are float32 or float16. Scores are products, or minus squared distances. Products
     of matrices in float32 only choose candidates. Documents whose score rounding may have made too low are
@@ -31,7 +34,7 @@ def nearest(
 
     >>> import numpy as np
     >>> vectors = np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]], np.float32)
-    >>> nearest(vectors, np.arange(3), vectors[2:], 2, is_distance=False)
+    >>> find_nearest(vectors, np.arange(3), vectors[2:], 2, is_distance=False)
     SlotScores(slots=array([[1, 2]]), scores=array([[1., 1.]], dtype=float32))
     """
     found = SlotScores(
@@ -39,7 +42,7 @@ def nearest(
     )
     for start in range(0, len(queries), _QUERIES):
         some = queries[start : start + _QUERIES]
-        for row, chosen in enumerate(_candidates(vectors, slots, some, k, is_distance), start):
+        for row, chosen in enumerate(_choose_candidates(vectors, slots, some, k, is_distance), start):
             wide = vectors[chosen].astype(np.float64)
             own = queries[row].astype(np.float64)
             scores = (-((wide - own) ** 2).sum(axis=1) if is_distance else wide @ own).astype(np.float32)
@@ -49,16 +52,16 @@ def nearest(
     return found
 
 
-def _candidates(
+def _choose_candidates(
     vectors: npt.NDArray[Any], slots: Slots, queries: Float32, k: int, is_distance: bool
 ) -> list[Slots]:
-    """For each query the slots that may be among the k best."""
+    """Return for each query the slots that may be among the k best."""
     best = np.full((len(queries), k), -np.inf, np.float32)  # the k highest scores, in any order
     nothing = np.empty(0, np.int64)
     kept: list[tuple[Slots, Slots, Float32]] = [(nothing, nothing, np.empty(0, np.float32))]
     lengths = np.linalg.norm(queries, axis=1).astype(np.float64)
     longest = 0.0
-    for start in steps_of(range(0, len(slots), _DOCUMENTS)):
+    for start in iterate_cancellable(range(0, len(slots), _DOCUMENTS)):
         own = slots[start : start + _DOCUMENTS]
         is_run = own[-1] - own[0] == len(own) - 1
         documents = np.asarray(vectors[own[0] : own[-1] + 1] if is_run else vectors[own], np.float32)
@@ -103,3 +106,28 @@ def _lowest(best: Float32, lengths: Doubles, longest: float, n_features: int) ->
     """For each query the score from which on a document may be among the best, whatever rounding did."""
     unit = (n_features + 8) * float(np.finfo(np.float32).eps)
     return np.asarray(best.min(axis=1) - 2.0 * unit * longest * (lengths + longest))
+
+
+def measure_distances(base: Float32, queries: Float32, ids: Slots, metric: str) -> Doubles:
+    """Return the distances (m, n) of queries (m, d) from the rows ``ids`` (m, n) of the base; inf for -1.
+
+    >>> measure_distances(np.float32([[3, 4]]), np.float32([[0, 0]]), np.array([[0, -1]]), "euclidean")
+    array([[ 5., inf]])
+    """
+    prepare = METRICS[metric]
+    distances = np.empty(ids.shape)
+    for row, (query, rows) in enumerate(zip(prepare(queries), ids, strict=True)):
+        difference = prepare(base[np.maximum(rows, 0)]).astype(np.float64) - query
+        distances[row] = np.where(rows < 0, np.inf, np.linalg.norm(difference, axis=1))
+    return distances
+
+
+def measure_true_distances(base: Float32, queries: Float32, k: int, metric: str) -> Doubles:
+    """Return the distances (m, k) of queries (m, d) from their k nearest rows of the base, nearest first.
+
+    >>> measure_true_distances(np.float32([[0], [5], [7]]), np.float32([[4]]), 2, "euclidean")
+    array([[1., 3.]])
+    """
+    prepare = METRICS[metric]
+    found = find_nearest(prepare(base), np.arange(len(base)), prepare(queries), k, is_distance=True)
+    return np.sort(measure_distances(base, queries, found.slots, metric), axis=1)

@@ -1,132 +1,84 @@
-"""Index files, format version 1: a folder with a manifest (see :mod:`posh._folder`).
+"""Files of an index, format version 2: a folder of arrays with a manifest (see :mod:`posh._durable`).
+
+The manifest has ``kind``, ``"nearest"`` (:class:`posh.Index`) or ``"codes"`` (:class:`posh.CodeIndex`), and
+``params``, the parameters of the constructor. Arrays of both kinds:
 
 =================  ===============================================================================
-hasher             the model file of the hasher
-codes, ids, kept   rows by slot: codes uint16 or uint8, ids int64, the rows of the refiner float32;
-                   of ids that are strings see :mod:`posh.index.string_ids`
+ids, id_text,      see :mod:`posh.index.ids`
+next_id
 removed            slots of deleted documents, int64; zeros stand for all but their numbers
-next_id            above every number that was ever an id, int64; 2^63 - 1 if no automatic ids are left
-planes, parts      all planes one after the other, uint64; (offset, stride, n_docs, list) of each segment
-centroids          of the lists, float32, and ``assignment``, the list of each slot, int32
-decoder_…          the trained state of the refiner, and the sums that it goes on learning from
 =================  ===============================================================================
+
+Format version 1 had one kind; an index with a metric had a hasher, whose codes gave the shape of its own.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
-from posh._arrays import MappedFile
-from posh._folder import read_folder, write_folder
+from posh._durable import MappedFile, read_folder, write_folder
+from posh._model_files import Arrays
 from posh.errors import FormatError
-from posh.hashers.base import Hasher, SparseHasher
-from posh.index import string_ids
-from posh.index.code_index import CodeIndex, without_deleted
-from posh.index.documents import Documents
-from posh.index.options import IndexOptions
-from posh.index.refine import Refiner
-from posh.index.sliced import Mask
-from posh.index.string_ids import Ids
-from posh.model_files import Arrays, expect
 
-__all__ = ["Opened", "checked", "load", "save"]
+__all__ = ["FORMAT", "SavedIndex", "convert_errors", "read_index", "write_index"]
 
-FORMAT, VERSION = "posh-index", 1
-_HASHER = "hasher.safetensors"
+FORMAT, VERSION = "posh-index", 2
+HASHER = "hasher.safetensors"
+_CLASSES = {"nearest": "posh.Index", "codes": "posh.CodeIndex"}
 T = TypeVar("T")
 
 
-def save(
-    path: Path,
-    options: dict[str, Any],
-    hasher: Hasher[Any],
-    refiner: Refiner | None,
-    documents: Documents | None,
-) -> None:
-    """Write an index, with zeros in place of deleted documents.
-
-    ``documents`` is None if nothing was ever added.
-    """
-    arrays: Arrays = {}
-    if documents is not None:
-        live = documents.live
-        arrays = {
-            "codes": without_deleted(documents.structure.codes.rows, live),
-            **string_ids.to_arrays(_remaining_ids(documents.ids.rows, live)),
-            "kept": without_deleted(documents.refiner_rows.rows, live),
-            "removed": np.flatnonzero(~live),
-            "next_id": np.array(documents.next_id, np.int64),
-        }
-        arrays |= documents.structure.to_arrays() | (refiner.to_arrays() if refiner else {})
-    write_folder(path, FORMAT, VERSION, {"params": options}, arrays, {_HASHER: hasher.to_bytes()})
-
-
-def _remaining_ids(ids: Ids, live: Mask) -> Ids:
-    """Return ids (n,) with 0 in place of deleted ones if strings are among them; numbers alone stay."""
-    return without_deleted(ids, live) if ids.dtype == object else ids
-
-
 @dataclass(frozen=True)
-class Opened:
-    """The content of an index folder, checked as far as that needs no index."""
+class SavedIndex:
+    """The content of an index folder; arrays are validated when an index is made from them."""
 
-    hasher: Hasher[Any]
+    path: Path
+    version: int
+    kind: str
     params: dict[str, Any]
     arrays: Arrays
+    files: dict[str, bytes]
     mapped: tuple[MappedFile, ...]
     verify: bool
 
-    def restore(
-        self, structure: type[CodeIndex], options: IndexOptions, refiner: Refiner | None
-    ) -> Documents | None:
-        """The documents of the index."""
-        arrays = self.arrays
-        if "ids" not in arrays:
-            return None
-        ids = string_ids.from_arrays(arrays)
-        n = len(ids)
-        width = refiner.row_width() if refiner else 0
-        refiner_rows = expect(arrays, "kept", np.float32, (n, width), look_inside=self.verify)
-        if refiner:
-            refiner.restore(arrays)
-        codes = structure.from_arrays(self.hasher, options, self._codes(structure, n), arrays)
-        removed = expect(arrays, "removed", np.int64, (None,), low=0)
-        if len(removed):
-            codes = codes.without(removed)
-        if ids.dtype == object and len(set(ids[codes.live.rows].tolist())) < codes.n_live:
-            raise ValueError("expected distinct ids, found one more than once")
-        next_id = 0  # files of older versions do not have it
-        if "next_id" in arrays:
-            next_id = int(expect(arrays, "next_id", np.int64, (), low=0))
-        return Documents.of(codes, ids, refiner_rows, next_id=next_id, mapped=self.mapped)
-
-    def _codes(self, structure: type[CodeIndex], n: int) -> Any:
-        if not structure.has_codes:
-            return expect(self.arrays, "codes", np.uint8, (n, 0))
-        if isinstance(self.hasher, SparseHasher):
-            active = self.params["document_active"]
-            codes = expect(self.arrays, "codes", np.uint16, (n, active))
-            if self.verify and codes.size and codes.max() >= self.hasher.n_bits:
-                raise ValueError(f"a code with bit {codes.max()} of {self.hasher.n_bits}")
-            return codes
-        return expect(self.arrays, "codes", np.uint8, (n, -(-self.hasher.n_bits // 8)))
+    def require_kind(self, kind: str) -> None:
+        """Raise FormatError if the folder holds an index of the other class."""
+        if self.kind != kind:
+            raise FormatError(
+                f"{self.path}: expected a saved {_CLASSES[kind]}, found a {_CLASSES[self.kind]}: "
+                f"open it with posh.open or {_CLASSES[self.kind]}.load"
+            )
 
 
-def load(path: Path, *, mmap: bool, verify: bool) -> Opened:
-    """Open an index folder; anything wrong with it is a :class:`~posh.errors.FormatError`."""
-    content = read_folder(path, FORMAT, VERSION, mmap=mmap, verify=verify)
-    hasher = checked(path, lambda: Hasher.from_bytes(content.files[_HASHER], path / _HASHER))
-    return Opened(hasher, content.manifest["params"], content.arrays, content.mapped, verify)
+def write_index(
+    path: Path, kind: str, params: Mapping[str, Any], arrays: Arrays, files: Mapping[str, bytes]
+) -> None:
+    """Write the folder of an index, replacing a saved index there in one step."""
+    write_folder(path, FORMAT, VERSION, {"kind": kind, "params": dict(params)}, arrays, files)
 
 
-def checked(path: str | os.PathLike[str], read: Callable[[], T]) -> T:
-    """Call ``read`` and turn whatever wrong content makes it raise into a FormatError."""
+def read_index(path: str | os.PathLike[str], *, mmap: bool, verify: bool) -> SavedIndex:
+    """Read the folder of an index; raise FormatError if anything is wrong with it."""
+    where = Path(path)
+    content = read_folder(where, FORMAT, VERSION, mmap=mmap, verify=verify)
+
+    def make() -> SavedIndex:
+        manifest = content.manifest
+        version, params = int(manifest["version"]), dict(manifest["params"])
+        kind = manifest["kind"] if version > 1 else "nearest" if params.get("metric") else "codes"
+        if kind not in _CLASSES:
+            raise ValueError(f"an index of the kind {kind!r}")
+        return SavedIndex(where, version, kind, params, content.arrays, content.files, content.mapped, verify)
+
+    return convert_errors(where, make)
+
+
+def convert_errors(path: str | os.PathLike[str], read: Callable[[], T]) -> T:
+    """Call ``read`` and convert any error that wrong content causes to a FormatError."""
     try:
         return read()
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:

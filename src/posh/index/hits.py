@@ -1,18 +1,21 @@
-"""What a search returns: of an index and of a collection alike."""
+"""The results of a search, of an index and of a collection alike."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from posh.index import hits_tables
+from posh.errors import MissingExtraError
+from posh.index.arrays import Slots
 
-__all__ = ["Hit", "Hits", "SlotHits"]
+__all__ = ["Hit", "Hits", "SlotHits", "SlotScores", "pad_results"]
 
-_NOBODY = np.array(None, object)
+_NO_ID = np.array(None, object)
 
 
 class Hit(NamedTuple):
@@ -24,12 +27,46 @@ class Hit(NamedTuple):
     vector: npt.NDArray[np.float32] | None = None
 
 
-class SlotHits(NamedTuple):
-    """The best slots and their scores, both (m, k), and what the scores are."""
+class SlotScores(NamedTuple):
+    """Slots, int64 (m, k), and scores, float32 (m, k), best first; -1 and -inf where fewer were found."""
 
-    slots: npt.NDArray[np.int64]
+    slots: Slots
+    scores: npt.NDArray[np.float32]
+
+    @classmethod
+    def allocate(cls, n_queries: int, k: int) -> SlotScores:
+        """Return uninitialised arrays (n_queries, k) for a kernel to write to."""
+        return cls(np.empty((n_queries, k), np.int64), np.empty((n_queries, k), np.float32))
+
+    @classmethod
+    def from_counts(cls, slots: Slots, counts: npt.NDArray[np.int32]) -> SlotScores:
+        """Convert the results of the kernels that count bits."""
+        scores = counts.astype(np.float32)
+        if slots.size and slots[:, -1].min() < 0:  # missing results are at the end
+            scores[slots < 0] = -np.inf
+        return cls(slots, scores)
+
+
+class SlotHits(NamedTuple):
+    """The best slots and their scores, both (m, k), and the kind of score, as in :class:`Hits`."""
+
+    slots: Slots
     scores: npt.NDArray[np.float32]
     kind: str
+
+
+def pad_results(
+    slots: npt.NDArray[Any], scores: npt.NDArray[np.float32], k: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+    """Return slots or ids and scores with k columns: -1 (None among objects) and -inf in the new ones."""
+    missing = k - slots.shape[1]
+    if missing == 0:
+        return slots, scores
+    filler = None if slots.dtype == object else -1
+    all_slots = np.full((len(slots), k), filler, slots.dtype)
+    all_scores = np.full((len(slots), k), -np.inf, np.float32)
+    all_slots[:, :-missing], all_scores[:, :-missing] = slots, scores
+    return all_slots, all_scores
 
 
 class Hits:
@@ -102,10 +139,10 @@ class Hits:
     def found(self) -> npt.NDArray[np.bool_]:
         """Which places hold a hit, (m, k)."""
         if self.ids.dtype == object:
-            return np.asarray(self.ids != _NOBODY, bool)
+            return np.asarray(self.ids != _NO_ID, bool)
         return np.asarray(self.ids >= 0)
 
-    def completed(
+    def with_items(
         self, items: Callable[[list[Any]], Mapping[Any, Any]], payloads: bool, vectors: bool
     ) -> Hits:
         """Return the same with payloads and vectors; ``items`` gives the items of distinct ids, by id."""
@@ -143,8 +180,8 @@ class Hits:
         low = None if min_score is None else self.scores < min_score
         if low is None or not low.any():
             return self
-        nobody = _NOBODY if self.ids.dtype == object else np.int64(-1)
-        return Hits(np.where(low, nobody, self.ids), np.where(low, -np.inf, self.scores), self.kind)
+        no_id = _NO_ID if self.ids.dtype == object else np.int64(-1)
+        return Hits(np.where(low, no_id, self.ids), np.where(low, -np.inf, self.scores), self.kind)
 
     def to_pandas(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each hit; needs pandas.
@@ -158,7 +195,7 @@ class Hits:
         0      0   3    7.0
         1      0   5    6.0
         """
-        return hits_tables.to_pandas(self._columns())
+        return _to_pandas(self._columns())
 
     def to_arrow(self) -> Any:
         """Return a ``pyarrow.Table`` with the columns of :meth:`to_pandas`; needs pyarrow.
@@ -168,7 +205,7 @@ class Hits:
         >>> Hits(np.array([[3, 5]]), np.array([[7.0, 6.0]]), "overlap").to_arrow().column_names
         ['query', 'id', 'score']
         """
-        return hits_tables.to_arrow(self._columns())
+        return _to_arrow(self._columns())
 
     def _columns(self) -> dict[str, list[Any]]:
         rows = [(i, hit) for i in range(len(self)) for hit in self[i]]
@@ -177,11 +214,37 @@ class Hits:
             "id": [hit.id for _, hit in rows],
             "score": [hit.score for _, hit in rows],
         }
-        own = {*columns, "vector"}
+        reserved = {*columns, "vector"}
         if self.payloads is not None:
             for name in {name: None for _, hit in rows for name in hit.payload or {}}:
-                key = f"payload.{name}" if name in own else name
+                key = f"payload.{name}" if name in reserved else name
                 columns[key] = [(hit.payload or {}).get(name) for _, hit in rows]
         if self.vectors is not None:
             columns["vector"] = [hit.vector for _, hit in rows]
         return columns
+
+
+def _to_pandas(columns: Mapping[str, list[Any]]) -> Any:
+    """Return a DataFrame with these columns."""
+    pandas = _import_extra("pandas", "pandas", "to_pandas()")
+    return pandas.DataFrame({name: pandas.Series(values) for name, values in columns.items()})
+
+
+def _to_arrow(columns: Mapping[str, list[Any]]) -> Any:
+    """Return a pyarrow Table with these columns."""
+    pyarrow = _import_extra("pyarrow", "data", "to_arrow()")
+    return pyarrow.table({name: _arrow_column(pyarrow, values) for name, values in columns.items()})
+
+
+def _arrow_column(pyarrow: Any, values: list[Any]) -> Any:
+    try:
+        return pyarrow.array(values)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):  # values of several types
+        return pyarrow.array([None if value is None else json.dumps(value) for value in values])
+
+
+def _import_extra(module: str, extra: str, purpose: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(module, extra, purpose) from error

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from posh import _native, kernels
-from posh._progress import progress
+from posh._runtime import track_progress
 from posh.preprocess import Float32, Float64
 
 __all__ = ["assign", "sums_by_list", "train_lists"]
@@ -52,7 +52,7 @@ def train_lists(
     if metric == "cosine":
         sample = _unit(sample)
     centroids = sample[np.resize(rng.permutation(len(sample)), n_lists)]
-    for _ in progress(range(epochs), "lists"):
+    for _ in track_progress(range(epochs), "lists"):
         lists = assign(sample, centroids, metric, n_threads)
         sums, counts = sums_by_list(sample, lists, n_lists)
         centroids = _centres(sums, counts, metric)
@@ -75,7 +75,7 @@ def assign(X: npt.NDArray[Any], centroids: Float32, metric: str, n_threads: int)
         centroids = _unit(centroids)
     origin, router = _router(centroids, metric)
     lists, memory = np.empty(len(X), np.int32), np.empty((min(len(X), _ROWS), X.shape[1]), np.float32)
-    for rows in progress(_parts(len(X), _ROWS), "assigning", "block", -(-len(X) // _ROWS)):
+    for rows in track_progress(_parts(len(X), _ROWS), "assigning", "block", -(-len(X) // _ROWS)):
         centred = memory[: len(lists[rows])]
         vectors = _unit(X[rows], centred) if metric == "cosine" else X[rows]
         np.subtract(vectors, origin, out=centred, dtype=np.float32)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from posh.index.report import IndexReport
-from posh.serve.info import Indexing, Info
+from posh._wire import Indexing, Info
+from posh.index.nearest.report import IndexReport
 
 __all__ = [
     "Collections",

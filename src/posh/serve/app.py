@@ -46,7 +46,8 @@ def create_app(
     page = PageFiles({"/docs": docs_page(described)})
     files = [Operation(method, path, page, None, None) for path in page.paths for method in ("GET", "HEAD")]
     router = Router([*table, Operation("GET", "/openapi.json", openapi, None, None), *files], reader)
-    return AccessMiddleware(router, registry.metrics, token, [*OPEN_PATHS, *page.paths], hosts)
+    open_paths = [*OPEN_PATHS, *page.paths]
+    return AccessMiddleware(router, registry.metrics, token, open_paths, hosts, registry.limits)
 
 
 class Router:
@@ -68,7 +69,8 @@ class Router:
             scope["route"] = found = self._find(scope)
             response = await found.handler(Request(scope, receive, send))
         except Exception as error:
-            problem = problem_of(error)
+            # Without its traceback, which refers to this frame: a cycle would keep the connection open.
+            problem = problem_of(error).with_traceback(None)
             response = Response(problem.body(), problem.status, problem.headers)
         finally:
             self._reader.release(scope)

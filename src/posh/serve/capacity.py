@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from posh._progress import cancellable
+from posh._runtime import cancel_on
 from posh.serve.problems import ProblemError
 
 __all__ = ["CallQueue", "MemoryBudget", "MemoryShare", "busy", "new_executor", "too_long"]
@@ -30,7 +30,7 @@ class CallQueue:
     """Calls of one kind for one collection: ``n`` run at once, the others wait in order.
 
     ``seconds`` bounds how long a call waits, and then how long it runs (None: for ever). A call that waited
-    too long is not started. One that runs too long is asked to stop, see :func:`posh._progress.cancellable`;
+    too long is not started. One that runs too long is asked to stop, see :func:`posh._runtime.cancel_on`;
     its thread keeps its place until it ends. If ``waits`` is set, the caller still waits for the end of such
     a call and gets its result: a write that succeeded must not be reported as failed.
 
@@ -78,7 +78,7 @@ class CallQueue:
 
 
 def _stoppable(stop: threading.Event, call: Callable[[], T]) -> T:
-    with cancellable(stop):
+    with cancel_on(stop):
         return call()
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Iterator
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from posh._threads import one_blas_thread
+from posh._runtime import one_blas_thread
+from posh.collection.base import Include
+from posh.collection.filters import Filter
 from posh.index.hits import Hits
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
@@ -24,59 +26,87 @@ from posh.serve.capacity import busy, too_long
 from posh.serve.limits import Limits
 from posh.serve.problems import ProblemError
 
-__all__ = ["Coalescer", "SharedOptions"]
+__all__ = ["Coalescer", "LargeResultError", "SharedOptions"]
 
-Run = Callable[..., Hits]
-_TICK = 0.05  # seconds between two looks for searches whose time is over, at least
-
-
-class Alive(Protocol):
-    """Whether somebody still waits for the answer."""
-
-    def __call__(self) -> bool:
-        """Look, without waiting."""
+Search = Callable[[Float32, SearchParams, Filter | None, Include], Hits]
+_TICK = 0.05  # seconds between two checks for expired searches, at least
+_RESULT_BYTES = 1 << 20  # payloads and vectors of one request that a batch may read
 
 
 @dataclass(frozen=True)
 class SharedOptions:
-    """What the searches of one batch have in common; ``key`` stands for the filter."""
+    """The options that the searches of one group of a batch share.
+
+    ``key`` identifies the filter: as parsed filters, ``1`` and ``True`` are equal.
+    """
 
     params: SearchParams
-    filter: dict[str, Any] | None = field(compare=False)
+    where: Filter | None = field(compare=False)
     key: Hashable
+    include: Include
+
+
+class LargeResultError(Exception):
+    """A search found too many bytes of payloads and vectors for a batch: run it alone."""
+
+
+class _Allowance:
+    """Raises LargeResultError when more than ``n_bytes`` are charged."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self._n_bytes = n_bytes
+
+    def charge(self, n_bytes: int) -> None:
+        self._n_bytes -= n_bytes
+        if self._n_bytes < 0:
+            raise LargeResultError
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Waiting:
     vectors: Float32
     options: SharedOptions
-    alive: Alive
     result: asyncio.Future[Hits]
     deadline: float  # of the event loop's clock
+    disconnect: asyncio.Task[None] | None  # ends when the client hangs up
 
 
 class Coalescer:
     """Runs the searches of one collection, one batch after the other, in a thread of ``executor``.
 
-    ``run`` is the collection's ``search``; ``observe`` is told the size of every batch. The methods belong to
-    the event loop's thread.
+    ``search`` is the collection's ``_search``; ``observe`` is called with the size of every batch. Call the
+    methods on the event loop's thread.
     """
 
-    def __init__(self, run: Run, executor: Executor, limits: Limits, observe: Callable[[int], None]) -> None:
-        self._run, self._executor, self._limits, self._observe = run, executor, limits, observe
+    def __init__(
+        self, search: Search, executor: Executor, limits: Limits, observe: Callable[[int], None]
+    ) -> None:
+        self._collection_search, self._executor = search, executor
+        self._limits, self._observe = limits, observe
         self._queue: deque[_Waiting] = deque()
         self._n_waiting = 0
         self._unanswered: dict[_Waiting, None] = {}  # in the order of their deadlines
         self._watches = False  # a timer is set for the first of them
         self.busy = False
 
-    async def search(self, vectors: Float32, options: SharedOptions, alive: Alive) -> Hits:
-        """Search for vectors (m, d) that the collection would accept."""
+    async def search(
+        self,
+        vectors: Float32,
+        options: SharedOptions,
+        wait_for_disconnect: Callable[[], Coroutine[Any, Any, None]],
+    ) -> Hits:
+        """Search for valid vectors (m, d).
+
+        Only searches that wait for more than one batch watch for the disconnection of their clients, and are
+        dropped then: watching takes a considerable part of the time of a request.
+        """
         if self._n_waiting + len(vectors) > self._limits.waiting:
             raise busy(f"expected at most {self._limits.waiting} waiting queries, got more")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._limits.seconds
-        waiting = _Waiting(vectors, options, alive, loop.create_future(), deadline)
+        is_late = self._n_waiting + len(vectors) > self._limits.batch
+        disconnect = loop.create_task(wait_for_disconnect()) if is_late else None
+        waiting = _Waiting(vectors, options, loop.create_future(), deadline, disconnect)
         self._queue.append(waiting)
         self._unanswered[waiting] = None
         self._n_waiting += len(vectors)
@@ -88,7 +118,9 @@ class Coalescer:
         try:
             return await waiting.result
         finally:
-            del self._unanswered[waiting]
+            del self._unanswered[waiting], waiting  # an error refers to this frame: no cycle
+            if disconnect is not None:
+                disconnect.cancel()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Answer the searches whose time is over. One timer serves all: one for each search costs more."""
@@ -117,9 +149,9 @@ class Coalescer:
         while self._queue and (not batch or len(self._queue[0].vectors) <= room):
             one = self._queue.popleft()
             self._n_waiting -= len(one.vectors)
-            if one.result.done() or not one.alive():
-                if not one.result.done():
-                    one.result.set_exception(ProblemError(499, "gone", "nobody waits for this answer"))
+            if not one.result.done() and one.disconnect is not None and one.disconnect.done():
+                one.result.set_exception(ProblemError(499, "gone", "the client has hung up"))
+            if one.result.done():
                 continue
             batch.append(one)
             room -= len(one.vectors)
@@ -156,17 +188,25 @@ class Coalescer:
         return [outcomes[i] for i in range(len(batch))]
 
     def _search_group(self, options: SharedOptions, parts: list[Float32]) -> list[Hits | BaseException]:
+        include = options.include
+        if include.has_fields:
+            include = include._replace(charge=_Allowance(_RESULT_BYTES * len(parts)).charge)
+        vectors = np.concatenate(parts) if len(parts) > 1 else parts[0]
         try:
-            found = self._run_one(options, np.concatenate(parts) if len(parts) > 1 else parts[0])
+            hits = self._collection_search(vectors, options.params, options.where, include)
         except Exception as error:
             if len(parts) == 1:
                 return [error]
-            return [self._search_group(options, [part])[0] for part in parts]  # nobody pays for a neighbour
-        ends = np.cumsum([len(part) for part in parts])
-        return [
-            Hits(found.ids[end - len(part) : end], found.scores[end - len(part) : end], found.kind)
-            for part, end in zip(parts, ends, strict=True)
-        ]
+            return [self._search_group(options, [part])[0] for part in parts]  # only the culprit fails
+        return [hits] if len(parts) == 1 else list(_split_hits(hits, parts))
 
-    def _run_one(self, options: SharedOptions, vectors: Float32) -> Hits:
-        return self._run(vectors, filter=options.filter, **options.params.as_arguments())
+
+def _split_hits(hits: Hits, parts: list[Float32]) -> Iterator[Hits]:
+    """Yield the hits of each request of a batch."""
+    end = 0
+    for part in parts:
+        rows = slice(end, end + len(part))
+        end = rows.stop
+        payloads = None if hits.payloads is None else hits.payloads[rows]
+        vectors = None if hits.vectors is None else hits.vectors[rows]
+        yield Hits(hits.ids[rows], hits.scores[rows], hits.kind, payloads, vectors)

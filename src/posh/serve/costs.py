@@ -9,21 +9,20 @@ from typing import Any
 
 import orjson
 
-from posh._bitsliced import MAX_DOCS, stride_words
 from posh.collection.base import SAMPLE, BaseCollection
-from posh.hashers.base import Hasher, SparseHasher
-from posh.hashers.cost import FitCost
-from posh.index.options import default_hasher
+from posh.hashers.base import FitCost, Hasher, SparseHasher
+from posh.index.codes.bitsliced import MAX_DOCS, stride_words
+from posh.index.codes.options import CodeParams
+from posh.index.nearest.index import estimate_memory
+from posh.index.nearest.lists import n_lists_for, training_size
+from posh.index.nearest.options import NearestOptions, NearestParams
 from posh.index.params import SearchParams
-from posh.index.space import default_lists
-from posh.index.stored import bytes_per_number
 from posh.serve.capacity import busy
 from posh.serve.limits import Limits
 
 __all__ = ["FitMemory", "fit_bytes", "index_bytes", "require_affordable_search", "require_filter_bytes"]
 
 _ROUNDS = 50  # of SBIHT for each candidate
-_GROUP = 256  # documents for which a list has room at least
 _MEASURED = 2000  # documents that are compared with all others to measure recall, with what that needs
 _GATHERED = 10  # operations that take as long as gathering one number of a candidate
 
@@ -67,9 +66,9 @@ def index_bytes(
     hasher: Hasher[Any] | None, collection: BaseCollection, options: Mapping[str, Any], limits: Limits
 ) -> int:
     """Memory for indexing a collection by a hasher, by default its own; a ValueError if it is too much."""
-    if hasher is None:
-        hasher = collection.hasher or default_hasher(options.get("metric"), "ivf", 0)
-    cost = _index_cost(hasher, collection.count(), collection.n_features or 0, options)
+    n, d, metric = collection.count(), collection.n_features or 1, options.get("metric")
+    hasher = hasher or (collection.hasher if metric is None else None)
+    cost = _metric_cost(n, d, options) if hasher is None else _index_cost(hasher, n, d, options)
     _require(cost, "an index", limits)
     return cost.bytes
 
@@ -90,8 +89,6 @@ def _require(cost: FitCost, what: str, limits: Limits) -> None:
 
 def _index_cost(hasher: Hasher[Any], n: int, d: int, options: Mapping[str, Any]) -> FitCost:
     """What indexing n vectors of d columns costs."""
-    if options.get("metric") is not None:
-        return _metric_cost(hasher.n_bits, n, d, options)
     n_bits, refine = hasher.n_bits, options.get("refine")
     kept = 4 * d if refine in ("vectors", "cosine") else 4
     if not isinstance(hasher, SparseHasher):
@@ -113,13 +110,13 @@ def _index_cost(hasher: Hasher[Any], n: int, d: int, options: Mapping[str, Any])
     return FitCost(n_bytes, operations)
 
 
-def _metric_cost(n_bits: int, n: int, d: int, options: Mapping[str, Any]) -> FitCost:
-    """What indexing n vectors of d columns by a metric costs."""
-    n_lists = 1 if options.get("structure") == "exact" else options.get("n_lists") or default_lists(n)
-    n_sample = min(n, max(SAMPLE, 100 * n_lists))
-    kept = (1 + bytes_per_number(options.get("store") or "float32")) * d + n_bits // 8 + 21
-    n_bytes = n * kept + n_lists * (_GROUP * n_bits // 8 + 8 * d) + 12 * n_sample * d
+def _metric_cost(n: int, d: int, options: Mapping[str, Any]) -> FitCost:
+    """Estimate the cost of indexing n vectors of d columns by a metric."""
+    names = NearestOptions.names()
+    own = NearestOptions(**{name: value for name, value in options.items() if name in names})
+    n_lists, n_sample = n_lists_for(own, n), min(n, training_size(own, n))
     training = (10 * n_sample + n) * n_lists // 4  # of 8-bit numbers, four at once
+    n_bytes = estimate_memory(own, n, d) + 8 * n_lists * d + 12 * n_sample * d
     return FitCost(n_bytes, (training + _MEASURED * n) * d)
 
 
@@ -140,7 +137,7 @@ def require_affordable_search(
 ) -> None:
     """Raise a ValueError if comparing vectors, or refining candidates, would take too long."""
     refine = options.get("refine")
-    compares_all = options.get("metric") is not None and collection.compares_all(params)
+    compares_all = isinstance(params, NearestParams) and collection.compares_all(params)
     if refine is None and not compares_all:
         return
     count, d = collection.count(), collection.n_features or 1
@@ -150,7 +147,7 @@ def require_affordable_search(
             f"compared with all {count:,} vectors, about {n_queries * count * d:,}: ask for fewer at once, "
             "or for a lower recall"
         )
-    if refine is None:
+    if refine is None or not isinstance(params, CodeParams):
         return
     wanted = params.oversample or options.get("oversample") or 1.0
     n_candidates = min(math.ceil(params.k * wanted), count)

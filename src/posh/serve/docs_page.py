@@ -16,7 +16,7 @@ _HEAD = """<!doctype html>
 <link rel="icon" href="/icon.svg"><link rel="stylesheet" href="/docs.css">
 </head><body><main><h1>{title} <small>{version}</small></h1><p>{description} All operations are below, with an
 example for each; programs can read <a href="/openapi.json">/openapi.json</a>. The Python client is
-<code>posh.serve.client.Client</code>. <a href="/">Search in the browser.</a></p>
+<code>posh.client.Client</code>. <a href="/">Search in the browser.</a></p>
 """
 
 

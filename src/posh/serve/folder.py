@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from posh import _files
+from posh._durable import make_folder, sync_folder
+from posh._wire import is_name
 from posh.collection.base import BaseCollection
 from posh.collection.embedded import Collection
-from posh.collection.lock import FolderLock
-from posh.collection.opening import DATABASE
+from posh.collection.opening import DATABASE, FolderLock
 from posh.errors import CollectionExistsError, StorageError
-from posh.serve.limits import is_name
 from posh.serve.registry import CollectionSource
 
 __all__ = ["Folder", "prepare"]
@@ -33,7 +32,7 @@ def prepare(path: Path) -> None:
         raise FileNotFoundError(errno.ENOENT, "No such file or directory: create it first", str(path.parent))
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "expected a folder, got a file: name another", str(path))
-    _files.make_folder(path)
+    make_folder(path)
 
 
 class Folder(CollectionSource):
@@ -55,7 +54,7 @@ class Folder(CollectionSource):
         if backups is not None:
             prepare(backups)
         prepare(path)
-        _files.sync_folder(path)  # a collection that is half removed must not come back under its old name
+        sync_folder(path)  # a collection that is half removed must not come back under its old name
         for leftover in path.glob(f"{_DROPPED}*"):  # of a process that was stopped while it dropped
             shutil.rmtree(leftover, ignore_errors=True)
         for leftover in path.glob(f"{_NEW}*"):  # of a process that was stopped while it created
@@ -100,7 +99,7 @@ class Folder(CollectionSource):
             except OSError as error:
                 is_taken = error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
                 raise taken if is_taken else error from None
-        _files.sync_folder(self._path)
+        sync_folder(self._path)
         return self.open(name)
 
     def _make(self, path: Path, metadata: dict[str, Any], options: dict[str, Any]) -> None:
@@ -116,7 +115,7 @@ class Folder(CollectionSource):
         """Delete a closed collection, also in the face of a power failure; its name is free at once."""
         gone = self._path / f"{_DROPPED}{uuid.uuid4().hex}"
         (self._path / name).rename(gone)
-        _files.sync_folder(self._path)
+        sync_folder(self._path)
         shutil.rmtree(gone, ignore_errors=True)  # what is left is removed by the next start
 
     def disk_bytes(self, name: str) -> int:

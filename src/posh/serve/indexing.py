@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from posh._progress import cancellable
+from posh._runtime import cancel_on
 from posh.errors import FormatError
 from posh.hashers.base import Hasher
 from posh.serve.limits import Limits
@@ -65,7 +65,7 @@ class Indexer:
         """Index in this thread, or say that somebody else does."""
         self._begin()
         try:
-            with cancellable(self._stop):
+            with cancel_on(self._stop):
                 call()
         finally:
             self._lock.release()
@@ -104,7 +104,7 @@ class Indexer:
 
     def _work(self, call: Callable[[], object], afterwards: Callable[[], None]) -> None:
         try:
-            with cancellable(self._stop):
+            with cancel_on(self._stop):
                 call()
         except Exception as error:
             self.message = problem_of(error).detail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import orjson
 
 from posh.collection.base import BaseCollection, Id, Item
 from posh.hashers.base import Hasher, SparseHasher
+from posh.index.hits import Hit, Hits
 from posh.preprocess import Float32
 from posh.serve.problems import ProblemError
 
@@ -56,14 +58,22 @@ class ItemWriter:
         self._hasher = collection.hasher if "code" in self._include else None
         self._room, self._is_large = max_bytes, False
 
-    def by_id(self, ids: Sequence[Id]) -> dict[Id, WrittenFields]:
-        """The fields of stored items, by distinct ids; what is not there is left out."""
-        found: dict[Id, WrittenFields] = {}
-        for item, written in self._got(ids):
-            if item is not None:
-                found[item.id] = written
-                self.charge(written.n_bytes)
-        return found
+    def write_results(self, hits: Hits, vectors: Float32, query_active: int | None) -> list[bytes]:
+        """Return the results of queries (m, d) as JSON; hits have the fields that ``include`` names."""
+        codes: list[bytes] | None = None
+        if self._hasher is not None:
+            codes = set_bits(self._hasher, vectors, query_active)
+        results = []
+        for i, row in enumerate(iterate_rows(hits)):
+            parts = [{"id": hit.id, "score": hit.score} for hit in row]
+            if self._include:
+                items = [Item(hit.id, hit.vector, hit.payload) for hit in row]  # type: ignore[arg-type]
+                for part, written in zip(parts, self._written(items), strict=True):
+                    part.update(written.fields)
+                    self.charge(written.n_bytes)
+            code = {} if codes is None else {"code": orjson.Fragment(codes[i])}
+            results.append(orjson.dumps({"hits": parts, **code}))
+        return results
 
     def listed(self, ids: Sequence[Id]) -> list[bytes]:
         """Stored items as JSON, in this order; null for what is not there."""
@@ -130,6 +140,16 @@ class ItemWriter:
 
 
 _NOTHING = WrittenFields({}, 0)
+
+
+def iterate_rows(hits: Hits) -> Iterator[list[Hit]]:
+    """Yield the hits of each query."""
+    nothing = itertools.repeat(None)
+    for i in range(len(hits.ids)):
+        pairs = zip(hits.ids[i].tolist(), hits.scores[i].tolist(), strict=True)
+        payloads = nothing if hits.payloads is None else iter(hits.payloads[i])
+        vectors = nothing if hits.vectors is None else iter(hits.vectors[i])
+        yield [Hit(*pair, next(payloads), next(vectors)) for pair in pairs if pair[0] is not None]
 
 
 def joined(before: bytes, parts: list[bytes], after: bytes) -> bytes:

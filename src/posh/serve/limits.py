@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Any
 
-__all__ = ["NAME_PATTERN", "Limits", "checked_name", "is_name"]
-
-NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"  # names are names of folders and parts of addresses, too
+__all__ = ["Limits"]
 
 
 @dataclass(frozen=True)
@@ -38,17 +34,17 @@ class Limits:
     work_bytes: int = 512 << 20
     """Memory for all requests in work, half of it for parsed ones and half for answers in the making."""
     answers_in_work: int = 128 << 20
-    """Bytes of all answers that are being sent, those of at most 64 KB left out."""
+    """Bytes of all answers that are being sent, those of at most 32 KB left out."""
+    head_seconds: float = 4.0
+    """Time in which the header lines of a request must arrive; an idle connection is closed after it."""
     body_seconds: float = 60.0
-    """Time in which the lines before a body, and then the body, must arrive."""
+    """Time in which the body of a request must arrive."""
     answer_seconds: float = 30.0
-    """Time in which a client must take the next part of an answer, of 64 KB and what the system buffers."""
+    """Time in which a client must take the next part of an answer, of 32 KB and the system's buffers."""
     head_bytes: int = 64 << 10
-    """Bytes of the lines before a body, of those around its chunks, and of requests that wait."""
-    headers: int = 100
-    """Lines before a body."""
+    """Bytes of the header lines of a request, at least 8,192."""
     connections: int = 1_000
-    """Connections at once; for a new one, that which was silent for longest is closed."""
+    """Connections at once; further ones wait until another is closed."""
     items: int = 10_000
     """Items in one upsert, delete or get."""
     page: int = 20_000
@@ -91,22 +87,3 @@ class Limits:
     """Time that a request may wait for its turn, and then for its work."""
     batch: int = 1_024
     """Queries that are searched in one go."""
-
-
-def is_name(value: Any) -> bool:
-    """Whether a collection can be called so."""
-    return isinstance(value, str) and re.fullmatch(NAME_PATTERN, value) is not None
-
-
-def checked_name(value: Any) -> str:
-    """The name, if a collection can be called so.
-
-    >>> checked_name("glove-100")
-    'glove-100'
-    """
-    if not is_name(value):
-        raise ValueError(
-            "expected a name of 1 to 64 of the characters a-z, 0-9, _ and -, no _ or - in front, "
-            f"got {value!r:.80}"
-        )
-    return str(value)

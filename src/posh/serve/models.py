@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from posh.hashers.registry import HASHERS
-from posh.index.metric import METRICS
-from posh.index.params import SCORINGS
-from posh.index.refine import REFINERS
-from posh.index.stored import STORES
-from posh.index.structures import STRUCTURES
-from posh.serve.limits import NAME_PATTERN
+from posh._wire import NAME_PATTERN, unpack_vectors
+from posh.hashers import HASHERS
+from posh.index.codes.options import REFINER_NAMES, SCORINGS, STRUCTURE_NAMES
+from posh.index.nearest.metric import METRICS
+from posh.index.nearest.vectors import STORES
 
 __all__ = [
     "Backup",
@@ -32,7 +31,7 @@ __all__ = [
     "Metadata",
     "Packed",
 ]
-__all__ += ["Reindex", "Sample", "Search", "UpdatePayload", "Upsert", "Vectors"]
+__all__ += ["Reindex", "Sample", "Search", "UpdatePayload", "Upsert", "Vectors", "unpack"]
 
 Id = Annotated[int, Field(ge=-(2**63), lt=2**63)] | Annotated[str, Field(min_length=1, max_length=512)]
 Row = Annotated[list[float], Field(fail_fast=True)]
@@ -46,7 +45,8 @@ if TYPE_CHECKING:  # type checkers do not take the names of a table
     Store: TypeAlias = str
 else:
     Method, Structure, Scoring, Refine, Metric, Store = (
-        Literal[tuple(table)] for table in (HASHERS, STRUCTURES, SCORINGS, REFINERS, METRICS, STORES)
+        Literal[tuple(table)]
+        for table in (HASHERS, STRUCTURE_NAMES, SCORINGS, REFINER_NAMES, METRICS, STORES)
     )
 FILTER = {"label": {"in": [3, 5]}, "price": {"gte": 10, "lt": 20}}
 
@@ -97,6 +97,21 @@ Vectors = Annotated[
 ]
 Ids = Annotated[list[Id], Field(fail_fast=True)]
 Payloads = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
+
+
+def unpack(vectors: list[list[float]] | Packed) -> Any:
+    """Return an array (n, d), float32; the collection refuses NaN, and inf, which large numbers become."""
+    if not isinstance(vectors, list):
+        return unpack_vectors(vectors.shape, vectors.float32)
+    if not vectors:
+        raise ValueError(
+            "expected at least one vector, got none: give rows, or packed vectors of shape [0, d]"
+        )
+    lengths = {len(row) for row in vectors}
+    if len(lengths) > 1:
+        raise ValueError(f"expected vectors of equal length, got {min(lengths)} to {max(lengths)} numbers")
+    with np.errstate(over="ignore"):
+        return np.array(vectors, np.float32)
 
 
 class IndexOptions(Body):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from posh.collection.base import BaseCollection
-from posh.milvus import Milvus, MilvusCollection
-from posh.milvus.opening import collection_names, drop
+from posh.engines.milvus import Milvus, MilvusCollection
+from posh.engines.milvus.opening import drop_collection, list_collections
 from posh.serve.registry import CollectionSource
 
 __all__ = ["MilvusSource"]
@@ -20,11 +20,11 @@ class MilvusSource(CollectionSource):
 
     def names(self) -> list[str]:
         """The names of all collections."""
-        return collection_names(self._milvus)
+        return list_collections(self._milvus)
 
     def open(self, name: str) -> BaseCollection:
         """Open a collection."""
-        return MilvusCollection.existing(self._milvus, name)
+        return MilvusCollection.open(self._milvus, name)
 
     def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> BaseCollection:
         """Make a new collection, and open it."""
@@ -32,7 +32,7 @@ class MilvusSource(CollectionSource):
 
     def drop(self, name: str) -> None:
         """Delete a closed collection for ever."""
-        drop(self._milvus, name)
+        drop_collection(self._milvus, name)
 
     def disk_bytes(self, name: str) -> int | None:
         """None: Milvus does not tell."""

@@ -11,8 +11,9 @@ from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from posh._wire import NAME_PATTERN
 from posh.serve import answers
-from posh.serve.limits import NAME_PATTERN, Limits
+from posh.serve.limits import Limits
 
 __all__ = ["OPEN_PATHS", "Handler", "Operation", "describe"]
 

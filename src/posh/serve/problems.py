@@ -23,7 +23,6 @@ from posh.errors import (
 __all__ = ["TITLES", "ProblemError", "internal", "problem_of"]
 
 TITLES = {
-    "not-http": "The request is not HTTP",
     "not-json": "The body is not JSON",
     "unauthorized": "A token is needed",
     "forbidden": "Requests from other sites are refused",

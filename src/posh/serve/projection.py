@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from posh._progress import progress, steps_of
-from posh._threads import one_blas_thread
+from posh._runtime import iterate_cancellable, one_blas_thread, track_progress
 from posh.collection.base import BaseCollection, Id
 from posh.preprocess import Float32
 from posh.serve.fields import Summary, shortened, summarise, title_of
@@ -46,7 +45,7 @@ def plane_of(vectors: Float32) -> Plane:
     centred /= scale
     width = min(_BLOCK, n_features)
     basis = np.linalg.qr(np.random.default_rng(0).standard_normal((n_features, width)))[0]
-    for _ in progress(range(_ROUNDS), "mapping", "round"):
+    for _ in track_progress(range(_ROUNDS), "mapping", "round"):
         basis = np.linalg.qr(centred.T @ (centred @ basis))[0]
     _, lengths, turn = np.linalg.svd(centred @ basis, full_matrices=False)
     axes = np.zeros((2, n_features))
@@ -89,7 +88,7 @@ def _sampled(
     ids: list[Id] = []
     payloads: list[dict[str, Any]] = []
     vectors = np.empty((n, n_features), np.float32)
-    for i, item in enumerate(steps_of(collection.sample_items(n))):
+    for i, item in enumerate(iterate_cancellable(collection.sample_items(n))):
         ids.append(item.id)
         payloads.append(shortened(item.payload))
         vectors[i] = item.vector

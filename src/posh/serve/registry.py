@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from posh._wire import is_name, validate_name
 from posh.collection.base import BaseCollection
 from posh.errors import CollectionExistsError, UnknownCollectionError
 from posh.serve.capacity import CallQueue, busy, new_executor
 from posh.serve.coalesce import Coalescer
 from posh.serve.costs import FitMemory
 from posh.serve.indexing import Indexer
-from posh.serve.limits import Limits, checked_name, is_name
+from posh.serve.limits import Limits
 from posh.serve.metrics import Metrics
 from posh.serve.problems import ProblemError
 from posh.serve.remembered import AnswerCache, Remembered
@@ -66,7 +67,7 @@ class OpenCollection:
         self.indexing = Indexer(name)
         executor, seconds = registry.executor, registry.limits.seconds
         self.coalescer = Coalescer(
-            collection.search, executor, registry.limits, registry.metrics.batch_size.labels(name).observe
+            collection._search, executor, registry.limits, registry.metrics.batch_size.labels(name).observe
         )
         self.reads = CallQueue(executor, 2, seconds, seconds)
         self.writes = CallQueue(executor, 2, seconds, seconds, waits=True)
@@ -167,7 +168,7 @@ class Registry:
 
     def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> OpenCollection:
         """Make a collection; in a thread."""
-        checked_name(name)
+        validate_name(name)
         with self._changing:
             if name in self._opened or name in self._dropping:
                 raise CollectionExistsError(

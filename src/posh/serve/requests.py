@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from starlette.requests import Request
-from starlette.types import Message, Receive, Scope
+from starlette.types import Receive, Scope
 
 from posh.serve.capacity import MemoryBudget, MemoryShare
 from posh.serve.limits import Limits
@@ -15,7 +15,7 @@ from posh.serve.middleware import header
 from posh.serve.models import Body, Packed
 from posh.serve.problems import ProblemError
 
-__all__ = ["Reader", "is_gone"]
+__all__ = ["Reader", "wait_for_disconnect"]
 
 B = TypeVar("B", bound=Body)
 Content = bytes | bytearray
@@ -68,9 +68,10 @@ class Reader:
         self._in_work -= scope.pop("posh.held", 0)
 
     def grow(self, scope: Scope, n_bytes: int) -> None:
-        """Count the memory for a large answer, in the thread that makes it; once for a request."""
-        share = scope["posh.answer"] = MemoryShare(self._answers)
-        share.add(n_bytes)
+        """Count the memory for a large answer, in the thread that writes it; once for each request."""
+        if "posh.answer" not in scope:
+            share = scope["posh.answer"] = MemoryShare(self._answers)
+            share.add(n_bytes)
 
     def _parsed(self, body: Content, model: type[B]) -> B:
         parsed = model.model_validate_json(body)
@@ -86,17 +87,12 @@ class Reader:
 
     async def read(self, request: Request, most: int) -> Content:
         """The bytes of a body."""
-        announced = header(request.scope, b"content-length") or b"0"
-        if not announced.isdigit() or int(announced) > most:
+        announced = header(request.scope, b"content-length")
+        if announced is not None and (not announced.isdigit() or int(announced) > most):
             raise _too_many_bytes(most)
-        message = await request.receive()
-        if message["type"] == "http.request" and not message.get("more_body", False):
-            body: bytes = message.get("body", b"")
-            self._hold(request.scope, len(body), most)
-            return body
         try:
             async with asyncio.timeout(self._limits.body_seconds):
-                return await self._rest(message, request, most)
+                return await self._receive(request, most, -1 if announced is None else int(announced))
         except TimeoutError:
             raise ProblemError(
                 408,
@@ -104,17 +100,24 @@ class Reader:
                 f"expected the body within {self._limits.body_seconds:g} s, got a part of it",
             ) from None
 
-    async def _rest(self, message: Message, request: Request, most: int) -> bytearray:
-        body = bytearray()  # parts would be in memory twice when they are joined
+    async def _receive(self, request: Request, most: int, n_bytes: int) -> Content:
+        """Receive a body of ``n_bytes``, or of unknown length if that is negative."""
+        body: Content = b""
         while True:
+            message = await request.receive()
             if message["type"] == "http.disconnect":
                 raise ProblemError(400, "not-json", "expected a complete body, got a part of it")
             part = message.get("body", b"")
             self._hold(request.scope, len(part), most)
-            body += part
-            if not message.get("more_body", False):
+            if not body:
+                body = part
+            else:
+                if isinstance(body, bytes):
+                    body = bytearray(body)  # parts would be in memory twice when they are joined
+                body += part
+            # Asking for the end of a body of known length would take another turn of the server's thread.
+            if not message.get("more_body", False) or len(body) == n_bytes:
                 return body
-            message = await request.receive()
 
     def _hold(self, scope: Scope, n_bytes: int, most: int) -> None:
         """Count bytes of a request until it is in work or answered."""
@@ -178,12 +181,7 @@ def _require_type(scope: Scope, expected: bytes) -> None:
         )
 
 
-def is_gone(receive: Receive) -> bool:
-    """Whether a client whose body was read has hung up: one look at what ``receive`` has, no waiting."""
-    look = receive()
-    try:
-        look.send(None)  # type: ignore[attr-defined]
-    except StopIteration as done:
-        return bool(done.value["type"] == "http.disconnect")
-    look.close()  # type: ignore[attr-defined]
-    return False
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when a client whose body was read has hung up, or was answered."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from posh import _files, datasets
+from posh import datasets
+from posh._durable import sync_folder
 from posh.collection.embedded import Collection
 from posh.datasets import Dataset
 from posh.errors import DataUnavailableError
@@ -72,7 +73,7 @@ def _make(folder: Path, name: str, hasher: Hasher[Any], data: Dataset) -> None:
     with Collection(hidden, hasher, metadata=_metadata(hasher, data), refine="decoder") as collection:
         collection.upsert(_ids(data), data.base, _payloads(data))
     hidden.rename(folder / name)
-    _files.sync_folder(folder)
+    sync_folder(folder)
 
 
 def _metadata(hasher: Hasher[Any], data: Dataset) -> dict[str, Any]:

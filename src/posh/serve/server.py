@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
 import ipaddress
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-import uvicorn
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
+from granian.server.embed import Server as GranianServer
 
 from posh.serve.app import create_app
-from posh.serve.connections import Connections
+from posh.serve.limits import Limits
 from posh.serve.middleware import LOOPBACK
-from posh.serve.protocol import BoundedProtocol
 from posh.serve.registry import Registry
 
-__all__ = ["Server", "bind", "is_loopback", "stopped_by_signals"]
+__all__ = ["Server", "bind", "is_loopback", "stop_on_signals"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Bytes of each connection that the system buffers. By default Linux takes up to 4 MB of an answer that nobody
-# reads, and tells of a client that reads on only when a third of that is free.
-_SEND_BUFFER = 256 << 10
+_STOP_SECONDS = 30.0  # for the requests that run when the service is stopped
+_POLL_SECONDS = 0.1  # between two looks whether to stop
+_BACKLOG = 1024  # connections that wait to be accepted
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
-# Objects made before garbage is looked for. By default that is done so often that a body with 300,000 lists
-# takes ten times as long to parse, and nothing else is done meanwhile.
-_GARBAGE = (50_000, 20, 100)
-_OTHER_FILES = 4096  # that a service opens beside its connections: databases, mainly
+# Allocations between two garbage collections. Python's default runs them so often that a body with 300,000
+# lists takes ten times as long to parse, and nothing else runs concurrently.
+_GC_THRESHOLDS = (50_000, 20, 100)
+_OTHER_FILES = 4096  # that a service opens next to its connections: databases, mainly
 
 
-class Server(uvicorn.Server):
+class Server:
     """Serves a registry until :meth:`stop`, SIGTERM or Ctrl-C.
 
-    ``listening`` is called with the address as soon as requests can come.
+    ``bound`` holds the address and does not listen. ``listening`` is called with the address as soon as
+    requests can come.
     """
 
     def __init__(
@@ -47,59 +51,82 @@ class Server(uvicorn.Server):
         token: str | None = None,
         listening: Callable[[str], None] = lambda address: None,
     ) -> None:
-        host, port = bound.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        app = create_app(registry, token=token, hosts={*LOOPBACK, shown})
-        connections = Connections(registry.limits)
-        config = uvicorn.Config(
-            app,
-            http=type("Protocol", (BoundedProtocol,), {"table": connections, "refusal": app.early_refusal}),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,  # nothing here asks where a request came from
-            timeout_graceful_shutdown=30,
-        )
-        super().__init__(config)
+        self._host, self._port = bound.getsockname()[:2]
+        name = f"[{self._host}]" if ":" in self._host else self._host
+        self.address = f"http://{name}:{self._port}"
         self._registry, self._bound, self._listening = registry, bound, listening
-        self._connections = connections
-        self.address = f"http://{shown}:{port}"
+        self._app = create_app(registry, token=token, hosts={*LOOPBACK, name})
+        self._should_stop = False
 
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer requests until somebody stops it."""
-        _allow_files(self._connections.limits.connections + _OTHER_FILES)
-        _give_large_memory_back()
-        gc.set_threshold(*_GARBAGE)
-        super().run(sockets or [self._bound])
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
-        await super().startup(sockets)
-        self._listening(self.address)
-
-    async def on_tick(self, counter: int) -> bool:
-        """Look after the deadlines of connections; uvicorn calls this ten times a second."""
-        self._connections.drop_expired()
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, cancel fits, and wait for the other requests."""
-        self._registry.cancel()
-        await super().shutdown(sockets)
+    def run(self) -> None:
+        """Answer requests until the service is stopped."""
+        _raise_file_limit(self._registry.limits.connections + _OTHER_FILES)
+        _return_large_blocks()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        with self._bound, asyncio.Runner(loop_factory=_choose_loop()) as runner:
+            runner.run(self._serve())
 
     def stop(self, *_: Any) -> None:
-        """Finish what runs, then return from :meth:`run`; may be called again, and as a signal's handler."""
-        self.should_exit = True
+        """Finish the requests that run, then return from :meth:`run`.
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to :func:`stopped_by_signals`, which outlasts the closing of collections."""
-        yield
+        Any thread may call this, repeatedly, and it may be the handler of a signal.
+        """
+        self._should_stop = True
+
+    async def _serve(self) -> None:
+        if sys.platform != "linux":
+            self._bound.close()  # only Linux lets a second socket bind to the address of one that is silent
+        server = _configure(self._app, self._host, self._port, self._registry.limits)
+        serving = asyncio.create_task(server.serve())
+        try:
+            await self._announce(serving)
+            while not (self._should_stop or serving.done()):
+                await asyncio.sleep(_POLL_SECONDS)
+        finally:
+            self._registry.cancel()
+            server.stop()
+            done, _ = await asyncio.wait({serving}, timeout=_STOP_SECONDS)
+        for task in done:
+            task.result()
+
+    async def _announce(self, serving: asyncio.Task[None]) -> None:
+        """Call ``listening`` once the server accepts connections."""
+        while not serving.done():
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection(self._host, self._port)
+                writer.close()
+                self._listening(self.address)
+                return
+            await asyncio.sleep(0.005)
 
 
-def _allow_files(n_files: int) -> None:
+def _configure(app: Any, host: str, port: int, limits: Limits) -> Any:
+    return GranianServer(
+        app,
+        host,
+        port,
+        interface=Interfaces.ASGINL,
+        http=HTTPModes.http1,  # detecting HTTP/2 would wait for the first bytes without a timeout
+        websockets=False,
+        backlog=_BACKLOG,
+        backpressure=limits.connections,
+        http1_settings=HTTP1Settings(
+            header_read_timeout=int(1000 * limits.head_seconds), max_buffer_size=max(8192, limits.head_bytes)
+        ),
+        log_enabled=False,
+    )
+
+
+def _choose_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's factory of event loops, if it is installed: it answers more requests per second."""
+    try:
+        import uvloop
+    except ImportError:  # there is none for Windows
+        return None
+    return uvloop.new_event_loop
+
+
+def _raise_file_limit(n_files: int) -> None:
     """Let this process open so many files, if the system lets us; the usual 1,024 are too few."""
     with suppress(ImportError, OSError, ValueError):
         from resource import RLIMIT_NOFILE, getrlimit, setrlimit  # Windows has none, and no such limit
@@ -109,7 +136,7 @@ def _allow_files(n_files: int) -> None:
             setrlimit(RLIMIT_NOFILE, (n_files if most < 0 else min(n_files, most), most))
 
 
-def _give_large_memory_back() -> None:
+def _return_large_blocks() -> None:
     """Let the C library give large blocks back to the system as soon as they are free.
 
     By default glibc keeps blocks of up to 32 MB for later, in each of up to eight arenas per core: gigabytes.
@@ -123,7 +150,7 @@ def _give_large_memory_back() -> None:
 
 
 @contextmanager
-def stopped_by_signals(server: Server) -> Iterator[None]:
+def stop_on_signals(server: Server) -> Iterator[None]:
     """Stop the server, and do nothing else, when a signal asks for it, once or again."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -143,7 +170,6 @@ def bind(host: str, port: int) -> socket.socket:
             family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             bound = undo.enter_context(socket.socket(family, kind, protocol))
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
             bound.bind(address)
         except OSError as error:
             raise OSError(

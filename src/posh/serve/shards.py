@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NoReturn
 
+from posh._wire import validate_name
 from posh.batch.serving import ShardedCollection
 from posh.collection.base import BaseCollection
-from posh.serve.limits import checked_name
 from posh.serve.registry import CollectionSource
 
 __all__ = ["ShardSource"]
@@ -19,7 +19,7 @@ class ShardSource(CollectionSource):
     def __init__(self, folder: Path, n_processes: int | None) -> None:
         self._folder, self._n_processes = folder.absolute(), n_processes
         try:
-            checked_name(self._folder.name)
+            validate_name(self._folder.name)
         except ValueError as error:
             raise ValueError(f"{error}, the folder of the shards: rename it") from None
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import posh
-from posh.collection import build_index, database, saved_index, snapshot
+from posh.collection import database, indexing, snapshot
 from tests.adversary.power_loss import model_subject
 from tests.adversary.power_loss.recording import acknowledge
 from tests.adversary.power_loss.subjects import Subject
@@ -69,7 +69,7 @@ def done(collection: posh.BaseCollection, number: int, step: Step) -> posh.BaseC
 
 def small_limits() -> None:
     """So that saved indexes, blocks, compaction and checkpoints come up in small collections."""
-    saved_index.WORTH, build_index.BLOCK, snapshot._SPARE = 60, 30, 30
+    indexing.WORTH, indexing.BLOCK, snapshot._SPARE = 60, 30, 30
     checkpoints = "PRAGMA wal_autocheckpoint = 25"
     database._PRAGMAS = (*(each for each in database._PRAGMAS if each != checkpoints), checkpoints)
 
@@ -89,7 +89,7 @@ def answers(search: Callable[..., Any]) -> list[Any]:
 def fresh_answers(plain: posh.BaseCollection) -> list[Any]:
     """What a new index of the same items answers."""
     items = list(plain.items())
-    index = posh.Index(plain.hasher)
+    index = posh.CodeIndex(plain.hasher)
     if items:
         index.add(np.array([item.vector for item in items]))
     names = np.array([*(item.id for item in items), None], object)  # the last one for -1

@@ -29,17 +29,17 @@ KINDS: list[tuple[posh.Hasher, dict[str, Any]]] = [
 
 
 @cache
-def index(number: int) -> posh.Index:
+def index(number: int) -> posh.CodeIndex:
     """Another index for each number."""
     rng = np.random.default_rng(number)
     hasher, options = KINDS[number % len(KINDS)]
-    made = posh.Index(hasher, **options)
+    made = posh.CodeIndex(hasher, **options)
     n = 97 + number  # enough for a decoder
     made.add(DATA[rng.permutation(len(DATA))[:n]], ids=np.arange(n) + 1000 * number)
     return made.delete([1000 * number + 3]) if number % 2 else made
 
 
-def content(found: posh.Index) -> list[Any]:
+def content(found: posh.CodeIndex) -> list[Any]:
     """Everything that can be asked of an index."""
     hits = found.search(DATA[::50], 8)
     return [
@@ -63,11 +63,11 @@ class IndexFolders(Subject):
     def judge(self, root: Path, acknowledged: int) -> None:
         path = root / FOLDER
         try:
-            found = content(posh.Index.load(path, mmap=acknowledged % 2 == 1, verify=True))
+            found = content(posh.CodeIndex.load(path, mmap=acknowledged % 2 == 1, verify=True))
         except FileNotFoundError:
             assert acknowledged == 0, "the acknowledged index is gone"
         else:
             known = [content_of(number) for number in (acknowledged - 1, acknowledged) if number >= 0]
             assert found in known, "neither the acknowledged index nor the next one"
         index(NEXT).save(path)
-        assert content(posh.Index.load(path)) == content_of(NEXT), "the next save is not what is loaded"
+        assert content(posh.CodeIndex.load(path)) == content_of(NEXT), "the next save is not what is loaded"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import posh
-from posh import model_files
+from posh import _model_files
 from tests.adversary.power_loss.subjects import Subject
 from tests.conftest import clusters
 
@@ -24,7 +24,7 @@ def hasher(number: int) -> posh.Hasher:
 
 def content(found: posh.Hasher) -> list[Any]:
     """All of a hasher: its file has no order."""
-    name, params, arrays, columns = model_files.parse_model(found.to_bytes(), "model")
+    name, params, arrays, columns = _model_files.parse_model(found.to_bytes(), "model")
     return [name, params, columns, sorted((key, value.tobytes()) for key, value in arrays.items())]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from posh.index.counts import CountModel
+from posh.index.nearest.calibration import CountModel
 
 SCALES = np.geomspace(0.1, 10.0, 201)
 
@@ -26,7 +26,7 @@ def test_the_best_scale_and_the_spread_around_it(shape, scale, spread):
     found = mean + np.sqrt(variance) * rng.normal(0, spread, 400)
     at_zero = model.moments(np.zeros(1))[0]
     x, counts = (cosines * model.reach).astype(np.float32), (found - at_zero).astype(np.float32)
-    got_scale, got_spread = model.fitted(x, counts)
+    got_scale, got_spread = model.fit(x, counts)
     errors = errors_of(model, x / model.reach, counts + at_zero)
     assert errors[np.argmin(np.abs(SCALES - got_scale))] == pytest.approx(min(errors), rel=1e-3, abs=1e-4)
     mean, variance = model.moments(np.clip(got_scale * x / model.reach, -1, 1))
@@ -34,4 +34,4 @@ def test_the_best_scale_and_the_spread_around_it(shape, scale, spread):
 
 
 def test_nothing_to_fit():
-    assert CountModel(32, 32, 128, 0.5).fitted(np.empty(0, np.float32), np.empty(0, np.float32)) == (1.0, 1.0)
+    assert CountModel(32, 32, 128, 0.5).fit(np.empty(0, np.float32), np.empty(0, np.float32)) == (1.0, 1.0)

@@ -23,14 +23,12 @@ from tests.index.test_files import files_of, rewritten
 
 X = clusters(500, 24, n_clusters=3, seed=1).astype(np.float32)
 Q = X[::100] + np.float32(0.1)
-IVF = {"structure": "ivf", "n_lists": 3}
-HASHER = posh.FruitFly(64, 32, random_state=0).fit(X)
 KINDS = {
-    "float32": {"metric": "cosine", "recall": 0.9, **IVF},
-    "float16": {"metric": "dot", "store": "float16", **IVF},
-    "int8": {"metric": "euclidean", "store": "int8", **IVF},
-    "without lists": {"metric": "cosine", "hasher": HASHER},
-    "reduced": {"metric": "euclidean", "hasher": HASHER, **IVF},
+    "float32": {"metric": "cosine", "recall": 0.9, "n_lists": 3},
+    "float16": {"metric": "dot", "store": "float16", "n_lists": 3},
+    "int8": {"metric": "euclidean", "store": "int8", "n_lists": 3},
+    "one list": {"metric": "cosine", "n_lists": 1},
+    "reduced": {"metric": "euclidean", "n_lists": 3},
 }
 
 pytestmark = [
@@ -43,9 +41,8 @@ pytestmark = [
 def _small():
     """Few documents are searched in blocks, too, and narrow vectors reduced."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("posh.index.blocks.FEW", 100)
-        patch.setattr("posh.index.block_search.FEW", 100)
-        patch.setattr("posh.index.reduction._STEP", 4)
+        patch.setattr("posh.index.nearest.lists.FEW", 100)
+        patch.setattr("posh.index.nearest.space._STEP", 4)
         yield patch
 
 
@@ -57,9 +54,9 @@ def saved(_small, tmp_path_factory) -> Path:
     for name, options in KINDS.items():
         with pytest.MonkeyPatch.context() as patch:
             if name == "reduced":
-                patch.setattr("posh.index.reduction._WIDE", 24)
+                patch.setattr("posh.index.nearest.space._WIDE", 24)
             index = posh.Index(**options).add(flat if name == "reduced" else X).delete([7, 300])
-        assert ("reduction" in index.snapshot().documents.structure.to_arrays()) == (name == "reduced")
+        assert ("reduction" in index.snapshot().lists.to_arrays()) == (name == "reduced")
         index.save(root / name)
     return root
 
@@ -75,18 +72,14 @@ def used(folder: Path, **how: bool) -> None:
     """Everything that reads an index; a wrong answer names documents that there are."""
     with suppress(posh.FormatError, ValueError):
         index = posh.Index.load(folder, **how)
-        known = {-1, *index.snapshot().documents.ids.rows.tolist()}
-        for options in (
-            {},
-            {"filter": np.arange(0, 500, 3)},
-            {"slack": 9.0, "n_probe": 3, "oversample": 5.0},
-        ):
+        known = {-1, *index.snapshot().id_column.rows.rows.tolist()}
+        for options in SEARCHES:
             for queries in (Q, Q[:1]):
                 hits = index.search(queries, 5, **options)
                 assert hits.ids.shape == (len(queries), 5)
                 assert set(hits.ids.ravel().tolist()) <= known
         index.add(X[:3])
-        index.delete(index.snapshot().documents.ids.rows[-1:]).compact().search(Q, 5)
+        index.delete(index.snapshot().ids[-1:]).compact().search(Q, 5)
 
 
 def lied(saved: Path, tmp_path: Path, kind: str, lies: dict[str, np.ndarray]) -> None:
@@ -244,7 +237,7 @@ def test_damage_is_noticed_or_harmless(saved, tmp_path_factory, data):
             with pytest.raises((posh.FormatError, FileNotFoundError)):
                 posh.Index.load(copy, mmap=mmap)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("posh._folder._SMALL", -1)  # as if all files were large
+        patch.setattr("posh._durable._SMALL", -1)  # as if all files were large
         used(copy, mmap=True, verify=False)
         used(copy, verify=False)
     file.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])

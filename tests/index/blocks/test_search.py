@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posh import _native
-from posh.index.counts import CountModel
+from posh.index.nearest.calibration import CountModel
 from tests.conftest import CASES
 from tests.index.blocks import search_specification
 from tests.index.blocks import specification as spec

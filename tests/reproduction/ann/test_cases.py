@@ -33,7 +33,7 @@ def test_the_last_vectors_of_the_base_are_queries_if_there_are_too_few(toy):
 
 def test_true_neighbours_are_computed_once_for_the_same_content(toy, monkeypatch):
     first = Case("toy", "toy", "euclidean").prepared()
-    monkeypatch.setattr(cases, "true_distances", None)  # calling it would fail
+    monkeypatch.setattr(cases, "measure_true_distances", None)  # calling it would fail
     again = Case("toy", "toy", "euclidean").prepared()
     for half in HALVES:
         np.testing.assert_array_equal(first.true[half], again.true[half])

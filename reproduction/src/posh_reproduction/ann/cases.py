@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from posh import datasets, metrics
-from posh._neighbours import distances, true_distances
 from posh.datasets._cache import is_stored, read_array, store, write_arrays
-from posh.datasets._dataset import Floats
-from posh.hashers._units import unit_rows
+from posh.datasets._registry import Floats
+from posh.index.brute_force import measure_distances, measure_true_distances
+from posh.preprocess import normalize_rows
 from posh_reproduction.experiments.guard import in_base
 
 __all__ = ["CASES", "DEPTH", "HALVES", "Case", "Prepared", "case_of"]
@@ -54,7 +54,7 @@ class Case:
         """Copy vectors (n, d) as every contender gets them."""
         if self.turned:
             X = X @ _rotation(X.shape[1])
-        return np.ascontiguousarray(unit_rows(X) if self.metric == "cosine" else X, np.float32)
+        return np.ascontiguousarray(normalize_rows(X) if self.metric == "cosine" else X, np.float32)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Prepared:
         order = np.sort(np.asarray(ids, np.int64)[:, :k], axis=1)
         order[:, 1:][order[:, 1:] == order[:, :-1]] = -1
         # Unit vectors are ordered alike by cosine and by distance.
-        found = distances(self.base, self.queries[half], order, "euclidean")
+        found = measure_distances(self.base, self.queries[half], order, "euclidean")
         return float(metrics.recall_by_distance(found, self.true[half][:, :k]).mean())
 
 
@@ -134,6 +134,6 @@ def _true(base: Floats, queries: Floats, content: str) -> np.ndarray:
     """Distances (m, DEPTH) of the nearest, from the data folder if they are there."""
     folder = datasets.data_dir() / f"true-neighbours-{DEPTH}.v1" / content
     if not is_stored(folder):
-        found = true_distances(base, queries, min(DEPTH, len(base)), "euclidean")
+        found = measure_true_distances(base, queries, min(DEPTH, len(base)), "euclidean")
         store(folder, lambda work: write_arrays(work, {"distances": found}))
     return read_array(folder / "distances.npy")

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from posh import metrics
-from posh._progress import progress
+from posh._runtime import track_progress
 from posh.datasets import Dataset
-from posh.hashers._units import unit_rows
+from posh.preprocess import normalize_rows
 from posh_reproduction.experiments import rankings, trial
 from posh_reproduction.experiments.data import fingerprint, load
 from posh_reproduction.experiments.rankings import Coded, Values, summary
@@ -52,7 +52,7 @@ def retrieve(
 ) -> None:
     """Measure the units that have no record."""
     with records.locked():
-        for unit in progress(units, "label retrieval", "unit"):
+        for unit in track_progress(units, "label retrieval", "unit"):
             identity = {"data": fingerprint(unit["data"])}
             try:
                 done = records.find(unit, identity) is not None
@@ -92,10 +92,10 @@ def _exact(name: str, metric: str) -> Values:
     assert data.query_labels is not None
     base, queries = data.base, data.queries
     if metric == "cosine":
-        base, queries = unit_rows(base), unit_rows(queries)
+        base, queries = normalize_rows(base), normalize_rows(queries)
     half_norms = 0.5 * np.einsum("ij,ij->i", base, base)
     found = []
-    for start in progress(range(0, len(queries), _BLOCK), f"exact search of {name}", "block"):
+    for start in track_progress(range(0, len(queries), _BLOCK), f"exact search of {name}", "block"):
         scores = half_norms - queries[start : start + _BLOCK] @ base.T  # ‖q − x‖²/2 − ‖q‖²/2
         best = np.argpartition(scores, _DEPTH, axis=1)[:, :_DEPTH]
         order = np.argsort(np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")

@@ -15,16 +15,16 @@ __all__ = ["label_blocks"]
 def label_blocks(records: Records) -> Iterator[Block]:
     """A table for each data set: exact searches of the vectors, then codes and their gains."""
     every = records.every("labels")
-    yield Heading(2, "Labels: codes beside the vectors that they come from")
+    yield Heading(2, "Labels: codes compared with the original vectors")
     if not every:
         yield NO_RECORDS
         return
     yield Text.of(
-        "MAP@1000 in percent: a result is relevant if it has the query's label. The exact searches rank",
-        "float32 vectors; codes rank by shared bits, or by the query's projection (asymmetric). Intervals",
-        "are 95 %, over queries and trials; gains are taken query by query. The three settings were chosen",
-        "after the reproduction had measured many on the same queries: a gain that hardly exceeds its",
-        "interval may be luck.",
+        "MAP@1000 in percent; a result is relevant if it has the query's label. Exact searches rank float32",
+        "vectors. Codes are ranked by shared bits or by the query's projection (asymmetric). Intervals are",
+        "95 %, over queries and trials; gains are computed per query. The three settings were selected after",
+        "the reproduction had measured many on the same queries, so a gain that barely exceeds its interval",
+        "may be due to chance.",
     )
     for data in dict.fromkeys(record["unit"]["data"] for record in every):
         own = [record for record in every if record["unit"]["data"] == data]

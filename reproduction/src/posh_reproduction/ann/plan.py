@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from posh._threads import cores
+from posh._runtime import resolve_threads
 from posh_reproduction.ann.measure import Setting
 
 __all__ = ["QUICK_BASE", "Plan"]
@@ -22,7 +22,7 @@ class Plan:
     """
 
     batches: tuple[int, ...] = (1000, 100, 10, 1)
-    threads: tuple[int, ...] = field(default_factory=lambda: tuple(range(1, min(2, cores()) + 1)))
+    threads: tuple[int, ...] = field(default_factory=lambda: tuple(range(1, min(2, resolve_threads()) + 1)))
     depths: tuple[int, ...] = (10, 100)
     choosing: int = 2
     reporting: int = 5

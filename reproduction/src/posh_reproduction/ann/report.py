@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from posh._files import atomic_write
+from posh._durable import write_atomically
 from posh_reproduction.ann import pictures
 from posh_reproduction.ann.choice import TARGETS, rate_at
 from posh_reproduction.ann.contenders import OURS
@@ -22,27 +22,34 @@ __all__ = ["summary", "values", "write"]
 
 _NAME = "benchmarks"
 _PROTOCOL = (
-    "Every contender gets the same vectors; for cosines they have unit length, and image patches are "
-    "turned at random, because product quantization cuts vectors along their axes.",
-    "The queries have two halves. On the first half, each contender tries its parameters, and for each "
-    "of a ladder of recalls its fastest parameters are chosen. Only these are measured on the second "
-    "half, which is reported.",
-    "Parameters are chosen anew for each size of batches, on one thread. Those that did badly in "
-    "batches of 1,000 are not tried again in smaller ones.",
-    "The second half is measured in rounds: one point of each contender, then the next of each, never "
-    "two at once. The best round counts. One call before each measurement is not counted.",
-    "A rate at a recall is interpolated between the two chosen points around it, linearly in the "
-    "logarithm of the rate, on the second half; if another chosen point finds at least as much and is "
+    "All contenders get the same vectors. For cosine similarity the vectors have unit length. Image "
+    "patches are rotated by a random orthogonal matrix, because product quantization splits vectors along "
+    "their axes.",
+    "The queries are split into two halves. On the first half, each contender tries its parameters; for "
+    "each recall on a ladder, the fastest parameters that reach it are chosen. Only these are measured on "
+    "the second half, and only the second half is reported.",
+    "Parameters are chosen separately for each batch size, on one thread. Parameters that did badly in "
+    "batches of 1,000 are not tried with smaller batches.",
+    "The second half is measured in rounds that alternate between contenders, point by point; no two "
+    "measurements run concurrently. The best round counts. A warm-up call before each measurement does not "
+    "count.",
+    "The rate at a recall is interpolated between the two nearest chosen points on the second half, "
+    "linearly in the logarithm of the rate. If another chosen point has at least this recall and is "
     "faster, its rate counts. Nothing is extrapolated.",
-    "A result counts for recall if it is no farther than the k-th true neighbour. Indexes are built on "
-    "all cores that the run may use. Bytes per vector are those of the saved index, with the vectors where "
-    "its searches need them.",
-    "Compare within a run only: the same measurement moves by 20 to 40 % between runs on shared machines.",
+    "A result counts towards recall if it is no farther than the k-th true neighbour. Indexes are built on "
+    "all cores available to the run. Bytes per vector are those of the saved index, including the vectors "
+    "if its searches need them.",
+    "Compare numbers within a run only: on shared machines, the same measurement varies by 20 to 40 % "
+    "between runs.",
+)
+_MISSING = (
+    "**Quantised graphs are not in these tables yet.** SymphonyQG (`rabitqlib` on PyPI) is 2 to 3 times as "
+    "fast as POSH for single queries on every data set that we tried except GloVe."
 )
 _QUIET = 0.9  # of a core
 _BUSY = (
-    "**The machine was busy with other work**, since single threads did not get a core of their own: these "
-    "numbers say little. Measure again on a quiet machine."
+    "**The machine was busy with other work**: single threads did not get a full core, so these numbers are "
+    "unreliable. Measure again on an idle machine."
 )
 
 
@@ -54,7 +61,7 @@ def write(results: Path, output: Path) -> list[Path]:
     files = {folder / f"{b.name}.png": b.content for b in blocks if isinstance(b, Figure)}
     files[output / f"{_NAME}.md"] = to_markdown(blocks, _NAME).encode()
     for path, content in files.items():
-        with atomic_write(path) as temporary:
+        with write_atomically(path) as temporary:
             temporary.write_bytes(content)
     return list(files)
 
@@ -84,12 +91,13 @@ def values(case: CaseRecords) -> dict[str, Any]:
 
 def _blocks(results: Path) -> Iterator[Block]:
     cases = cases_in(results)
-    yield Heading(1, "Recall and speed, beside other libraries")
+    yield Heading(1, "Recall and speed compared with other libraries")
     yield Text.of(
-        "Queries per second at equal recall, all contenders in one run on one machine.",
-        "Repeat it with `make bench-ann`; `posh bench ann --help` has the options.",
+        "Queries per second at equal recall, with all contenders in one run on one machine.",
+        "`make bench-ann` repeats the measurement; `posh bench ann --help` lists the options.",
         "The raw results are in `results/ann`.",
     )
+    yield Text.of(_MISSING)
     yield Heading(2, "How it is measured")
     yield Text(_PROTOCOL, is_list=True)
     if not cases:
@@ -108,7 +116,7 @@ def _case_blocks(case: CaseRecords) -> Iterator[Block]:
     if _was_busy(case):
         yield Text.of(_BUSY)
     yield Text.of(
-        "Queries per second at a recall; in brackets how many times as fast as the best peer of the same run."
+        "Queries per second at each recall; in brackets, the ratio to the best peer in the same run."
     )
     names = [name for name in case.contenders if name in OURS]
     rows = [
@@ -121,7 +129,7 @@ def _case_blocks(case: CaseRecords) -> Iterator[Block]:
     yield from _figures(case)
     yield Text.of(f"All contenders, {_shown(case.settings[0])}:")
     yield _contenders(case)
-    yield Text.of("What was built:")
+    yield Text.of("Indexes:")
     yield _builds(case)
 
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import Any
 
-from posh._progress import progress
-from posh._threads import cores
+from posh._runtime import resolve_threads, track_progress
 from posh_reproduction.ann.cases import Prepared
 from posh_reproduction.ann.choice import ENOUGH, Point, ladder, shortlist
 from posh_reproduction.ann.contenders import BuiltIndex, Contender, Params
@@ -83,7 +82,7 @@ class Comparison:
                 for trial in in_turns(ladders[name][self.plan.chosen_in(setting)] for name in self.by_name)
             ]
             title = f"{self.data.case.name}, round {number + 1} of {self.plan.reporting}"
-            for setting, trial in progress(todo, title, "search"):
+            for setting, trial in track_progress(todo, title, "search"):
                 self.measure("report", trial, setting, number, self.versions)
             self.say(f"{title}: done")
 
@@ -120,7 +119,7 @@ class Comparison:
         best: dict[str, Point] = {}
         todo = [(number, line) for number in range(self.plan.choosing) for line in lines if line]
         title = f"{self.data.case.name}, k {setting.k}, batch {setting.batch}"
-        for number, line in progress(todo, title, "line"):
+        for number, line in track_progress(todo, title, "line"):
             for trial in line:
                 own = {trial.contender: self.versions[trial.contender]}
                 record = self.measure("choose", trial, setting, number, own)
@@ -165,7 +164,7 @@ class Comparison:
         if name not in self.built:
             start = time.perf_counter()
             index = self.by_name[trial.contender].build(
-                self.data.base, self.data.case.metric, cores(), **trial.build
+                self.data.base, self.data.case.metric, resolve_threads(), **trial.build
             )
             seconds = time.perf_counter() - start
             self.built[name] = index
@@ -175,7 +174,11 @@ class Comparison:
 
     def record_build(self, trial: Trial, seconds: float, bytes_per_vector: float) -> None:
         """Record what an index costs, once."""
-        unit = self.unit("build") | {"contender": trial.contender, "build": trial.build, "threads": cores()}
+        unit = self.unit("build") | {
+            "contender": trial.contender,
+            "build": trial.build,
+            "threads": resolve_threads(),
+        }
         versions = {trial.contender: self.versions[trial.contender]}
         identity = {"versions": versions, "content": self.data.content}
         if self.found(unit, identity) is None:

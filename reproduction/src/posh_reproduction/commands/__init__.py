@@ -7,7 +7,7 @@ from posh.cli._command import Command
 __all__ = ["BENCH_ANN", "DEMO", "REPRODUCE"]
 
 BENCH_ANN = Command(
-    "measure recall and queries per second beside other libraries", "posh_reproduction.commands.bench_ann"
+    "compare recall and queries per second with other libraries", "posh_reproduction.commands.bench_ann"
 )
 DEMO = Command(
     "learn, encode and search handwritten digits, and draw the neighbours found",

@@ -1,4 +1,4 @@
-"""``posh bench ann``: recall against queries per second, beside other libraries."""
+"""``posh bench ann``: compare recall and queries per second with other libraries."""
 
 from __future__ import annotations
 

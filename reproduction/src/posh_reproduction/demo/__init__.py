@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from posh import _files, datasets
+from posh import datasets
+from posh._durable import write_atomically
 from posh.datasets import Dataset
 from posh.errors import DataUnavailableError
 from posh_reproduction.demo.measure import DEPTH, Measurement, contenders, measure, training
@@ -79,7 +80,7 @@ def run(
         say(f"{type(hasher).__name__}: learning, encoding, searching {dataset.name} …")
         trials.append(measure(hasher, dataset))
     figure = draw(dataset, trials)
-    with _files.atomic_write(picture) as temporary:
+    with write_atomically(picture) as temporary:
         figure.savefig(temporary, format="png")
     return DemoResult(
         data=dataset.name,

@@ -14,7 +14,7 @@ from posh import metrics
 from posh.codes import Codes, PackedCodes
 from posh.datasets import Dataset
 from posh.hashers import LSH, POSH, FruitFly, Hasher
-from posh.index.index import Index
+from posh.index.codes.index import CodeIndex
 from posh.metrics import Interval
 
 __all__ = ["DEPTH", "AnyCodes", "Measurement", "Trial", "contenders", "measure", "training"]
@@ -86,7 +86,7 @@ def measure(hasher: Hasher[Any], dataset: Dataset) -> Trial:
     k = DEPTH[dataset.name]
     _, fit_seconds = _timed(lambda: hasher.fit(training(dataset)))
     base, encode_seconds = _timed(lambda: hasher.encode(dataset.base))
-    index = Index(hasher).add(dataset.base)
+    index = CodeIndex(hasher).add(dataset.base)
     hits, search_seconds = _timed(lambda: index.search(dataset.queries, k))
     precision = metrics.average_precision(dataset.base_labels[hits.ids], dataset.query_labels)
     sparse = isinstance(base, Codes)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from posh import datasets, metrics
 from posh.datasets import Dataset
-from posh_reproduction.datasets.gist import digits_gist
+from posh_reproduction.datasets.gist import compute_digits_gist
 from posh_reproduction.experiments import hashers
 from posh_reproduction.experiments.data import fingerprint
 from posh_reproduction.experiments.rankings import Coded, summary
@@ -138,7 +138,7 @@ def _hasher(method: str, size: int, unit: Unit) -> Any:
 def _features(unit: Unit) -> Dataset:
     """The features of the first images of the base and of a tenth as many queries."""
     images, labels = _images(unit["n_images"])
-    features = digits_gist(images, unit["side"], unit["interpolation"], unit["pad"])
+    features = compute_digits_gist(images, unit["side"], unit["interpolation"], unit["pad"])
     first = len(images) // 10
     return Dataset("mnist", features[first:], features[:first], labels[first:], labels[:first])
 

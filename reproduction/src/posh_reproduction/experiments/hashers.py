@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import posh
-from posh.hashers import registry
+from posh.hashers import make_hasher
 
 __all__ = ["identity", "paper_hasher"]
 
@@ -20,8 +20,8 @@ def paper_hasher(method: str, params: Mapping[str, Any]) -> posh.Hasher[Any]:
     >>> paper_hasher("POSH", {"n_bits": 256}).reduce
     'paper'
     """
-    known = registry.make_hasher(method, {}).get_params()
-    return registry.make_hasher(method, {key: _RULES[key] for key in _RULES.keys() & known} | dict(params))
+    known = make_hasher(method, {}).get_params()
+    return make_hasher(method, {key: _RULES[key] for key in _RULES.keys() & known} | dict(params))
 
 
 def identity(hasher: posh.Hasher[Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-from posh._threads import one_blas_thread
+from posh._runtime import one_blas_thread
 from posh_reproduction.experiments.environment import environment
 from posh_reproduction.experiments.kinds import KINDS
 from posh_reproduction.experiments.records import Record

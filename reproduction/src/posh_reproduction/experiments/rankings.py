@@ -17,8 +17,8 @@ from posh import kernels, metrics
 from posh.codes import Codes, PackedCodes
 from posh.datasets import Dataset
 from posh.hashers import Hasher, SparseHasher
-from posh.index.refine import REFINERS, CandidateDocuments
-from posh.index.sliced import SlicedCodes
+from posh.index.codes.bitsliced import SlicedCodes
+from posh.index.codes.refine import REFINERS, CandidateDocuments
 from posh_reproduction.experiments.guard import check_ids
 
 __all__ = ["Coded", "asymmetric", "full_map", "refined", "summary", "within"]
@@ -135,7 +135,7 @@ def refined(coded: Coded, ids: Ids, factors: tuple[int, ...], k: int, n_train: i
     assert isinstance(coded.base, Codes)
     refiner = REFINERS["decoder"](coded.hasher)
     refiner.fit(coded.base[:n_train], coded.data.base[:n_train])
-    rows = refiner.rows_of(coded.base, coded.data.base)
+    rows = refiner.make_rows(coded.base, coded.data.base)
     candidates = ids[:, : k * max(factors)]
     documents = CandidateDocuments(candidates, coded.base.active, rows)
     scores = refiner.scores(coded.data.queries, documents, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from posh import _validate
+from posh._validate import validate_integer
 from posh_reproduction.experiments.environment import commit
 from posh_reproduction.experiments.kinds import KINDS
 from posh_reproduction.experiments.outcomes import Outcome, outcomes
@@ -41,7 +41,7 @@ def run(units: Iterable[Unit], folder: Path, *, jobs: int = 1, recompute: bool =
     >>> list(run(units, folder))
     []
     """
-    jobs = _validate.integer("jobs", jobs, 1)
+    jobs = validate_integer("jobs", jobs, 1)
     records = Records(folder)
     with records.locked():
         todo = remaining(units, folder, recompute=recompute)

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 import posh
 from posh import datasets, metrics
-from posh._neighbours import distances, true_distances
 from posh.datasets import Dataset
+from posh.index.brute_force import measure_distances, measure_true_distances
 from posh_reproduction.experiments import hashers, rankings, trial
 from posh_reproduction.experiments.data import fingerprint, load
 from posh_reproduction.experiments.rankings import Coded, Ids, Values, summary
@@ -122,7 +122,7 @@ def _results(
         yield "cr2_", rankings.refined(coded, candidates, (_FACTOR,), _DEPTH, unit["n_train"])[_FACTOR]
     if "coarse" in unit["extras"]:
         lists = -(-len(data.base) // _LISTS)
-        index = posh.Index(hasher, structure="ivf", n_lists=lists, n_probe=_PROBES).add(data.base)
+        index = posh.CodeIndex(hasher, structure="ivf", n_lists=lists, n_probe=_PROBES).add(data.base)
         ids, rates["coarse"] = _timed(
             lambda: index.search(data.queries, _DEPTH, n_threads=1).ids, len(data.queries)
         )
@@ -148,7 +148,7 @@ def _judged(unit: Unit, data: Dataset, ids: Ids, prefix: str) -> Mapping[str, Va
             f"{prefix}precision_1000": metrics.precision(labels, data.query_labels),
         }
     nearest = _nearest(unit["data"], unit["n_base"], unit["n_queries"])
-    own = distances(data.base, data.queries, ids, _METRIC)
+    own = measure_distances(data.base, data.queries, ids, _METRIC)
     relevant = (own <= nearest[:, -1:] * (1 + 1e-6)).astype(np.int64)
     return {
         f"{prefix}map_1000": metrics.average_precision(relevant, np.ones(len(ids), np.int64)),
@@ -161,4 +161,4 @@ def _judged(unit: Unit, data: Dataset, ids: Ids, prefix: str) -> Mapping[str, Va
 def _nearest(name: str, n_base: int | None, n_queries: int | None) -> npt.NDArray[np.float64]:
     """Distances (m, 100) of the nearest vectors of each query."""
     data = load(name, n_base, n_queries, labelled=False)
-    return true_distances(data.base, data.queries, _NEIGHBOURS, _METRIC)
+    return measure_true_distances(data.base, data.queries, _NEIGHBOURS, _METRIC)

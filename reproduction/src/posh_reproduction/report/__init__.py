@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from posh._files import atomic_write
+from posh._durable import write_atomically
 from posh_reproduction.report.document import Figure
 from posh_reproduction.report.evidence import Evidence
 from posh_reproduction.report.outline import blocks_of
@@ -38,6 +38,6 @@ def write(results: Path, output: Path, *, quick: bool = False) -> list[Path]:
 
 
 def _written(path: Path, content: bytes) -> Path:
-    with atomic_write(path) as temporary:
+    with write_atomically(path) as temporary:
         temporary.write_bytes(content)
     return path

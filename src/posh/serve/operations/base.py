@@ -9,10 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posh.serve.items import NUMPY, ItemWriter
-from posh.serve.models import Include
+from posh.serve.models import Include, unpack
 from posh.serve.registry import OpenCollection, Registry
 from posh.serve.requests import Reader
-from posh.serve.vectors import unpack
 
 __all__ = ["Operations", "answer", "written"]
 
@@ -33,17 +32,15 @@ class Operations:
     def __init__(self, registry: Registry, reader: Reader) -> None:
         self._registry, self._reader, self._limits = registry, reader, registry.limits
 
-    def _writer(
-        self, request: Request, opened: OpenCollection, include: Include, beside: int = 0
-    ) -> ItemWriter:
-        """What writes items; it takes ``beside`` bytes of memory beside the answer if that is large."""
+    def _writer(self, request: Request, opened: OpenCollection, include: Include) -> ItemWriter:
+        """Return a writer of items, which takes memory from the budget if the answer gets large."""
         most = self._limits.answer_bytes
         return ItemWriter(
             opened.collection,
             include,
             most,
             self._n_active(opened, "document_active"),
-            lambda: self._reader.grow(request.scope, 2 * most + beside),  # its parts, and all of it
+            lambda: self._reader.grow(request.scope, 2 * most),  # the parts, and the whole answer
         )
 
     def _n_active(self, opened: OpenCollection, option: str) -> int | None:

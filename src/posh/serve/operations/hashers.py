@@ -9,16 +9,16 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from posh._wire import pack_vectors
 from posh.collection.base import NO_HASHER
+from posh.hashers import make_hasher
 from posh.hashers.base import Hasher
-from posh.hashers.registry import make_hasher
 from posh.serve import models
 from posh.serve.costs import fit_bytes, index_bytes
 from posh.serve.indexing import read_hasher, within_limits
 from posh.serve.operations.base import Operations, answer, written
 from posh.serve.problems import ProblemError
 from posh.serve.registry import OpenCollection
-from posh.serve.vectors import pack
 
 __all__ = ["HasherOperations"]
 
@@ -118,6 +118,6 @@ class HasherOperations(Operations):
         def packed() -> bytes:
             self._reader.grow(request.scope, 4 * 4 * n * columns)  # vectors, bytes, base64, JSON
             vectors = opened.collection.sample(n)
-            return orjson.dumps(pack(vectors.reshape(len(vectors), columns)))
+            return orjson.dumps(pack_vectors(vectors.reshape(len(vectors), columns)))
 
         return written(await opened.reads.run(packed))

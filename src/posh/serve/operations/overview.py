@@ -6,7 +6,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posh._progress import steps_of
+from posh._runtime import iterate_cancellable
 from posh.serve.fields import examples, shortened, summarise
 from posh.serve.operations.base import Operations, written
 from posh.serve.projection import map_answer
@@ -27,7 +27,7 @@ class OverviewOperations(Operations):
 
         def made() -> bytes:
             ids, payloads = [], []
-            for item in steps_of(collection.sample_items(n)):
+            for item in iterate_cancellable(collection.sample_items(n)):
                 ids.append(item.id)
                 payloads.append(shortened(item.payload))
             summary = summarise(payloads, collection.metadata)

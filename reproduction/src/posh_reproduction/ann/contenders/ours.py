@@ -31,11 +31,10 @@ class _Posh:
     """What both structures share."""
 
     package = "posh-ann"
-    structure: str
 
     def build(self, X: Floats, metric: str, n_threads: int, **params: Any) -> _PoshIndex:
         """Learn and add."""
-        return _PoshIndex(posh.Index(metric=metric, structure=self.structure, **params).add(X))
+        return _PoshIndex(posh.Index(metric, **params).add(X))
 
     def version(self) -> str:
         """The version and the last commit of the search: records of other code are not taken for its own."""
@@ -45,7 +44,7 @@ class _Posh:
 class PoshLists(_Posh):
     """Lists of codes."""
 
-    name, structure = "posh-ivf", "ivf"
+    name = "posh-ivf"
 
     def builds(self, n: int, d: int, metric: str) -> list[Params]:
         """Two numbers of lists."""
@@ -57,13 +56,13 @@ class PoshLists(_Posh):
 
 
 class PoshExact(_Posh):
-    """A scan of all codes."""
+    """A scan of all codes: one list."""
 
-    name, structure = "posh-exact", "exact"
+    name = "posh-exact"
 
     def builds(self, n: int, d: int, metric: str) -> list[Params]:
         """There is nothing to choose."""
-        return [{}]
+        return [{"n_lists": 1}]
 
     def searches(self, build: Params, k: int) -> list[list[Params]]:
         """How carefully codes skip documents."""

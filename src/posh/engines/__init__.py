@@ -1,0 +1,1 @@
+"""Collections on other databases: implementations of :class:`posh.collection.base.BaseCollection`."""

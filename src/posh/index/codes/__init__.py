@@ -1,0 +1,1 @@
+"""``posh.CodeIndex``: sparse and dense codes, searched by shared bits."""

@@ -1,0 +1,1 @@
+"""``posh.Index``: the nearest vectors by a metric, with a recall that is measured."""

@@ -1,0 +1,189 @@
+"""``posh.Index``: finds the nearest vectors by a metric, with a recall that is measured."""
+
+from __future__ import annotations
+
+import os
+
+import numpy.typing as npt
+
+from posh import _validate
+from posh.index.arrays import Slots
+from posh.index.base import BaseIndex
+from posh.index.files import read_index
+from posh.index.hits import Hits
+from posh.index.ids import IdsLike
+from posh.index.nearest.lists import n_lists_for
+from posh.index.nearest.options import NearestOptions, make_params
+from posh.index.nearest.report import IndexReport, make_report
+from posh.index.nearest.snapshot import NearestSnapshot
+from posh.index.nearest.space import CodeShape
+from posh.index.nearest.vectors import bytes_per_number
+
+__all__ = ["Index", "estimate_memory"]
+
+_ID = 9  # bytes: an id, and whether the document is live
+_GROUP = 256  # documents for which a block has room at a time
+_DOCUMENT = 12  # bytes of lengths and slot in a block
+
+
+class Index(BaseIndex[NearestSnapshot]):
+    """Finds the nearest vectors by a metric.
+
+    Parameters
+    ----------
+    metric : the score: ``"cosine"``, ``"euclidean"`` (minus the squared distance) or ``"dot"``.
+    recall : the share of the true nearest neighbours that searches find on average. It is measured on
+        documents that were held out from training, and again when documents change.
+    store : how vectors are stored for exact scores: ``"float32"``, ``"float16"``, or ``"int8"``, which
+        stores none in addition to the 8-bit numbers of the lists.
+    n_lists : the number of inverted lists; by default it follows from the number of documents.
+    random_state : int, the seed of training.
+
+    Searches may run in any number of threads, even while another adds or deletes: each sees a consistent
+    snapshot. ``copy.copy`` is cheap: the copy shares documents until one of the two changes.
+
+    Examples
+    --------
+    >>> import posh
+    >>> data = posh.datasets.load("digits")
+    >>> index = posh.Index(metric="cosine", recall=0.95).add(data.base)
+    >>> hits = index.search(data.queries, k=10)
+    >>> hits.ids.shape
+    (200, 10)
+    >>> index
+    Index(1,597 documents, metric='cosine', recall=0.95)
+
+    """
+
+    def __init__(
+        self,
+        metric: str = "cosine",
+        *,
+        recall: float = 0.95,
+        store: str = "float32",
+        n_lists: int | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.options = NearestOptions(metric, recall, store, n_lists, random_state)
+        super().__init__(NearestSnapshot(self.options))
+
+    @classmethod
+    def build(
+        cls,
+        X: npt.ArrayLike,
+        ids: IdsLike | None = None,
+        *,
+        metric: str = "cosine",
+        recall: float = 0.95,
+        store: str = "float32",
+        n_lists: int | None = None,
+        random_state: int = 0,
+    ) -> Index:
+        """Build an index of vectors (n, d): ``Index(metric, …).add(X, ids)``.
+
+        >>> import posh
+        >>> data = posh.datasets.load("digits")
+        >>> index = posh.Index.build(data.base, metric="euclidean", recall=0.95)
+        >>> index.search(data.queries, k=10).ids.shape, index.report().recall
+        ((200, 10), 1.0)
+        """
+        index = cls(metric, recall=recall, store=store, n_lists=n_lists, random_state=random_state)
+        return index.add(X, ids)
+
+    def search(
+        self,
+        X: npt.ArrayLike,
+        k: int = 10,
+        *,
+        filter: IdsLike | None = None,  # noqa: A002  # the word that users expect
+        recall: float | None = None,
+        exact: bool = False,
+        min_score: float | None = None,
+        n_probe: int | None = None,
+        slack: float | None = None,
+        oversample: float | None = None,
+        n_threads: int | None = None,
+    ) -> Hits:
+        """Find the k nearest documents of one vector (d,) or of many (m, d).
+
+        Parameters
+        ----------
+        X : array of shape (d,) or (m, d)
+            Vectors of any real dtype.
+        k : int
+            The number of results for each vector.
+        filter : array of ids, or boolean array
+            Restricts the results to these ids, or to those whose entry ``mask[id]`` is True.
+        recall : float
+            The share of the true nearest to find; by default that of the index.
+        exact : bool
+            Compare all vectors.
+        min_score : float
+            Omit results with lower scores.
+        n_probe, slack, oversample : int, float, float
+            Set the effort by hand, without a promise of recall: the number of lists to visit, how carefully
+            codes skip documents (standard deviations of their counts), the vectors to compare per result.
+        n_threads : int
+            By default the number of cores.
+
+        Where fewer than k documents are left, the id is -1 (None if ids are objects) and the score -inf.
+
+        """
+        params = make_params(k, min_score, n_threads, recall, exact, n_probe, slack, oversample)
+        return self._snapshot.search_ids(X, params, filter)
+
+    def report(self) -> IndexReport:
+        """Summarise the index: structure, measured recall, time per query, bytes per vector.
+
+        Takes about a second, because searches are timed.
+        """
+        return make_report(self._snapshot)
+
+    def estimate_memory(self, n: int, n_features: int | None = None) -> int:
+        """Return the bytes that ``n`` documents with integer ids will take.
+
+        ``n_features`` is needed until the first documents are added.
+        """
+        return estimate_memory(self.options, n, self._snapshot.n_features or n_features)
+
+    def _delete(self, slots: Slots) -> NearestSnapshot:
+        return self._snapshot.without(slots).measure_if_due()
+
+    def __repr__(self) -> str:
+        options = self.options
+        return f"Index({len(self):,} documents, metric={options.metric!r}, recall={options.recall:g})"
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, mmap: bool = False, verify: bool | None = None) -> Index:
+        """Open a saved index.
+
+        With ``mmap`` the arrays stay on disk until touched and are shared by processes, except ids that are
+        strings. ``verify`` compares the checksums of large files too: the default unless ``mmap`` is set.
+
+        The index may be saved again concurrently: the opened files stay readable. No process may write to
+        mapped files: the system kills a process that touches missing pages (SIGBUS). File sizes are compared
+        before each search; changes during a search, or without a change of size, go unnoticed.
+        """
+        saved = read_index(path, mmap=mmap, verify=not mmap if verify is None else verify)
+        return cls.from_snapshot(NearestSnapshot.load(saved))
+
+    @classmethod
+    def from_snapshot(cls, snapshot: NearestSnapshot) -> Index:
+        """Return an index that starts with the documents of a snapshot."""
+        index = cls.__new__(cls)
+        index.options = snapshot.options
+        BaseIndex.__init__(index, snapshot)
+        return index
+
+
+def estimate_memory(options: NearestOptions, n: int, n_features: int | None) -> int:
+    """Return the bytes that ``n`` documents will take, see :meth:`Index.estimate_memory`."""
+    n = _validate.validate_integer("n", n, 0)
+    if n_features is None:
+        raise ValueError("expected n_features, since the index has no documents yet, got None")
+    n_features = _validate.validate_integer("n_features", n_features, 1)
+    n_lists = n_lists_for(options, n)
+    with_room = max(n + n_lists * _GROUP // 2, n_lists * _GROUP)  # half of the last group is empty
+    columns = -(-n_features // 64) * 64  # at most: of wide vectors, fewer numbers are kept
+    in_blocks = with_room * (CodeShape().n_bits // 8 + 1 / 8) + n * (columns + _DOCUMENT)
+    return int(in_blocks) + n * (_ID + n_features * bytes_per_number(options.store))

@@ -1,0 +1,630 @@
+"""Inverted lists of vectors: a search compares codes and 8-bit numbers of some lists before vectors.
+
+The algorithm is in ``native/blocks.h`` and ``native/block_search.h``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from posh import _native, kernels
+from posh._model_files import Arrays, require_array
+from posh._runtime import one_blas_thread, resolve_threads
+from posh.index.arrays import AppendOnlyArray, Mask, Slots, get_fields, zero_deleted
+from posh.index.brute_force import find_nearest
+from posh.index.hits import SlotScores
+from posh.index.nearest.calibration import Asked, Calibration, calibrate, spread_evenly, with_limits
+from posh.index.nearest.drift import NO_DRIFT, Drift
+from posh.index.nearest.measuring import (
+    Effort,
+    Tuning,
+    is_held_out,
+    mean_residual,
+    measure,
+    sample_slots,
+    visited_share,
+)
+from posh.index.nearest.metric import Metric, as_reals
+from posh.index.nearest.options import NearestOptions, NearestParams
+from posh.index.nearest.reach import ALL_LISTS, Among
+from posh.index.nearest.space import CodeShape, Space, choose_n_lists
+from posh.index.nearest.vectors import (
+    VectorStore,
+    damaged_slot,
+    decode_vectors,
+    erase_deleted,
+    require_precision,
+)
+from posh.preprocess import Float32
+
+__all__ = ["FEW", "ROWS_AT_ONCE", "DirectSearch", "Lists", "n_lists_for", "training_size"]
+
+FEW = 2048
+"""Up to this number of documents, a search compares all vectors: faster than lists, and exact."""
+
+ROWS_AT_ONCE = 524_288
+"""Documents that are added at a time: an addition copies the blocks that it extends."""
+
+_NO_VECTORS = np.empty((0, 1))  # of any width
+_OUTGROWN = 4.0  # times the documents that lists were trained for, until they are trained again
+_MISFIT = 1.5  # times the documents that a search visited after training, until lists are trained again
+_DEEP = 1001  # documents that are found to learn first limits from
+_FEW_VISITED = 0.02  # share of documents: lists that need no more fit well
+_CAREFUL = 4.0  # slack
+_REGION_SLACK, _REGION_OVERSAMPLE = 3.0, 3.0  # codes were measured without a filter; far documents may differ
+_CACHED = 100  # parameters of searches
+_ROUNDING = 1e-5  # of scores, relative to the largest
+_UNKNOWN = object()
+_BLOCK_ARRAYS: dict[str, Any] = {
+    "blocks": (np.uint8, (None,)),
+    "block_table": (np.int64, (None, 3)),
+    "block_groups": (np.float32, (None, 24)),
+    "block_live": (np.uint64, (None,)),
+}
+
+
+def n_lists_for(options: NearestOptions, n: int) -> int:
+    """Return the number of lists of n documents."""
+    return min(options.n_lists or choose_n_lists(n), max(1, n))
+
+
+def training_size(options: NearestOptions, n: int) -> int:
+    """Return the number of vectors to train on for n documents: enough for each list and the calibration."""
+    return max(10_000, 100 * n_lists_for(options, n))
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """Documents by slot in lists of blocks, immutable: changes return a new object that shares the rest.
+
+    ``live`` is the mask of slots that were not deleted. ``calibration`` and ``tuning`` are None until there
+    are enough documents to measure; ``drift`` counts writes since then.
+    """
+
+    options: NearestOptions
+    space: Space
+    blocks: _native.Blocks
+    stored: VectorStore
+    live: AppendOnlyArray
+    n_live: int = 0
+    calibration: Calibration | None = None
+    tuning: Tuning | None = None
+    drift: Drift = NO_DRIFT
+    was_measured: bool = False
+
+    # Training --------------------------------------------------------------------------------------
+
+    @classmethod
+    def train(
+        cls,
+        options: NearestOptions,
+        X: npt.NDArray[Any],
+        n: int,
+        also: npt.NDArray[Any] = _NO_VECTORS,
+        shape: CodeShape | None = None,
+    ) -> Self:
+        """Return lists without documents for ``n`` documents like X (m, d); ``also`` must fit the metric."""
+        rng = np.random.default_rng(options.random_state)
+        known = _drop_held_out(np.arange(len(X)))
+        sample = X[np.sort(rng.permutation(known)[: training_size(options, n)])]
+        metric = Metric.of(options.metric, sample).enlarge(also)
+        prepared = metric.prepare(sample)
+        require_precision(options.store, metric, prepared)
+        may_reduce = options.store != "int8"
+        n_lists = n_lists_for(options, n)
+        return cls._empty(
+            options, Space.train(metric, shape or CodeShape(), prepared, n_lists, n, rng, may_reduce)
+        )
+
+    @classmethod
+    def _empty(cls, options: NearestOptions, space: Space) -> Self:
+        stored = VectorStore.empty(options.store, space.n_features)
+        return cls(
+            options, space, _native.Blocks(space.native), stored, AppendOnlyArray.of(np.empty(0, bool))
+        )
+
+    @classmethod
+    def from_trained_state(cls, options: NearestOptions, state: Arrays) -> Self:
+        """Return lists without documents from the arrays of :meth:`trained_state`."""
+        empty = cls._empty(options, Space.from_arrays(options.metric, state))
+        if "drift" not in state:  # files of older versions: measured again when there are documents
+            return empty
+        calibration = Calibration.from_arrays(state) if "calibration" in state else None
+        tuning = Tuning.from_arrays(state) if "tuned_with" in state else None
+        drift, was_measured = Drift.from_arrays(state), calibration is not None
+        return replace(empty, calibration=calibration, tuning=tuning, drift=drift, was_measured=was_measured)
+
+    def trained_state(self) -> Arrays:
+        """Return lists, projection and measurements, by name."""
+        arrays = self.space.to_arrays()
+        for part in (self.calibration, self.tuning):
+            arrays |= {} if part is None else part.to_arrays()
+        return arrays | self.drift.to_arrays()
+
+    # Searching -------------------------------------------------------------------------------------
+
+    def search(self, X: npt.NDArray[Any], params: NearestParams, allowed: Mask | None) -> SlotScores:
+        """Find the ``params.k`` nearest documents of queries (m, d), with the scores of the metric."""
+        if allowed is not None:
+            return self._search_filtered(X, params, allowed)
+        effort = self.choose_effort(params)
+        if effort is None:
+            return self._compare_all(X, params, None)
+        return self._search_blocks(X, params, self.settings(params.k, effort))
+
+    def search_directly(self, X: Any, params: NearestParams) -> SlotScores | None:
+        """Search without validation if X is a plain array; None if it needs the general path."""
+        searches = self._direct_searches
+        direct = searches.get(params, _UNKNOWN)
+        if direct is _UNKNOWN:
+            if len(searches) > _CACHED:
+                searches.clear()
+            direct = searches[params] = DirectSearch.prepare(self, params)
+        return None if direct is None else direct(X)
+
+    @cached_property
+    def _direct_searches(self) -> dict[NearestParams, Any]:
+        return {}
+
+    def choose_effort(
+        self, params: NearestParams, n_allowed: int | None = None, rank: float | None = None
+    ) -> Effort | None:
+        """Return the effort of a search; None if it compares all vectors.
+
+        With a filter, ``n_allowed`` documents pass. ``rank`` is that of the k-th of them among all documents,
+        by default as if they were a random sample.
+        """
+        if params.exact and not self.stored.has_vectors:
+            raise ValueError(
+                "expected an index that stores vectors for exact=True, got store='int8': "
+                "build it with store='float32'"
+            )
+        n = self.n_live if n_allowed is None else n_allowed
+        if self.stored.has_vectors and (params.exact or n <= max(FEW, params.k)):
+            return None
+        if params.sets_effort:
+            return self._effort_by_hand(params, n_allowed)
+        effort = None
+        if self.tuning is not None:
+            among = Among.ALL if n_allowed is None else Among.RANDOM if rank is None else Among.REGION
+            rank = params.k * self.tuning.n_docs / max(1, n) if rank is None else rank
+            recall = self.drift.with_margin(params.recall or self.options.recall)
+            effort = self.tuning.choose_effort(self.space, recall, params.k, rank, among)
+        if effort is None and not self.stored.has_vectors:  # the best that is possible without vectors
+            return Effort(self.space.n_lists, ALL_LISTS, _CAREFUL, 8.0)
+        return effort
+
+    def _effort_by_hand(self, params: NearestParams, n_allowed: int | None) -> Effort:
+        """Return the effort of the parameters; a filter that leaves a tenth makes ``n_probe`` ten times."""
+        effort = Effort.by_hand(params)
+        if n_allowed is None:
+            return effort
+        n_probe = math.ceil(effort.n_probe * self.n_live / max(1, n_allowed))
+        return effort._replace(n_probe=min(n_probe, self.space.n_lists))
+
+    def _search_filtered(self, X: npt.NDArray[Any], params: NearestParams, allowed: Mask) -> SlotScores:
+        """Find the nearest of the documents that pass a filter.
+
+        The number of lists depends on the rank of the k-th of them among all documents. The first round
+        assumes that they are a random sample. If the filter depends on the vectors, or if the k-th score
+        is lower than that of a random sample, a second round visits the lists for the rank of that
+        score, as if the documents that pass were a region.
+        """
+        n_allowed = int(np.count_nonzero(allowed & self.live.rows))
+        effort = self.choose_effort(params, n_allowed)
+        if effort is None:
+            return self._compare_all(X, params, allowed)
+        found = self._search_blocks(X, params, self.settings(params.k, effort), allowed)
+        if effort.n_probe or self.tuning is None:
+            return found
+        assumed = params.k * self.tuning.n_docs / max(1, n_allowed)
+        ranks = np.maximum(self._estimate_ranks(X, found.scores[:, -1]), assumed)
+        known = self.tuning.reach.ranks
+        rows = np.searchsorted(known, ranks)
+        is_done = rows == np.searchsorted(known, assumed)
+        if self._depends_on_vectors(allowed):
+            is_done[:] = False
+        for row in np.unique(rows[~is_done]).tolist():
+            some = np.flatnonzero((rows == row) & ~is_done)
+            rank = known[row] if row < len(known) else np.inf
+            found.slots[some], found.scores[some] = self._search_region(
+                X[some], params, allowed, n_allowed, rank
+            )
+        return found
+
+    def _search_region(
+        self, X: npt.NDArray[Any], params: NearestParams, allowed: Mask, n_allowed: int, rank: float
+    ) -> SlotScores:
+        effort = self.choose_effort(params, n_allowed, rank)
+        if effort is None:
+            return self._compare_all(X, params, allowed)
+        slack, oversample = max(effort.slack, _REGION_SLACK), max(effort.oversample, _REGION_OVERSAMPLE)
+        effort = effort._replace(slack=slack, oversample=oversample)
+        return self._search_blocks(X, params, self.settings(params.k, effort), allowed)
+
+    def _depends_on_vectors(self, allowed: Mask) -> bool:
+        """Return whether a filter selects lists differently from a random sample, by a chi-square test."""
+        slots, lists = self._sampled
+        counts = np.bincount(lists)
+        passing = np.bincount(lists, weights=allowed[slots])
+        share = passing.sum() / max(1, len(slots))
+        expected = share * counts
+        spread = np.maximum(expected * (1 - share), 1e-9)
+        freedom = np.count_nonzero(counts) - 1
+        if freedom < 1 or not 0 < share < 1:
+            return False
+        deviation = ((passing - expected) ** 2 / spread)[counts > 0].sum()
+        return bool(deviation > freedom + 4 * math.sqrt(2 * freedom))
+
+    @cached_property
+    def _sampled(self) -> tuple[Slots, npt.NDArray[np.int32]]:
+        """Slots of a random sample of documents, and their lists."""
+        slots = sample_slots(len(self), self.space.n_features)
+        slots = slots[self.live.rows[slots]]
+        lists = np.empty(len(self), np.int32)
+        self.blocks.lists_of_slots(lists)
+        return slots, lists[slots]
+
+    @cached_property
+    def _sampled_vectors(self) -> Float32:
+        """Vectors (s, d) of the sample."""
+        return self.vectors(self._sampled[0])
+
+    def _estimate_ranks(self, X: npt.NDArray[Any], scores: Float32) -> npt.NDArray[np.float64]:
+        """Estimate the ranks of these scores (m,) among all documents, from the sample."""
+        sample, metric = self._sampled_vectors, self.space.metric
+        queries = metric.prepare_queries(X)
+        with one_blas_thread:
+            products = queries.vectors @ sample.T
+        if metric.is_distance:
+            squares = np.einsum("ij,ij->i", queries.vectors, queries.vectors)[:, None]
+            products = 2 * products - np.einsum("ij,ij->i", sample, sample) - squares
+        sampled = metric.restore_scores(queries, products)
+        # The k-th document may be in the sample: rounding, which differs between batches, must not decide.
+        rounding = _ROUNDING * np.abs(sampled).max(axis=1, initial=0.0, keepdims=True)
+        counts = np.count_nonzero(sampled >= scores[:, None] - rounding, axis=1)
+        return np.asarray(counts * (self.n_live / max(1, len(sample))))
+
+    def _compare_all(self, X: npt.NDArray[Any], params: NearestParams, allowed: Mask | None) -> SlotScores:
+        metric = self.space.metric
+        prepared = metric.prepare_queries(X)
+        slots = np.flatnonzero(self.live.rows if allowed is None else allowed & self.live.rows)
+        rows = self.stored.rows.rows
+        found = find_nearest(rows, slots, prepared.vectors, params.k, is_distance=metric.is_distance)
+        return SlotScores(found.slots, metric.restore_scores(prepared, found.scores))
+
+    def _search_blocks(
+        self,
+        X: npt.NDArray[Any],
+        params: NearestParams,
+        settings: _native.BlockSettings,
+        allowed: Mask | None = None,
+    ) -> SlotScores:
+        found = SlotScores.allocate(len(X), params.k)
+        if not self.write_nearest(settings, as_reals(X), allowed, *found, params.threads):
+            raise self.space.metric.too_large(X)
+        return found
+
+    def write_nearest(
+        self,
+        settings: _native.BlockSettings,
+        queries: npt.NDArray[Any],
+        allowed: Mask | None,
+        slots: Slots,
+        scores: Float32,
+        n_threads: int,
+    ) -> bool:
+        """Write the nearest documents of queries (m, d) to slots and scores (m, k).
+
+        Returns False, with undefined results, if queries have numbers that are too large or not finite.
+        """
+        try:
+            return self.blocks.nearest(
+                settings,
+                self.space.metric.native,
+                queries,
+                self.stored.native,
+                None if allowed is None else allowed.view(np.uint8),
+                slots,
+                scores,
+                n_threads,
+                kernels.active(),
+            )
+        except IndexError as error:
+            raise damaged_slot() from error
+
+    def settings(self, k: int, effort: Effort, n_more: int = 0) -> _native.BlockSettings:
+        """Return the kernel settings for the k nearest documents, and ``n_more``."""
+        assert self.calibration is not None
+        n_keep = math.ceil(min(k * effort.oversample, self.n_live)) + n_more
+        bound = effort.reach.lift / max(1, self.n_live)
+        asked = Asked(k, effort.n_probe, effort.reach.power, bound, effort.slack, n_keep)
+        return self.calibration.settings(self.space, asked)
+
+    # State -----------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Return the slots in use, those of deleted documents included."""
+        return self.live.n
+
+    def vectors(self, slots: Slots) -> Float32:
+        """Return prepared vectors by slot; decoded from 8 bits if none are stored."""
+        if self.stored.has_vectors:
+            return self.stored.at(slots)
+        return decode_vectors(self.space, self.blocks, len(self))[slots]
+
+    # Changing --------------------------------------------------------------------------------------
+
+    def with_vectors(self, X: npt.NDArray[Any]) -> Self:
+        """Add documents by their vectors X (n, d)."""
+        lists = self._rescale(X) if self._has_other_scale(X) else self
+        prepared = lists.space.metric.prepare(X)
+        residual = mean_residual(lists, prepared, np.arange(len(prepared)))
+        slots = np.arange(len(lists), len(lists) + len(X), dtype=np.uint32)
+        return replace(
+            lists,
+            live=lists.live.with_rows(np.ones(len(X), bool)),
+            n_live=lists.n_live + len(X),
+            blocks=lists._extend(lists.blocks, prepared, slots),
+            stored=lists.stored.with_rows(prepared),
+            drift=lists.drift.with_added(len(X), residual),
+        )
+
+    def _has_other_scale(self, X: npt.NDArray[Any]) -> bool:
+        """Return whether the few documents so far are stored in another scale than that of the many in X."""
+        if not 0 < self.n_live < len(X) or not self.stored.has_vectors:
+            return False
+        metric = self.space.metric
+        return not metric.is_like(Metric.of(metric.name, X[spread_evenly(len(X))]))
+
+    def _rescale(self, X: npt.NDArray[Any]) -> Self:
+        """Return the same documents at the same slots, in lists for documents like X."""
+        vectors = self.space.metric.restore(self.stored.at(np.arange(len(self))))
+        new = self.train(self.options, X, self.n_live + len(X), vectors, self.space.shape)
+        prepared, live = new.space.metric.prepare(vectors), np.flatnonzero(self.live.rows)
+        return replace(
+            self,
+            space=new.space,
+            blocks=new._extend(new.blocks, prepared[live], live.astype(np.uint32)),
+            stored=new.stored.with_rows(prepared),
+            calibration=None,
+            tuning=None,
+        )
+
+    def _extend(
+        self, blocks: _native.Blocks, prepared: Float32, slots: npt.NDArray[np.uint32]
+    ) -> _native.Blocks:
+        lists = self.space.assign_lists(prepared)
+        vectors = np.ascontiguousarray(prepared)
+        return blocks.with_documents(vectors, lists, slots, resolve_threads(), kernels.active())
+
+    def without(self, slots: Slots) -> Self:
+        """Delete the documents at these slots."""
+        removed = np.zeros(len(self), np.uint8)
+        removed[slots] = 1
+        live = self.live.rows & (removed == 0)
+        return replace(
+            self,
+            live=AppendOnlyArray.of(live),
+            n_live=int(live.sum()),
+            blocks=self.blocks.without(removed),
+            drift=self.drift.with_deleted(len(slots)),
+        )
+
+    def compact(self) -> Self:
+        """Return the same documents in new slots, without gaps."""
+        vectors = self.vectors(np.flatnonzero(self.live.rows))
+        slots = np.arange(len(vectors), dtype=np.uint32)
+        return replace(
+            self,
+            live=AppendOnlyArray.of(np.ones(len(vectors), bool)),
+            blocks=self._extend(_native.Blocks(self.space.native), vectors, slots),
+            stored=VectorStore.empty(self.stored.store, vectors.shape[1]).with_rows(vectors),
+        )
+
+    def detach(self) -> Self:
+        """Return a copy whose later additions do not affect these lists."""
+        return replace(self, live=self.live.detach(), stored=self.stored.detach())
+
+    # Measuring -------------------------------------------------------------------------------------
+
+    def measure_if_due(self, added: npt.NDArray[Any] | None = None) -> Self:
+        """Measure again if the documents have changed, and train lists again if they no longer fit.
+
+        ``added`` (n, d) are the vectors of the last addition, if there was one.
+        """
+        if self._is_outgrown():
+            return self._train_again()
+        if not self.is_due:
+            return self
+        measured = self.calibrate(added)
+        return measured._train_again() if measured._has_misfit() else measured
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the documents have changed so much that searches must be measured again."""
+        return self.needs_calibration and (self.calibration is None or self.drift.is_due)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether so much has changed that the last measurement is worthless."""
+        return self.is_due and (self.calibration is None or self.drift.is_overdue)
+
+    @property
+    def n_measured(self) -> int:
+        """Documents at the last measurement; 0 if there was none."""
+        return 0 if self.calibration is None else self.calibration.n_docs
+
+    @property
+    def needs_calibration(self) -> bool:
+        """Whether a search may visit blocks: without stored vectors, every search does."""
+        return self.n_live > (FEW if self.stored.has_vectors else 0)
+
+    def with_writes(self, n_added: int, n_deleted: int) -> Self:
+        """Count these as the writes since the last measurement."""
+        before = Drift(self.drift.n_docs, self.drift.residual)
+        return replace(self, drift=before.with_added(n_added, before.residual).with_deleted(n_deleted))
+
+    def with_measurements(self, before: Self, measured: Self) -> Self | None:
+        """Take over lists and measurements of ``measured``, which was made from the earlier state ``before``.
+
+        Returns None if this state was measured itself since.
+        """
+        if self.calibration is not before.calibration:
+            return None
+        blocks = self.blocks
+        added = np.arange(len(before), len(self))
+        if measured.space is not self.space:
+            added = added[self.live.rows[added]]
+            blocks = measured._extend(measured.blocks, self.stored.at(added), added.astype(np.uint32))
+            blocks = blocks.without((~self.live.rows).view(np.uint8))
+        n_deleted = before.n_live + len(self) - len(before) - self.n_live
+        return replace(
+            self,
+            space=measured.space,
+            blocks=blocks,
+            calibration=measured.calibration,
+            tuning=measured.tuning,
+            drift=measured.drift,
+        ).with_writes(len(self) - len(before), n_deleted)
+
+    def calibrate(self, added: npt.NDArray[Any] | None = None) -> Self:
+        """Calibrate codes and measure the recall of searches."""
+        documents = self._choose_typical(added)
+        queries = self.space.metric.as_queries(documents)
+        residual = mean_residual(self, documents, np.arange(len(documents)))
+        known = replace(self, calibration=calibrate(self.space, self.blocks, queries, self.n_live))
+        tuning = None
+        if self.n_live > FEW:
+            calibration, tuning = measure(known, self.options.recall)
+        else:
+            calibration = known._find_limits(queries)
+        drift = Drift(self.n_live, residual)
+        return replace(known, calibration=calibration, tuning=tuning, drift=drift, was_measured=True)
+
+    def _find_limits(self, queries: Float32) -> Calibration:
+        """Return the calibration with first limits from searches, which also find the queries themselves."""
+        assert self.calibration is not None
+        k = min(_DEEP, self.n_live)
+        effort = Effort(self.space.n_lists, ALL_LISTS, 3.0, 1.0)
+        found = self.stored.search(self.blocks, self.settings(k, effort), queries, k)
+        return with_limits(self.calibration, self.space, queries, found.scores[:, 1:])
+
+    def _choose_typical(self, added: npt.NDArray[Any] | None) -> Float32:
+        """Return documents to calibrate with; if none are stored, from those that were just added."""
+        n = len(spread_evenly(self.n_live))
+        if not self.stored.has_vectors and added is not None and len(added) >= n:
+            return self.space.metric.prepare(added[spread_evenly(len(added))])
+        return self.vectors(np.flatnonzero(self.live.rows)[spread_evenly(self.n_live)])
+
+    def _has_misfit(self) -> bool:
+        """Return whether other lists would serve the documents better."""
+        if not self.stored.has_vectors or self.space.n_lists == 1:
+            return False
+        if self.tuning is None:
+            return self.drift.residual > _MISFIT * self.space.mean_square
+        share = visited_share(self.tuning, self.space, self.options.recall)
+        return share > max(_FEW_VISITED, _MISFIT * self.tuning.trained_share)
+
+    def _is_outgrown(self) -> bool:
+        """Return whether there are so many documents that more lists would serve them better."""
+        has_grown = self.n_live > max(FEW, _OUTGROWN * self.space.n_docs)
+        return has_grown and self.options.n_lists is None and self.stored.has_vectors
+
+    def _train_again(self) -> Self:
+        """Return the same documents in lists that are trained on them."""
+        rng = np.random.default_rng(self.options.random_state)
+        live = np.flatnonzero(self.live.rows)
+        known = _drop_held_out(live)
+        chosen = np.sort(rng.permutation(known)[: training_size(self.options, self.n_live)])
+        n_lists = n_lists_for(self.options, self.n_live)
+        sample, old = self.stored.at(chosen), self.space
+        space = Space.train(old.metric, old.shape, sample, n_lists, self.n_live, rng, may_reduce=True)
+        empty = replace(self, space=space, blocks=_native.Blocks(space.native), calibration=None, tuning=None)
+        blocks = empty.blocks
+        for start in range(0, len(live), ROWS_AT_ONCE):
+            slots = live[start : start + ROWS_AT_ONCE]
+            blocks = empty._extend(blocks, self.stored.at(slots), slots.astype(np.uint32))
+        return replace(empty, blocks=blocks).calibrate()
+
+    # Files -----------------------------------------------------------------------------------------
+
+    def to_arrays(self) -> Arrays:
+        """Return trained state, blocks and vectors, with zeros in place of deleted documents."""
+        blocks: Arrays = dict(zip(_BLOCK_ARRAYS, self.blocks.to_arrays(), strict=True))
+        if self.n_live < len(self):
+            erase_deleted(self.space, blocks["blocks"], blocks["block_table"], blocks["block_live"])
+        vectors = zero_deleted(self.stored.rows.rows, self.live.rows)
+        return self.trained_state() | blocks | {"vectors": vectors}
+
+    @classmethod
+    def from_arrays(cls, options: NearestOptions, n: int, arrays: Arrays) -> Self:
+        """Return lists with n documents, without ``removed`` ones, from the arrays of :meth:`to_arrays`."""
+        empty = cls.from_trained_state(options, arrays)
+        parts = [require_array(arrays, name, *like) for name, like in _BLOCK_ARRAYS.items()]
+        blocks = _native.Blocks.from_arrays(empty.space.native, *parts)
+        live = AppendOnlyArray.of(np.ones(n, bool))
+        full = replace(empty, live=live, n_live=n, blocks=blocks, stored=empty.stored.read_arrays(arrays, n))
+        removed = require_array(arrays, "removed", np.int64, (None,), low=0)
+        if len(removed):
+            full = replace(full.without(removed), drift=empty.drift)
+        if full.needs_calibration and (full.calibration is None or (full.n_live > FEW and not full.tuning)):
+            if "drift" in arrays and full.calibration is None:
+                raise ValueError("the calibration is missing")
+            return full.calibrate()
+        return full
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a pickle, with arrays in place of the kernels' object."""
+        return get_fields(self) | {"blocks": self.blocks.to_arrays()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, blocks=_native.Blocks.from_arrays(state["space"].native, *state["blocks"]))
+
+
+def _drop_held_out(slots: Slots) -> Slots:
+    """Return the documents to train lists on: all if they are few."""
+    known = slots[~is_held_out(slots)]
+    return known if len(known) else slots
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DirectSearch:
+    """A search with fixed parameters, prepared for plain arrays of floats without a filter.
+
+    For one query, validation and choices in Python take longer than the kernels need for a few lists. So the
+    choices are made once for parameters that come again, and the kernels notice wrong numbers. Other inputs
+    fall back to the general path, which validates them and raises clear errors.
+    """
+
+    lists: Lists
+    settings: _native.BlockSettings
+    k: int
+    n_features: int
+    n_threads: int
+
+    @classmethod
+    def prepare(cls, lists: Lists, params: NearestParams) -> DirectSearch | None:
+        """Return a prepared search; None if it compares all vectors or has too few documents."""
+        effort = lists.choose_effort(params)
+        if effort is None or params.k > lists.n_live:
+            return None
+        settings = lists.settings(params.k, effort)
+        return cls(lists, settings, params.k, lists.space.n_features, params.threads)
+
+    def __call__(self, X: Any) -> SlotScores | None:
+        """Search for one vector (d,) or many (m, d); None if the vectors have to be validated first."""
+        if type(X) is not np.ndarray or X.dtype.char not in "fd" or not X.dtype.isnative:
+            return None
+        queries = X[None] if X.ndim == 1 else X
+        if queries.ndim != 2 or queries.shape[1] != self.n_features or not queries.flags.c_contiguous:
+            return None
+        found = SlotScores.allocate(len(queries), self.k)
+        fits = self.lists.write_nearest(self.settings, queries, None, *found, self.n_threads)
+        return found if fits else None
