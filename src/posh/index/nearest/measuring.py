@@ -343,8 +343,9 @@ def _tuning(
         settings = index.settings(k, effort, n_more=1)
         found = index.stored.search(index.blocks, settings, some.queries, k + 1, resolve_threads())
         others = drop_own(found, some.own_slots, k).slots
-        # Inner products: a document need not be its own neighbour, and then takes no place of another.
-        rows = np.flatnonzero((found.slots != some.own_slots[:, None]).all(axis=1))
+        # Inner products: a document that is not one of its own k nearest takes no place of another, so that
+        # the search for k + 1 was more careful than the one for k.
+        rows = np.flatnonzero((found.slots[:, :k] != some.own_slots[:, None]).all(axis=1))
         if len(rows):
             settings, queries = index.settings(k, effort), some.queries[rows]
             others[rows] = index.stored.search(index.blocks, settings, queries, k, resolve_threads()).slots
