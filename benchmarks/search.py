@@ -23,7 +23,14 @@ import numpy as np
 import posh
 from posh import _native
 from posh.bench import environment, seconds
-from posh.index.codes.bitsliced import MAX_DOCS, Segment, empty_planes, native_segments, overlap_topk, pack
+from posh.index.codes.bitsliced import (
+    MAX_DOCS,
+    Segment,
+    allocate_planes,
+    make_native_segments,
+    overlap_topk,
+    pack,
+)
 
 N_BITS, ROUNDS = 1024, 8
 BATCH, RIVAL_BATCH = 1000, 50
@@ -38,10 +45,10 @@ def segments_of(codes: posh.Codes) -> _native.Segments:
     segments = []
     for start in range(0, len(codes), MAX_DOCS):
         part = np.ascontiguousarray(codes.active[start : start + MAX_DOCS], np.uint16)
-        planes = empty_planes(codes.n_bits, MAX_DOCS)
+        planes = allocate_planes(codes.n_bits, MAX_DOCS)
         pack(part, planes)
         segments.append(Segment(planes, len(part), start))
-    return native_segments(segments)
+    return make_native_segments(segments)
 
 
 def packed(codes: posh.Codes) -> np.ndarray:

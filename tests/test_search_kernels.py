@@ -14,8 +14,8 @@ from posh import kernels
 from posh.index.codes.bitsliced import (
     MAX_DOCS,
     Segment,
-    empty_planes,
-    native_segments,
+    allocate_planes,
+    make_native_segments,
     overlap_lists,
     overlap_topk,
     pack,
@@ -55,7 +55,7 @@ def segments_of(
     segments, start = [], 0
     for size in sizes:
         rows = slice(start, start + size)
-        planes = empty_planes(n_bits, size)
+        planes = allocate_planes(n_bits, size)
         pack(codes[rows], planes)
         planes.flags.writeable = False
         bitmaps = [None if mask is None else bitmap(mask[rows]) for mask in (live, keep)]
@@ -80,7 +80,7 @@ def reference(
 
 
 def topk(segments: Sequence[Segment], queries: np.ndarray, k: int, n_threads: int = 1):
-    return overlap_topk(native_segments(segments), queries, k, n_threads)
+    return overlap_topk(make_native_segments(segments), queries, k, n_threads)
 
 
 def check(found: tuple[np.ndarray, np.ndarray], expected: tuple[np.ndarray, np.ndarray]) -> None:
@@ -147,7 +147,7 @@ def test_any_lists(kernel, n_threads, data):
 def search_lists(segments, slots, queries, visits, k, n_threads):
     offsets = np.cumsum([0, *map(len, visits)])
     numbers = np.concatenate(visits).astype(np.int32)
-    return overlap_lists(native_segments(segments, slots), queries, offsets, numbers, k, n_threads)
+    return overlap_lists(make_native_segments(segments, slots), queries, offsets, numbers, k, n_threads)
 
 
 @cache
@@ -202,7 +202,7 @@ def test_any_number_of_query_bits(a_query):
 @pytest.mark.parametrize("kernel", FAST)
 def test_every_bit_of_the_longest_code(kernel):
     codes = np.arange(65_536, dtype=np.uint16)[None].repeat(3, axis=0)
-    planes = empty_planes(65_536, 3)
+    planes = allocate_planes(65_536, 3)
     pack(codes[:2], planes)
     pack(np.arange(0, 65_536, 2, dtype=np.uint16)[None], planes, first_doc=2)
     kernels.use(kernel)
@@ -252,8 +252,8 @@ def test_nothing_to_search_in_or_for(kernel):
     kernels.use(kernel)
     ids, scores = topk([], np.array([[3]], np.uint16), 2)
     assert ids.tolist() == scores.tolist() == [[-1, -1]]
-    assert topk([Segment(empty_planes(8, 1), 1)], np.empty((0, 3), np.uint16), 2)[0].shape == (0, 2)
-    assert topk([Segment(empty_planes(8, 0), 0)], np.array([[3]], np.uint16), 1)[0].tolist() == [[-1]]
+    assert topk([Segment(allocate_planes(8, 1), 1)], np.empty((0, 3), np.uint16), 2)[0].shape == (0, 2)
+    assert topk([Segment(allocate_planes(8, 0), 0)], np.array([[3]], np.uint16), 1)[0].tolist() == [[-1]]
 
 
 @pytest.mark.parametrize("kernel", FAST)
@@ -268,7 +268,7 @@ def test_bits_past_the_last_document_are_ignored(kernel):
 
 def test_packing_in_pieces_sets_the_same_bits():
     codes = random_codes(np.random.default_rng(0), 1000, 77, 9)
-    whole, pieces = empty_planes(77, 1000), empty_planes(77, 1000)
+    whole, pieces = allocate_planes(77, 1000), allocate_planes(77, 1000)
     pack(codes, whole)
     for start in range(0, 1000, 130):
         pack(codes[start : start + 130], pieces, first_doc=start)
@@ -281,7 +281,7 @@ def test_packing_in_pieces_sets_the_same_bits():
 
 @pytest.mark.parametrize("n_docs", [1, 256, 257, 1000, 7680, 30_000, 32_768])
 def test_planes_are_aligned_and_spread_over_the_cache(n_docs):
-    planes = empty_planes(16, n_docs)
+    planes = allocate_planes(16, n_docs)
     assert planes.ctypes.data % 64 == 0
     assert planes.strides[0] % 128 == 64
     assert planes.shape[1] * 64 >= -(-n_docs // 256) * 256

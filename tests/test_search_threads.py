@@ -12,8 +12,8 @@ import pytest
 from posh import _native
 from posh.index.codes.bitsliced import (
     Segment,
-    empty_planes,
-    native_segments,
+    allocate_planes,
+    make_native_segments,
     overlap_lists,
     pack,
 )
@@ -22,7 +22,7 @@ from tests.test_search_kernels import THREADS, check, random_codes, topk
 
 
 def big_segments(n: int = 40) -> list[Segment]:
-    planes = empty_planes(64, 32_768)
+    planes = allocate_planes(64, 32_768)
     pack(random_codes(np.random.default_rng(0), 32_768, 64, 8), planes)
     return [Segment(planes, 32_768, i * 32_768) for i in range(n)]
 
@@ -70,9 +70,9 @@ def test_a_forked_child_has_threads_of_its_own():
 
 
 def test_the_bindings_refuse_what_would_read_elsewhere():
-    planes, query = empty_planes(8, 300), np.array([[1, 2]], np.uint16)
+    planes, query = allocate_planes(8, 300), np.array([[1, 2]], np.uint16)
     offsets, visits = np.array([0, 1]), np.array([0], np.int32)
-    lists = native_segments([Segment(planes, 300)], [np.arange(300)])
+    lists = make_native_segments([Segment(planes, 300)], [np.arange(300)])
     with pytest.raises(ValueError, match="bits"):
         pack(np.array([[8]], np.uint16), planes)
     with pytest.raises(ValueError, match="shapes"):
@@ -82,7 +82,7 @@ def test_the_bindings_refuse_what_would_read_elsewhere():
     with pytest.raises(ValueError, match="segment: shapes"):
         topk([Segment(planes, 64 * planes.shape[1] + 1)], query, 1)
     with pytest.raises(ValueError, match="segment: shapes"):
-        topk([Segment(planes, 300), Segment(empty_planes(9, 1), 1, 300)], query, 1)
+        topk([Segment(planes, 300), Segment(allocate_planes(9, 1), 1, 300)], query, 1)
     with pytest.raises(ValueError, match="bitmap"):
         topk([Segment(planes, 300, 0, np.zeros(4, np.uint64))], query, 1)
     with pytest.raises(ValueError, match="slots"):
@@ -94,12 +94,12 @@ def test_the_bindings_refuse_what_would_read_elsewhere():
     with pytest.raises(ValueError, match="lists: segments"):
         overlap_lists(lists, query, offsets, np.array([1], np.int32), 1)
     with pytest.raises(ValueError, match="lists: slots"):
-        overlap_lists(native_segments([Segment(planes, 300)]), query, offsets, visits, 1)
+        overlap_lists(make_native_segments([Segment(planes, 300)]), query, offsets, visits, 1)
     with pytest.raises(ValueError, match="slots: lists"):
-        native_segments([Segment(planes, 300)], [np.arange(300)] * 2)
+        make_native_segments([Segment(planes, 300)], [np.arange(300)] * 2)
     with pytest.raises(ValueError, match="slots: ascending"):
-        native_segments([Segment(planes, 300)], [np.arange(299)])
+        make_native_segments([Segment(planes, 300)], [np.arange(299)])
     with pytest.raises(ValueError, match="slots: range"):
-        native_segments([Segment(planes, 300)], [np.arange(300) - 1])
+        make_native_segments([Segment(planes, 300)], [np.arange(300) - 1])
     with pytest.raises(TypeError):
         _native.Segments([(planes.astype(np.int64), 300, 0, None, None)], 8, [])

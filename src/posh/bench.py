@@ -1,7 +1,7 @@
-"""How fast this machine fits, encodes and searches, beside what it is fair to compare with.
+"""Measurements of fitting, encoding and searching on this machine, compared with faiss and a matrix product.
 
-The contenders of a measurement run in turns and the best time of each counts, on one thread unless said
-otherwise. A number means nothing without :func:`environment`.
+The contenders of a measurement run in turns, on one thread unless stated otherwise, and the best time of each
+counts. Quote a number only together with :func:`environment`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ AnyCodes: TypeAlias = Codes | PackedCodes
 Float32: TypeAlias = npt.NDArray[np.float32]
 
 _SINGLES = 100  # queries asked one by one
-_PACKED = 65_536  # codes expanded at once for the rival
+_PACKED = 65_536  # codes expanded together for faiss
 
 
 def environment() -> dict[str, str]:
-    """Chip, threads, kernel and versions."""
+    """Return chip, threads, kernel and versions."""
     blas = [f"{pool['internal_api']} {pool['version']} x{pool['num_threads']}" for pool in threadpool_info()]
     return {
-        "chip": _chip(),
+        "chip": _read_chip(),
         "cores": str(resolve_threads()),
         "kernel": kernels.active(),
         "posh": version("posh-ann"),
@@ -53,14 +53,14 @@ def environment() -> dict[str, str]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Wall time of one call."""
+    """Return the wall time of one call."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def best_times(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Shortest time of each, taken in turns: a slow moment of the machine hits all of them alike.
+    """Return the shortest time of each; they run in turns, so that a slow phase of the machine affects all.
 
     >>> sorted(best_times({"sleep": lambda: time.sleep(0.001), "nothing": lambda: None}, rounds=2))
     ['nothing', 'sleep']
@@ -73,26 +73,26 @@ def best_times(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[s
 
 
 def measure_fit(hasher: Hasher[Any], X: Float32, rounds: int) -> dict[str, Any]:
-    """Seconds that ``fit`` takes for vectors (n, d), with as many threads as it likes."""
+    """Measure ``fit`` for vectors (n, d), with any number of threads."""
     return {"n_vectors": len(X), "seconds": best_times({"fit": lambda: hasher.fit(X)}, rounds)["fit"]}
 
 
 def measure_encode(hasher: Hasher[Any], X: Float32, rounds: int) -> dict[str, Any]:
-    """Encoding of vectors (n, d) beside the float32 matrix product that it cannot do without.
+    """Measure the encoding of vectors (n, d), compared with the float32 matrix product that it contains.
 
     ``fraction_of_product`` is the rate of ``encode`` relative to the bare product of the same tiles;
-    ``speedup`` is what all cores bring.
+    ``speedup`` is the gain from using all cores.
     """
     Z = hasher.preprocess_(X)
     out = np.empty((TILE, hasher.n_bits), np.float32)
 
-    def product() -> None:
+    def multiply() -> None:
         for start in range(0, len(Z), TILE):
             rows = Z[start : start + TILE]
             np.matmul(rows, hasher.weights_.T, out=out[: len(rows)])
 
     works = {
-        "product": product,
+        "product": multiply,
         "encode": lambda: hasher.encode(X, n_threads=1),
         "all": lambda: hasher.encode(X, n_threads=resolve_threads()),
     }
@@ -111,21 +111,21 @@ def measure_encode(hasher: Hasher[Any], X: Float32, rounds: int) -> dict[str, An
 def measure_search(
     hasher: Hasher[Any], base: Float32, queries: Float32, k: int, rounds: int
 ) -> dict[str, Any]:
-    """Exact search for the codes of queries (m, d) among those of the base (n, d), and faiss beside it.
+    """Measure exact search for the codes of queries (m, d) among those of the base (n, d), and faiss.
 
-    ``batch`` asks all at once and ``single`` one by one; ``with_encoding_per_second`` is the rate of
-    ``CodeIndex.search`` for the batch of vectors. Without faiss, what compares with it is None.
+    ``batch`` searches for all queries in one call and ``single`` one by one. ``with_encoding_per_second`` is
+    the rate of ``CodeIndex.search`` for the batch of vectors. Values that need faiss are None without it.
     """
-    faiss = _faiss()
+    faiss = _import_faiss()
     index = CodeIndex(hasher).add(base)
     documents, asked = hasher.encode(base), hasher.encode(queries)
-    contenders = {"posh": _posh_contender(documents, k)}
+    contenders = {"posh": _make_posh_contender(documents, k)}
     if faiss is not None:
-        contenders["faiss"] = _faiss_contender(faiss, documents, k)
+        contenders["faiss"] = _make_faiss_contender(faiss, documents, k)
     works: dict[str, Callable[[], object]] = {"index": lambda: index.search(queries, k, n_threads=1)}
     for name, contender in contenders.items():
-        works |= _works(name, contender, asked)
-    with one_blas_thread, _one_thread(faiss):
+        works |= _make_works(name, contender, asked)
+    with one_blas_thread, _limit_faiss(faiss):
         best = best_times(works, rounds)
         found = [contender.distances(contender.prepare(asked)) for contender in contenders.values()]
     return {
@@ -133,32 +133,32 @@ def measure_search(
         "k": k,
         "threads": 1,
         "faiss": faiss and faiss.__version__,
-        "batch": _rates(len(asked), best, "batch"),
-        "single": _rates(min(len(asked), _SINGLES), best, "single"),
+        "batch": _compute_rates(len(asked), best, "batch"),
+        "single": _compute_rates(min(len(asked), _SINGLES), best, "single"),
         "with_encoding_per_second": len(asked) / best["index"],
         "same_distances": faiss and np.array_equal(found[0], found[-1]),
     }
 
 
 class _Contender(NamedTuple):
-    """A search: ``distances(prepare(codes))`` are the Hamming distances (m, k) of what it finds."""
+    """A search: ``distances(prepare(codes))`` are the Hamming distances (m, k) of its results."""
 
     prepare: Callable[[AnyCodes], Any]
     distances: Callable[[Any], npt.NDArray[Any]]
 
 
-def _works(name: str, contender: _Contender, asked: AnyCodes) -> dict[str, Callable[[], object]]:
+def _make_works(name: str, contender: _Contender, asked: AnyCodes) -> dict[str, Callable[[], object]]:
     batch = contender.prepare(asked)
     singles = [contender.prepare(asked[row]) for row in range(min(len(asked), _SINGLES))]
 
-    def one_by_one() -> None:
+    def search_one_by_one() -> None:
         for query in singles:
             contender.distances(query)
 
-    return {f"{name} batch": lambda: contender.distances(batch), f"{name} single": one_by_one}
+    return {f"{name} batch": lambda: contender.distances(batch), f"{name} single": search_one_by_one}
 
 
-def _rates(n: int, best: Mapping[str, float], way: str) -> dict[str, Any]:
+def _compute_rates(n: int, best: Mapping[str, float], way: str) -> dict[str, Any]:
     posh, faiss = best[f"posh {way}"], best.get(f"faiss {way}")
     return {
         "n_queries": n,
@@ -168,11 +168,13 @@ def _rates(n: int, best: Mapping[str, float], way: str) -> dict[str, Any]:
     }
 
 
-def _posh_contender(documents: AnyCodes, k: int) -> _Contender:
+def _make_posh_contender(documents: AnyCodes, k: int) -> _Contender:
     n_bits = documents.n_bits
     if isinstance(documents, PackedCodes):
         bits = documents.bits
-        return _Contender(_packed, lambda queries: n_bits - kernels.hamming_topk(bits, queries, n_bits, k)[1])
+        return _Contender(
+            _pack_codes, lambda queries: n_bits - kernels.hamming_topk(bits, queries, n_bits, k)[1]
+        )
     n_active, segments = documents.n_active, SlicedCodes(n_bits).with_codes(documents)
     return _Contender(
         lambda codes: codes,
@@ -180,19 +182,19 @@ def _posh_contender(documents: AnyCodes, k: int) -> _Contender:
     )
 
 
-def _faiss_contender(faiss: Any, documents: AnyCodes, k: int) -> _Contender:
+def _make_faiss_contender(faiss: Any, documents: AnyCodes, k: int) -> _Contender:
     index = faiss.IndexBinaryFlat(-(-documents.n_bits // 8) * 8)
     for start in range(0, len(documents), _PACKED):
-        index.add(_packed(documents[start : start + _PACKED]))
-    return _Contender(_packed, lambda queries: np.asarray(index.search(queries, k)[0]))
+        index.add(_pack_codes(documents[start : start + _PACKED]))
+    return _Contender(_pack_codes, lambda queries: np.asarray(index.search(queries, k)[0]))
 
 
-def _packed(codes: AnyCodes) -> npt.NDArray[np.uint8]:
+def _pack_codes(codes: AnyCodes) -> npt.NDArray[np.uint8]:
     return (codes.to_packed() if isinstance(codes, Codes) else codes).bits
 
 
-def _faiss() -> Any:
-    """The module, or None if it is not installed."""
+def _import_faiss() -> Any:
+    """Return the module, or None if it is not installed."""
     try:
         return importlib.import_module("faiss")
     except ImportError:
@@ -200,8 +202,8 @@ def _faiss() -> Any:
 
 
 @contextmanager
-def _one_thread(faiss: Any) -> Iterator[None]:
-    """Hold faiss, if there is one, to one thread."""
+def _limit_faiss(faiss: Any) -> Iterator[None]:
+    """Limit faiss, if it is installed, to one thread."""
     if faiss is None:
         yield
         return
@@ -213,7 +215,7 @@ def _one_thread(faiss: Any) -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
-def _chip() -> str:
+def _read_chip() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()

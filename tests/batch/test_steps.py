@@ -185,7 +185,7 @@ def test_more_results_than_documents(shards, hasher, tmp_path):
     batch.search(tmp_path / "index", DIGITS.queries[:2], tmp_path / "hits", Here(), k=5)
     hits = batch.read_hits(tmp_path / "hits")
     assert hits.ids.shape == (2, 5)
-    assert hits.found.sum(axis=1).tolist() == [3, 3]
+    assert hits.is_hit.sum(axis=1).tolist() == [3, 3]
 
 
 def test_search_options_change_results(shards, tmp_path):
@@ -193,7 +193,7 @@ def test_search_options_change_results(shards, tmp_path):
     batch.build(shards, tmp_path / "index", index, Here())
     for name, options in (("all", {}), ("few", {"min_score": 0.95})):
         batch.search(tmp_path / "index", DIGITS.queries, tmp_path / name, Here(), **options)
-    assert batch.read_hits(tmp_path / "all").found.sum() > batch.read_hits(tmp_path / "few").found.sum() > 0
+    assert batch.read_hits(tmp_path / "all").is_hit.sum() > batch.read_hits(tmp_path / "few").is_hit.sum() > 0
 
 
 def test_shards_at_once_change_the_tasks_but_not_the_results(shards, hasher, tmp_path):

@@ -48,7 +48,7 @@ def test_hits_of_one_query_are_a_list(both):
     (hit,) = hits[2]  # the other three places are empty
     assert (hit.id, hit.score, hit.payload) == (2, 4.0, {"label": 2, "name": "item 2"})
     np.testing.assert_array_equal(hit.vector, DATA[2])
-    assert hits.found.tolist() == [[True, False, False, False]] * 3
+    assert hits.is_hit.tolist() == [[True, False, False, False]] * 3
     plain = collection.search(DATA[0], 2)[0]
     assert [(hit.payload, hit.vector) for hit in plain] == [(None, None)] * 2
     with pytest.raises(IndexError):
@@ -75,7 +75,7 @@ def test_low_scores_are_left_out(both):
         found, expected = (one.search(DATA[:7], 9, min_score=min_score, payloads=True) for one in both)
         same(found, expected)
         assert all(hit.score >= min_score for row in range(7) for hit in found[row])
-    assert not found.found.any()
+    assert not found.is_hit.any()
     with pytest.raises(TypeError, match="expected min_score to be a number"):
         both[0].search(DATA[0], min_score="high")
 

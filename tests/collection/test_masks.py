@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from posh.collection import database, masks, tables
 from posh.collection.fields import list_fields
-from posh.collection.filters import Filter, OneOf, Range, leaves, parse, passes
+from posh.collection.filters import Filter, OneOf, Range, iterate_conditions, parse, passes
 from posh.collection.masks import make_columns
 from posh.collection.snapshot import SlotTable
 from posh.collection.tables import DamageError
@@ -50,7 +50,7 @@ def test_masks_mean_what_filters_mean(few, first, later, filters):
             table, payloads = written(connection, table, more), payloads + more
             for source in filters:
                 tree = parse(source).tree
-                mask = known.mask(tree, known.recall(tree), table, connection)
+                mask = known.make_mask(tree, known.recall(tree), table, connection)
                 assert mask.tolist() == [passes(tree, payload) for payload in payloads]
                 again = masks.combine_masks(tree, known.recall(tree), table)
                 assert again.tolist() == mask.tolist()
@@ -69,7 +69,7 @@ def test_conditions_select_by_value_and_seq(payload, field, value):
         found = [
             int(seq)
             for column in make_columns([leaf])
-            for _, statement, values in column.selections(1)
+            for _, statement, values in column.iterate_statements(1)
             for seq in (connection.execute(statement, values).fetchone()[0] or "").split(",")
             if seq
         ]
@@ -98,7 +98,7 @@ def test_one_is_not_true_for_the_memory_either():
         (1.0, [True, False, True]),
     ]:
         tree = parse({"a": value}).tree
-        assert known.mask(tree, known.recall(tree), table, connection).tolist() == expected
+        assert known.make_mask(tree, known.recall(tree), table, connection).tolist() == expected
     connection.close()
 
 
@@ -106,11 +106,11 @@ def test_other_slots_are_not_mistaken_for_these():
     connection, known = empty_database(), masks.Masks()
     table = written(connection, SlotTable.empty(), [{"a": 1}, {"a": 2}, {"a": 1}])
     tree = parse({"a": 1}).tree
-    known.mask(tree, known.recall(tree), table, connection)
+    known.make_mask(tree, known.recall(tree), table, connection)
     tables.delete_items(connection, [1], [])
     compacted = table.without(np.array([0])).compact()
     assert masks.combine_masks(tree, known.recall(tree), compacted) is None
-    assert known.mask(tree, known.recall(tree), compacted, connection).tolist() == [False, True]
+    assert known.make_mask(tree, known.recall(tree), compacted, connection).tolist() == [False, True]
     connection.close()
 
 
@@ -118,11 +118,11 @@ def test_memory_is_bounded_and_drops_what_was_not_used():
     connection, known = empty_database(), masks.Masks()
     table = written(connection, SlotTable.empty(), [{"a": i} for i in range(100)])
     trees = [parse({"a": i}).tree for i in range(10)]
-    size = 100 + masks._ENTRY + len(repr(next(leaves(trees[0]))))
+    size = 100 + masks._ENTRY + len(repr(next(iterate_conditions(trees[0]))))
     with mock.patch.object(masks, "MAX_BYTES", 5 * size):
         for tree in trees:
             known.recall(trees[0])  # in use all the time
-            known.mask(tree, known.recall(tree), table, connection)
+            known.make_mask(tree, known.recall(tree), table, connection)
     kept = [tree for tree in trees if known.recall(tree)]
     assert kept == [trees[0], *trees[6:]]
     connection.close()
@@ -133,12 +133,12 @@ def test_keys_count_and_long_ones_are_not_kept():
     connection, known = empty_database(), masks.Masks()
     table = written(connection, SlotTable.empty(), [{"a": "x" * 100_000}])
     tree = parse({"a": "x" * 100_000}).tree
-    assert known.mask(tree, {}, table, connection).tolist() == [True]
+    assert known.make_mask(tree, {}, table, connection).tolist() == [True]
     assert known.recall(tree)  # by a digest
     assert sum(map(len, known._known)) < 1000
     with mock.patch.object(masks, "MAX_BYTES", 50 * masks._ENTRY):
         for i in range(200):
-            known.mask(parse({"a": i}).tree, {}, table, connection)
+            known.make_mask(parse({"a": i}).tree, {}, table, connection)
         assert len(known._known) < 50
     connection.close()
 
@@ -147,7 +147,7 @@ def test_a_mask_that_is_too_large_is_not_remembered():
     connection, known = empty_database(), masks.Masks()
     table = written(connection, SlotTable.empty(), [{"a": 1}] * 10)
     with mock.patch.object(masks, "MAX_BYTES", 5):
-        assert known.mask(parse({"a": 1}).tree, {}, table, connection).all()
+        assert known.make_mask(parse({"a": 1}).tree, {}, table, connection).all()
     assert not known._known
     assert known._bytes == 0
     connection.close()
@@ -163,7 +163,7 @@ def work(connection: sqlite3.Connection, tree: Filter, table: SlotTable) -> int:
         return 0
 
     connection.set_progress_handler(count, 1000)
-    masks.Masks().mask(tree, {}, table, connection)
+    masks.Masks().make_mask(tree, {}, table, connection)
     connection.set_progress_handler(None, 0)
     return steps
 
@@ -188,5 +188,5 @@ def test_rows_of_items_that_are_not_there_are_noticed():
     table = written(connection, SlotTable.empty(), [{"a": 1}])
     connection.execute("INSERT INTO fields VALUES ('a', 2, 1, 99)")
     with pytest.raises(DamageError, match="rows of items that are not there"):
-        masks.Masks().mask(parse({"a": 1}).tree, {}, table, connection)
+        masks.Masks().make_mask(parse({"a": 1}).tree, {}, table, connection)
     connection.close()

@@ -130,7 +130,7 @@ class Operations(RuleBasedStateMachine):
         assert hits.ids.dtype == (object if self.has_strings else np.int64)
         assert hits.ids.tolist() == [[by_number[number] for number in row] for row in expected.ids.tolist()]
         np.testing.assert_array_equal(hits.scores, expected.scores)
-        np.testing.assert_array_equal(hits.found, expected.found)
+        np.testing.assert_array_equal(hits.is_hit, expected.is_hit)
 
     @invariant()
     def agrees_on_what_is_in_it(self):

@@ -105,7 +105,7 @@ class CollectionContract(ABC):
 
     @abstractmethod
     def memory_usage(self) -> int | None:
-        """Bytes of memory that the index takes; None if the engine does not know."""
+        """Return the bytes of memory that the index takes; None if the engine does not know."""
 
     @abstractmethod
     def _set_metadata(self, metadata: Payload) -> None: ...

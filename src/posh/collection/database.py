@@ -158,7 +158,7 @@ def upgrade(connection: sqlite3.Connection) -> None:
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
-    """Version 2: all rows have checksums.
+    """Upgrade to version 2: all rows have checksums.
 
     It would be faster to leave old rows without them, but then damage that removes one would go unnoticed.
     """
@@ -173,7 +173,7 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
 
 
 def _add_fields(connection: sqlite3.Connection) -> None:
-    """Version 3: values in lists and objects have rows of fields, too."""
+    """Upgrade to version 3: values in lists and objects have rows of fields, too."""
     items = connection.execute("SELECT seq, payload FROM items NOT INDEXED")
     connection.executemany(
         "INSERT OR IGNORE INTO fields VALUES (?, ?, ?, ?)",
@@ -182,7 +182,7 @@ def _add_fields(connection: sqlite3.Connection) -> None:
 
 
 def _split_kinds(connection: sqlite3.Connection) -> None:
-    """Version 4: a collection has the index of a metric, without codes and hasher, or that of a hasher.
+    """Upgrade to version 4: an index is that of a metric, without codes and hasher, or that of a hasher.
 
     The first opening builds the index of a metric again.
     """
@@ -341,12 +341,12 @@ class Database:
             # The transaction may be in the log. SQLite goes on as if it were not there, and the next write
             # would overwrite it. The system may also have dropped what it could not write, and report the
             # next sync as a success. So nothing more is written. Opening again reads the log and writes it.
-            raise self._doubt(error) from error
+            raise self._mark_in_doubt(error) from error
         except BaseException:
             self._roll_back()
             raise
 
-    def _doubt(self, error: Exception) -> StorageError:
+    def _mark_in_doubt(self, error: Exception) -> StorageError:
         """Refuse further writes, and return the error that says so."""
         self._in_doubt = True
         return StorageError(
@@ -368,7 +368,7 @@ class Database:
                 connection.execute("BEGIN")
                 yield connection
             finally:
-                self._give_back(connection)
+                self._return_connection(connection)
 
     def rewrite(self, *, even_if_full: bool) -> None:
         """Write all pages anew, without free ones (if there are any) and without traces of deleted rows.
@@ -385,7 +385,7 @@ class Database:
             except sqlite3.OperationalError as error:
                 code = getattr(error, "sqlite_errorcode", 0)
                 if code & 0xFF == sqlite3.SQLITE_IOERR and not is_undone(error):
-                    raise self._doubt(error) from error
+                    raise self._mark_in_doubt(error) from error
                 raise
 
     def empty_log(self) -> None:
@@ -421,7 +421,7 @@ class Database:
             raise
         return connection
 
-    def _give_back(self, connection: Connection) -> None:
+    def _return_connection(self, connection: Connection) -> None:
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

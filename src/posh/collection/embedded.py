@@ -80,7 +80,7 @@ class Collection(BaseCollection):
         read_only: bool = False,
         **index_options: Any,
     ) -> None:
-        self._open(path, OpenOptions.checked(hasher, metadata, index_options), read_only=read_only)
+        self._open(path, OpenOptions.validate(hasher, metadata, index_options), read_only=read_only)
 
     def _open(self, path: str | os.PathLike[str], options: OpenOptions, *, read_only: bool = False) -> None:
         self.path = Path(path).absolute()  # the process may change its working folder
@@ -97,7 +97,7 @@ class Collection(BaseCollection):
         **index_options: Any,
     ) -> Self:
         """Make a new collection; a folder that has something in it is a ``FileExistsError``."""
-        options = OpenOptions.checked(hasher, metadata, index_options)
+        options = OpenOptions.validate(hasher, metadata, index_options)
         collection = cls.__new__(cls)
         collection._open(path, replace(options, is_new=True))
         return collection
@@ -136,9 +136,9 @@ class Collection(BaseCollection):
 
     @property
     def filter_seconds(self) -> float | None:
-        """How many seconds a filter may take before it is a ``TimeoutError``; None: as long as it takes.
+        """Seconds that a filter may take before it raises ``TimeoutError``; None sets no limit.
 
-        You can set it. The masks that were found until then are remembered.
+        You can set it. Masks that were computed before the timeout stay cached.
         """
         return self._store.filter_seconds
 
@@ -150,9 +150,9 @@ class Collection(BaseCollection):
 
     @property
     def payload_bytes(self) -> int | None:
-        """How many bytes a payload may have as JSON after :meth:`update_payload`; None: as many as it has.
+        """Largest size of a payload, in bytes of JSON, after :meth:`update_payload`; None sets no limit.
 
-        You can set it. Otherwise updates that each add a little could make a payload larger than memory.
+        You can set it. Without a limit, many small updates could make a payload larger than memory.
         """
         return self._store.payload_bytes
 
@@ -161,7 +161,7 @@ class Collection(BaseCollection):
         self._store.payload_bytes = None if n_bytes is None else validate_integer("n_bytes", n_bytes, 2)
 
     def memory_usage(self) -> int:
-        """Bytes of memory that the index takes; ids take more memory."""
+        """Return the bytes of memory that the index takes; ids take more memory."""
         index = self._snapshot().index
         return 0 if index is None else index.memory_usage()["total"]
 
@@ -184,14 +184,14 @@ class Collection(BaseCollection):
         if tree is None:
             return search_snapshot(self._snapshot(), vectors, params, None)
         self._store.require_open()
-        snapshot, mask = self._store.filtered(tree)
+        snapshot, mask = self._store.evaluate_filter(tree)
         return search_snapshot(snapshot, vectors, params, mask)
 
     def _count(self, where: Filter | None) -> int:
         if where is None:
             return self._snapshot().slot_table.n_live
         self._store.require_open()
-        snapshot, mask = self._store.filtered(where.tree)
+        snapshot, mask = self._store.evaluate_filter(where.tree)
         return int(np.count_nonzero(mask & snapshot.slot_table.live.rows))
 
     def _get(self, ids: list[Id]) -> list[Item | None]:
@@ -234,12 +234,12 @@ class Collection(BaseCollection):
 
     def _delete_where(self, where: Filter, limit: int | None) -> int:
         def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
-            mask = self._store.mask_of(where.tree, snapshot, connection)
+            mask = self._store.make_mask(where.tree, snapshot, connection)
             ids = snapshot.slot_table.ids.rows[mask & snapshot.slot_table.live.rows][:limit].tolist()
             return store.delete(connection, snapshot, self._store.generations, ids)
 
         self._store.require_open()
-        self._store.filtered(where.tree)  # the long part of the work, before others have to wait for it
+        self._store.evaluate_filter(where.tree)  # the long part, done before the write lock is held
         before, after = self._store.write(step)
         return before.slot_table.n_live - after.slot_table.n_live
 

@@ -33,7 +33,7 @@ from posh._validate import validate_storable
 from posh.collection.fields import Scalar, find_values, is_list, scalar_type
 
 __all__ = ["All", "AnyOf", "Condition", "Contains", "Filter", "FilterLimits", "Not", "OneOf", "Range"]
-__all__ += ["Tree", "leaves", "parse", "passes"]
+__all__ += ["Tree", "iterate_conditions", "parse", "passes"]
 
 _BOUNDS = ("gt", "gte", "lt", "lte")
 _OPERATORS = ("eq", "in", *_BOUNDS, "contains")
@@ -99,7 +99,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class FilterLimits:
-    """How large a filter may be.
+    """Limits on the size of a filter.
 
     ``depth`` bounds the levels, ``values`` the values and bounds of all conditions together. The embedded
     engine reads the rows of a field once, whatever the number of its conditions, so ``fields`` bounds the
@@ -140,18 +140,18 @@ def _copy_json(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def leaves(tree: Tree) -> Iterator[Condition]:
+def iterate_conditions(tree: Tree) -> Iterator[Condition]:
     """Yield the conditions of a tree, from left to right.
 
-    >>> [leaf.field for leaf in leaves(parse({"not": {"label": 3, "price": {"lt": 20}}}).tree)]
+    >>> [leaf.field for leaf in iterate_conditions(parse({"not": {"label": 3, "price": {"lt": 20}}}).tree)]
     ['label', 'price']
     """
     match tree:
         case All(parts) | AnyOf(parts):
             for part in parts:
-                yield from leaves(part)
+                yield from iterate_conditions(part)
         case Not(part):
-            yield from leaves(part)
+            yield from iterate_conditions(part)
         case OneOf() | Contains() | Range():
             yield tree
 
@@ -202,7 +202,7 @@ def _compare(value: Any, operator: str, bound: Any) -> bool:
 
 
 def _require_within(tree: Tree, limits: FilterLimits) -> None:
-    conditions = list(leaves(tree))
+    conditions = list(iterate_conditions(tree))
     values = sum(max(1, len(leaf.values)) if isinstance(leaf, OneOf) else 1 for leaf in conditions)
     fields = len({leaf.field for leaf in conditions})
     for found, most, what, remedy in (

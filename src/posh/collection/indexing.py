@@ -54,12 +54,12 @@ __all__ = [
     "drop_unused_codes",
     "fill_index",
     "find_saved",
+    "insert_generation",
     "is_saved_name",
     "is_worth_saving",
     "lacks_index",
     "make_index",
     "must_train_again",
-    "new_generation",
     "read_index",
     "read_or_build",
     "remove_unused_saved",
@@ -98,7 +98,7 @@ def lacks_index(snapshot: CollectionSnapshot) -> bool:
     return snapshot.index is None and has_metric and snapshot.slot_table.n_live > 0
 
 
-def new_generation(connection: Connection, hasher: Hasher[Any] | None) -> int:
+def insert_generation(connection: Connection, hasher: Hasher[Any] | None) -> int:
     """Insert a generation into the database, still without codes, and return its number."""
     (last,) = connection.execute("SELECT max(number) FROM generations").fetchone()
     number = int(last or 0) + 1
@@ -311,7 +311,7 @@ def _read_saved(
     seqs, live = saved.id_column.rows.rows, saved.live
     if not (np.diff(seqs) > 0).all():
         raise ValueError("its items are not in order")
-    in_slots = table.rearranged(seqs)
+    in_slots = table.rearrange(seqs)
     n_known = in_slots.n_live
     n_older = np.searchsorted(table.seqs.rows, in_slots.last_seq, "right")
     if n_known != n_older or not live[in_slots.live.rows].all():
@@ -349,7 +349,7 @@ class Reindexing:
     def begin(self) -> int:
         """Enter the new generation in the database and return its number."""
         with self._writing() as connection:
-            self.generation = new_generation(connection, self._hasher)
+            self.generation = insert_generation(connection, self._hasher)
         return self.generation
 
     def steps(self) -> Iterator[None]:
@@ -358,7 +358,7 @@ class Reindexing:
         while full:
             with self._reading() as (snapshot, connection):
                 self._train_once(connection, snapshot.slot_table)
-                block = next(self._blocks(connection, snapshot, BLOCK), None)
+                block = next(self._read_blocks(connection, snapshot, BLOCK), None)
             if block is None:
                 break
             block = self._encode(block)
@@ -373,7 +373,7 @@ class Reindexing:
     def finish(self, connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
         """Encode the rest and return the snapshot that follows; within a transaction under the write lock."""
         self._train_once(connection, snapshot.slot_table)
-        for block in map(self._encode, self._blocks(connection, snapshot)):
+        for block in map(self._encode, self._read_blocks(connection, snapshot)):
             if block.codes is not None:
                 tables.insert_codes(connection, self.generation, block.seqs, block.codes)
             self._add(block)
@@ -384,7 +384,7 @@ class Reindexing:
         n_features = snapshot.n_features if self._hasher is None else self._hasher.n_features_in_
         meta = {"generation": self.generation, "n_features": n_features, "options": json.dumps(self._options)}
         tables.put_meta(connection, meta | {"snapshot": None, "version": snapshot.version + 1})
-        index, table = self._without_deleted(snapshot.slot_table)
+        index, table = self._drop_deleted(snapshot.slot_table)
         return replace(
             snapshot,
             version=snapshot.version + 1,
@@ -401,7 +401,7 @@ class Reindexing:
             self._index = train_index(connection, self._index, table)
             self._n_trained = table.n_live
 
-    def _blocks(
+    def _read_blocks(
         self, connection: Connection, snapshot: CollectionSnapshot, limit: int = -1
     ) -> Iterator[tables.Block]:
         d = snapshot.n_features
@@ -416,9 +416,9 @@ class Reindexing:
         self._index = add_block(self._index, block)
         self._after = int(block.seqs[-1])
 
-    def _without_deleted(self, table: SlotTable) -> tuple[IndexSnapshot, SlotTable]:
+    def _drop_deleted(self, table: SlotTable) -> tuple[IndexSnapshot, SlotTable]:
         """Return the new index and its slot table, without the items that others deleted or replaced."""
-        in_slots = table.rearranged(self._index.id_column.rows.rows)
+        in_slots = table.rearrange(self._index.id_column.rows.rows)
         return self._index.without(np.flatnonzero(~in_slots.live.rows)), in_slots
 
 

@@ -89,7 +89,7 @@ _MOST = 20  # problems of one kind in a report
 
 
 class Findings(NamedTuple):
-    """How many things of each kind were checked, and the problems, one sentence each."""
+    """The result of a check: counts by kind of object, and the problems, one sentence each."""
 
     checked: dict[str, int]
     problems: list[str]

@@ -23,7 +23,18 @@ import numpy.typing as npt
 from posh.collection import tables
 from posh.collection.base import Payload
 from posh.collection.fields import _IN_LIST, to_stored
-from posh.collection.filters import All, AnyOf, Condition, Contains, Not, OneOf, Range, Tree, leaves, passes
+from posh.collection.filters import (
+    All,
+    AnyOf,
+    Condition,
+    Contains,
+    Not,
+    OneOf,
+    Range,
+    Tree,
+    iterate_conditions,
+    passes,
+)
 from posh.collection.snapshot import Mask, SlotTable
 from posh.collection.tables import Connection, DamageError
 
@@ -43,22 +54,22 @@ class Column(NamedTuple):
     points: list[Any]
     spans: list[tuple[int, int, int]]
 
-    def selections(self, after: int = 0) -> Iterator[tuple[int, str, list[Any]]]:
+    def iterate_statements(self, after: int = 0) -> Iterator[tuple[int, str, list[Any]]]:
         """Yield the parts that are in a span, each with a statement for its seqs above ``after``.
 
         The statement gives the seqs as one text, with commas, and their count. So SQLite goes through all
         rows in one step. Row by row, it would take the interpreter's lock from other threads for each row.
 
         >>> (column,) = make_columns([Range("price", "lte", 20)])
-        >>> [(part, values) for part, statement, values in column.selections()]
+        >>> [(part, values) for part, statement, values in column.iterate_statements()]
         [(0, ['price', 2, 20, 0]), (1, ['price', 2, 20, 0])]
         """
         start = "SELECT group_concat(seq), count(*) FROM fields WHERE name = ? AND type = ?"
         for part in sorted({part for _, first, end in self.spans for part in range(first, end)}):
-            clause, values = self._part(part)
+            clause, values = self._build_clause(part)
             yield part, f"{start} {clause} AND seq > ?", [self.field, self.kind, *values, after]
 
-    def _part(self, part: int) -> tuple[str, list[Any]]:
+    def _build_clause(self, part: int) -> tuple[str, list[Any]]:
         i, is_point = divmod(part, 2)
         if is_point:
             return "AND value = ?", [self.points[i]]
@@ -74,7 +85,7 @@ def make_columns(conditions: Sequence[Condition]) -> list[Column]:
     """
     by_kind: dict[int, dict[Any, None]] = {}
     for condition in conditions:
-        for kind, stored in _stored_values(condition):
+        for kind, stored in _list_stored_values(condition):
             by_kind.setdefault(kind, {})[stored] = None
     found = []
     for kind, values in by_kind.items():
@@ -83,14 +94,14 @@ def make_columns(conditions: Sequence[Condition]) -> list[Column]:
         spans = [
             (number, *_find_span(condition, position[stored], len(points)))
             for number, condition in enumerate(conditions)
-            for its_kind, stored in _stored_values(condition)
+            for its_kind, stored in _list_stored_values(condition)
             if its_kind == kind
         ]
         found.append(Column(conditions[0].field, kind, points, spans))
     return found
 
 
-def _stored_values(condition: Condition) -> list[tuple[int, str | int | float]]:
+def _list_stored_values(condition: Condition) -> list[tuple[int, str | int | float]]:
     match condition:
         case OneOf(_, values):
             return [to_stored(value) for value in values]
@@ -122,7 +133,7 @@ _LONG = 200  # characters; a longer key is replaced by its digest
 
 
 class KnownMask(NamedTuple):
-    """Which of the first slots of a numbering fulfil a condition; deleted items may be missing."""
+    """Mask of a condition over the first slots of a numbering; deleted items may be missing."""
 
     numbering: int
     mask: Mask
@@ -142,18 +153,20 @@ class Masks:
         Call this before you take the snapshot that you use them with. A mask that becomes known later may
         lack items that were deleted after the snapshot.
         """
-        keys = {_make_key(leaf) for leaf in leaves(tree)}
+        keys = {_make_key(leaf) for leaf in iterate_conditions(tree)}
         with self._lock:
             keys &= self._known.keys()
             for key in keys:
                 self._known.move_to_end(key)
             return {key: self._known[key] for key in keys}
 
-    def mask(self, tree: Tree, known: dict[str, KnownMask], table: SlotTable, connection: Connection) -> Mask:
+    def make_mask(
+        self, tree: Tree, known: dict[str, KnownMask], table: SlotTable, connection: Connection
+    ) -> Mask:
         """Return the mask of a filter over all slots; the connection reads the state of the slot table."""
         complete = dict(known)
         missing: dict[str, dict[str, Condition]] = {}  # by field, then by key
-        for leaf in leaves(tree):
+        for leaf in iterate_conditions(tree):
             if not _suffices(known.get(_make_key(leaf)), table):
                 missing.setdefault(leaf.field, {})[_make_key(leaf)] = leaf
         recent = _RecentPayloads(connection)
@@ -180,7 +193,7 @@ class Masks:
 
 def combine_masks(tree: Tree, known: dict[str, KnownMask], table: SlotTable) -> Mask | None:
     """Return the mask of a filter over all slots; None if the mask of a condition is not known."""
-    if not all(_suffices(known.get(_make_key(leaf)), table) for leaf in leaves(tree)):
+    if not all(_suffices(known.get(_make_key(leaf)), table) for leaf in iterate_conditions(tree)):
         return None
     return _evaluate(tree, known, table.n_slots)
 
@@ -214,7 +227,7 @@ class _RecentPayloads:
         self._connection = connection
         self._read: dict[int, list[tuple[int, Payload]]] = {}
 
-    def above(self, seq: int) -> list[tuple[int, Payload]]:
+    def read_after(self, seq: int) -> list[tuple[int, Payload]]:
         if seq not in self._read:
             self._read[seq] = list(tables.read_payloads_after(self._connection, seq))
         return self._read[seq]
@@ -238,10 +251,10 @@ def _look_up(
         masks.append(mask)
     is_wide = any(isinstance(condition, Range) for condition in conditions)
     if is_wide and table.n_slots - start <= FEW:
-        payloads = recent.above(after)
+        payloads = recent.read_after(after)
         for condition, mask in zip(conditions, masks, strict=True):
             found = [seq for seq, payload in payloads if passes(condition, payload)]
-            mask[table.slots_of(np.array(found, np.int64))] = True
+            mask[table.find_slots(np.array(found, np.int64))] = True
     else:
         for column in make_columns(conditions):
             _mark_slots(masks, column, after, table, connection)
@@ -255,10 +268,10 @@ def _mark_slots(
 ) -> None:
     """Set the slots that fulfil conditions; each row of the column is read once."""
     parts = [np.empty(0, np.int64)] * (2 * len(column.points) + 1)
-    for part, statement, values in column.selections(after):
+    for part, statement, values in column.iterate_statements(after):
         parts[part] = _parse_seqs(*connection.execute(statement, values).fetchone())
     ends = np.cumsum([0, *map(len, parts)])
-    slots = table.slots_of(np.concatenate(parts))
+    slots = table.find_slots(np.concatenate(parts))
     for number, first, end in column.spans:
         masks[number][slots[ends[first] : ends[end]]] = True
 

@@ -151,7 +151,7 @@ class ReadableDatabase(Protocol):
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """What the caller opens a collection with: a fitted hasher, metadata, options of the index."""
+    """Arguments for opening a collection: a fitted hasher, metadata, options of the index."""
 
     hasher: Hasher[Any] | None
     metadata: Payload | None
@@ -159,8 +159,8 @@ class OpenOptions:
     is_new: bool = False  # an existing collection is an error
 
     @classmethod
-    def checked(cls, hasher: Any, metadata: Any, index_options: Mapping[str, Any]) -> OpenOptions:
-        """Return the options if they are valid, whatever the collection is."""
+    def validate(cls, hasher: Any, metadata: Any, index_options: Mapping[str, Any]) -> OpenOptions:
+        """Return the options; raise if they are invalid for every collection."""
         options = validate_index_options(index_options, has_hasher=hasher is not None)
         if hasher is not None:
             indexing.make_index(base.validate_fitted_hasher(hasher, None), options)

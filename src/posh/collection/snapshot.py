@@ -24,15 +24,15 @@ _SPARE = 10_000  # slots of deleted items that are not worth compacting
 
 @dataclass(frozen=True, eq=False)
 class SlotTable:
-    """Which item is in which slot of the index.
+    """The items by slot of the index.
 
     ``seqs``, ascending, and ``ids`` belong to the items; ``live`` is False for items that were deleted or
-    replaced. Only :meth:`compact` and :meth:`rearranged` give items other slots; ``numbering`` counts how
+    replaced. Only :meth:`compact` and :meth:`rearrange` give items other slots; ``numbering`` counts how
     often that happened.
 
     >>> import numpy as np
     >>> table = SlotTable.empty().with_items(np.array([4, 7]), np.array(["a", 3], object))
-    >>> table.without(table.slots_of(np.array([4]))).ids_of(np.array([[1, -1]]))
+    >>> table.without(table.find_slots(np.array([4]))).find_ids(np.array([[1, -1]]))
     array([[3, None]], dtype=object)
     """
 
@@ -90,7 +90,7 @@ class SlotTable:
         seqs, ids = self.seqs.rows[live], self.ids.rows[live]
         return SlotTable.of(seqs, ids, np.ones(len(seqs), bool), self.numbering + 1)
 
-    def rearranged(self, seqs: Seqs) -> SlotTable:
+    def rearrange(self, seqs: Seqs) -> SlotTable:
         """Return a table with these ascending seqs; an item that this table lacks counts as deleted."""
         places = np.minimum(np.searchsorted(self.seqs.rows, seqs), max(0, self.n_slots - 1))
         live = np.zeros(len(seqs), bool)
@@ -100,14 +100,14 @@ class SlotTable:
             ids[live] = self.ids.rows[places[live]]
         return SlotTable.of(seqs, ids, live, self.numbering + 1)
 
-    def slots_of(self, seqs: Seqs) -> Slots:
+    def find_slots(self, seqs: Seqs) -> Slots:
         """Return the slots of seqs; a seq without a slot is a DamageError."""
         slots = np.searchsorted(self.seqs.rows, seqs)
         if len(seqs) and not (slots.max() < self.n_slots and (self.seqs.rows[slots] == seqs).all()):
             raise DamageError("rows of items that are not there")
         return slots
 
-    def ids_of(self, slots: Slots) -> npt.NDArray[Any]:
+    def find_ids(self, slots: Slots) -> npt.NDArray[Any]:
         """Return the ids in slots of any shape; None where the slot is -1."""
         if not self.n_slots:
             return np.full(slots.shape, None, object)
@@ -166,15 +166,15 @@ class CollectionSnapshot:
 def search_snapshot(
     snapshot: CollectionSnapshot, vectors: Float32, params: SearchParams, allowed: Mask | None
 ) -> Hits:
-    """The hits among the allowed slots of a snapshot."""
+    """Return the hits among the allowed slots of a snapshot."""
     if snapshot.index is None:
         return _find_nothing(len(vectors), params, snapshot.options)
     slots, scores, kind = snapshot.index.search_slots(vectors, params, allowed)
-    return Hits(snapshot.slot_table.ids_of(slots), scores, kind).above(params.min_score)
+    return Hits(snapshot.slot_table.find_ids(slots), scores, kind).above(params.min_score)
 
 
 def _find_nothing(n_queries: int, params: SearchParams, options: Mapping[str, Any]) -> Hits:
-    """The hits in a collection that has a metric and never had an item."""
+    """Return the hits of a collection that has a metric and never had an item."""
     if options.get("metric") is None:
         raise ValueError(NO_HASHER)
     shape = (n_queries, params.k)

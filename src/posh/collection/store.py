@@ -128,12 +128,12 @@ def _write_again(
 
 
 def _find_slots(snapshot: CollectionSnapshot, items: list[StoredId]) -> Slots:
-    return snapshot.slot_table.slots_of(np.array([item.seq for item in items], np.int64))
+    return snapshot.slot_table.find_slots(np.array([item.seq for item in items], np.int64))
 
 
 def _start_index(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
     """Start the first generation of an empty collection with a metric."""
-    generation = indexing.new_generation(connection, None)
+    generation = indexing.insert_generation(connection, None)
     tables.put_meta(connection, {"generation": generation})
     return replace(snapshot, generation=generation, index=indexing.make_index(None, snapshot.options))
 
@@ -286,7 +286,7 @@ class Store:
                 with self._lock:
                     self._read_again_if_interrupted()
 
-    def filtered(self, tree: Tree) -> tuple[CollectionSnapshot, Mask]:
+    def evaluate_filter(self, tree: Tree) -> tuple[CollectionSnapshot, Mask]:
         """Return the snapshot, and which of its slots pass a filter.
 
         This reads the database only for conditions whose masks are not known.
@@ -296,13 +296,13 @@ class Store:
         mask = combine_masks(tree, known, snapshot.slot_table)
         if mask is None:
             with self.reading() as (snapshot, connection), limit_time(connection, self.filter_seconds):
-                mask = self._masks.mask(tree, known, snapshot.slot_table, connection)
+                mask = self._masks.make_mask(tree, known, snapshot.slot_table, connection)
         return snapshot, mask
 
-    def mask_of(self, tree: Tree, snapshot: CollectionSnapshot, connection: Connection) -> Mask:
+    def make_mask(self, tree: Tree, snapshot: CollectionSnapshot, connection: Connection) -> Mask:
         """Return which slots of a snapshot pass a filter; the connection reads the same state."""
         with limit_time(connection, self.filter_seconds):
-            return self._masks.mask(tree, self._masks.recall(tree), snapshot.slot_table, connection)
+            return self._masks.make_mask(tree, self._masks.recall(tree), snapshot.slot_table, connection)
 
     @contextlib.contextmanager
     def reading_filtered(self, tree: Tree | None) -> Iterator[tuple[CollectionSnapshot, Mask, Connection]]:
@@ -312,7 +312,7 @@ class Store:
             mask = snapshot.slot_table.live.rows
             if tree is not None:
                 with limit_time(connection, self.filter_seconds):
-                    mask = mask & self._masks.mask(tree, known, snapshot.slot_table, connection)
+                    mask = mask & self._masks.make_mask(tree, known, snapshot.slot_table, connection)
             yield snapshot, mask, connection
 
     # Writing ---------------------------------------------------------------------------------------

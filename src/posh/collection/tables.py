@@ -96,32 +96,32 @@ class StoredId(NamedTuple):
 
 
 def checksum_id(seq: int, item_id: Id) -> int:
-    """The checksum of an id and its seq; ``1`` and ``"1"`` are two ids."""
+    """Return the checksum of an id and its seq; ``1`` and ``"1"`` are two ids."""
     return crc32(f"{seq} {'text' if isinstance(item_id, str) else 'number'} {item_id}\n".encode())
 
 
 def checksum_item(seq: int, item_id: Id, payload: str, vector: bytes) -> int:
-    """The checksum of a stored item."""
+    """Return the checksum of a stored item."""
     return checksum_rest(checksum_id(seq, item_id), payload, vector)
 
 
 def checksum_rest(id_sum: int, payload: str, vector: bytes) -> int:
-    """The checksum of a stored item whose id has the checksum ``id_sum``."""
+    """Return the checksum of a stored item whose id has the checksum ``id_sum``."""
     return crc32(vector, crc32(payload.encode(), id_sum))
 
 
 def checksum_code(generation: int, seq: int, code: bytes) -> int:
-    """The checksum of a stored code."""
+    """Return the checksum of a stored code."""
     return crc32(code, crc32(f"{generation} {seq}\n".encode()))
 
 
 def checksum_meta(key: str, value: Any) -> int:
-    """The checksum of a row of ``meta``."""
+    """Return the checksum of a row of ``meta``."""
     return crc32(f"{key} {type(value).__name__} {value}".encode())
 
 
 def add_checksums(before: int, added: int = 0, removed: int = 0) -> int:
-    """The sum of the checksums of all ids, in 63 bits, after some were added and some removed."""
+    """Return the sum of the checksums of all ids, in 63 bits, after some were added and some removed."""
     return (before + added - removed) % (1 << 63)
 
 

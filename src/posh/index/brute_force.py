@@ -72,15 +72,15 @@ def _choose_candidates(
         if is_distance:
             scores -= 0.5 * squares
         if start == 0:  # later, only the few that may be among the best are put in order
-            best = _best(best, scores, k)
-        lowest = _lowest(best, lengths, longest, queries.shape[1])
+            best = _keep_best(best, scores, k)
+        lowest = _compute_threshold(best, lengths, longest, queries.shape[1])
         places = np.flatnonzero(scores >= lowest[:, None])  # faster than nonzero
         rows, columns = np.divmod(places, len(own))
         found = scores.ravel()[places]
         kept.append((rows, own[columns], found))
         if start:
-            best = _best(best, _by_row(rows, found, len(queries)), k)
-    lowest = _lowest(best, lengths, longest, queries.shape[1])
+            best = _keep_best(best, _arrange_by_row(rows, found, len(queries)), k)
+    lowest = _compute_threshold(best, lengths, longest, queries.shape[1])
     rows = np.concatenate([part[0] for part in kept])
     passing = np.concatenate([part[2] for part in kept]) >= lowest[rows]
     rows, chosen = rows[passing], np.concatenate([part[1] for part in kept])[passing]
@@ -88,12 +88,12 @@ def _choose_candidates(
     return np.split(chosen[order], np.searchsorted(rows[order], np.arange(1, len(queries))))
 
 
-def _best(best: Float32, scores: Float32, k: int) -> Float32:
+def _keep_best(best: Float32, scores: Float32, k: int) -> Float32:
     """Return the k highest (m, k) of both, in any order."""
     return np.partition(np.concatenate([best, scores], axis=1), -k, axis=1)[:, -k:]
 
 
-def _by_row(rows: Slots, values: Float32, n_rows: int) -> Float32:
+def _arrange_by_row(rows: Slots, values: Float32, n_rows: int) -> Float32:
     """Return values, ordered by their rows, as a matrix (n_rows, most in a row) with -inf behind them."""
     counts = np.bincount(rows, minlength=n_rows)
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
@@ -102,8 +102,8 @@ def _by_row(rows: Slots, values: Float32, n_rows: int) -> Float32:
     return table
 
 
-def _lowest(best: Float32, lengths: Doubles, longest: float, n_features: int) -> Doubles:
-    """For each query the score from which on a document may be among the best, whatever rounding did."""
+def _compute_threshold(best: Float32, lengths: Doubles, longest: float, n_features: int) -> Doubles:
+    """Return for each query the lowest score of a document that may be among the best despite rounding."""
     unit = (n_features + 8) * float(np.finfo(np.float32).eps)
     return np.asarray(best.min(axis=1) - 2.0 * unit * longest * (lengths + longest))
 

@@ -125,7 +125,7 @@ class Hits:
         return len(self.ids)
 
     def __getitem__(self, query: int) -> list[Hit]:
-        found = self.found[query]
+        found = self.is_hit[query]
         ids, scores = self.ids[query][found].tolist(), self.scores[query][found].tolist()
         payloads = [None] * len(ids) if self.payloads is None else self.payloads[query]
         vectors = [None] * len(ids) if self.vectors is None else self.vectors[query]
@@ -136,17 +136,19 @@ class Hits:
         return f"Hits(ids={self.ids!r}, scores={self.scores!r}, kind={self.kind!r}{more})"
 
     @property
-    def found(self) -> npt.NDArray[np.bool_]:
-        """Which places hold a hit, (m, k)."""
+    def is_hit(self) -> npt.NDArray[np.bool_]:
+        """Mask of the places that hold a hit, (m, k)."""
         if self.ids.dtype == object:
             return np.asarray(self.ids != _NO_ID, bool)
         return np.asarray(self.ids >= 0)
+
+    found = is_hit  # the former name
 
     def with_items(
         self, items: Callable[[list[Any]], Mapping[Any, Any]], payloads: bool, vectors: bool
     ) -> Hits:
         """Return the same with payloads and vectors; ``items`` gives the items of distinct ids, by id."""
-        rows = [row[mask].tolist() for row, mask in zip(self.ids, self.found, strict=True)]
+        rows = [row[mask].tolist() for row, mask in zip(self.ids, self.is_hit, strict=True)]
         by_id = items(list({item_id: None for row in rows for item_id in row}))
         return Hits(
             self.ids,
@@ -162,7 +164,7 @@ class Hits:
         itself[:, 0] = own
         places = np.argsort(self.ids == itself, axis=1, kind="stable")[:, :-1]
 
-        def kept(rows: Sequence[Sequence[Any]] | None) -> list[list[Any]] | None:
+        def select(rows: Sequence[Sequence[Any]] | None) -> list[list[Any]] | None:
             if rows is None:
                 return None
             return [[row[i] for i in some if i < len(row)] for row, some in zip(rows, places, strict=True)]
@@ -171,8 +173,8 @@ class Hits:
             np.take_along_axis(self.ids, places, axis=1),
             np.take_along_axis(self.scores, places, axis=1),
             self.kind,
-            kept(self.payloads),
-            kept(self.vectors),
+            select(self.payloads),
+            select(self.vectors),
         )
 
     def above(self, min_score: float | None) -> Hits:
@@ -195,7 +197,7 @@ class Hits:
         0      0   3    7.0
         1      0   5    6.0
         """
-        return _to_pandas(self._columns())
+        return _to_pandas(self._list_columns())
 
     def to_arrow(self) -> Any:
         """Return a ``pyarrow.Table`` with the columns of :meth:`to_pandas`; needs pyarrow.
@@ -205,9 +207,9 @@ class Hits:
         >>> Hits(np.array([[3, 5]]), np.array([[7.0, 6.0]]), "overlap").to_arrow().column_names
         ['query', 'id', 'score']
         """
-        return _to_arrow(self._columns())
+        return _to_arrow(self._list_columns())
 
-    def _columns(self) -> dict[str, list[Any]]:
+    def _list_columns(self) -> dict[str, list[Any]]:
         rows = [(i, hit) for i in range(len(self)) for hit in self[i]]
         columns: dict[str, list[Any]] = {
             "query": [i for i, _ in rows],
@@ -233,10 +235,10 @@ def _to_pandas(columns: Mapping[str, list[Any]]) -> Any:
 def _to_arrow(columns: Mapping[str, list[Any]]) -> Any:
     """Return a pyarrow Table with these columns."""
     pyarrow = _import_extra("pyarrow", "data", "to_arrow()")
-    return pyarrow.table({name: _arrow_column(pyarrow, values) for name, values in columns.items()})
+    return pyarrow.table({name: _build_arrow_column(pyarrow, values) for name, values in columns.items()})
 
 
-def _arrow_column(pyarrow: Any, values: list[Any]) -> Any:
+def _build_arrow_column(pyarrow: Any, values: list[Any]) -> Any:
     try:
         return pyarrow.array(values)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):  # values of several types

@@ -34,7 +34,7 @@ def train_lists(
     sample_per_list: int = 100,
     epochs: int = 8,
 ) -> Float32:
-    """k-means of vectors (n, d), n ≥ 1, on a sample of them: centroids, float32 (n_lists, d).
+    """Run k-means on a sample of vectors (n, d), n ≥ 1; return centroids, float32 (n_lists, d).
 
     With ``metric="cosine"`` it is spherical: vectors count by their direction, and centroids are unit vectors
     (zero if all vectors are). Otherwise centroids are means. A list that gets no vectors begins again at a
@@ -50,19 +50,19 @@ def train_lists(
     rows = np.sort(rng.permutation(len(X))[: sample_per_list * n_lists])
     sample = np.asarray(X[rows], np.float32)
     if metric == "cosine":
-        sample = _unit(sample)
+        sample = _normalize(sample)
     centroids = sample[np.resize(rng.permutation(len(sample)), n_lists)]
     for _ in track_progress(range(epochs), "lists"):
         lists = assign(sample, centroids, metric, n_threads)
         sums, counts = sums_by_list(sample, lists, n_lists)
-        centroids = _centres(sums, counts, metric)
+        centroids = _compute_centres(sums, counts, metric)
         empty = np.flatnonzero(~centroids.any(axis=1)) if metric == "cosine" else np.flatnonzero(counts == 0)
-        centroids[empty] = sample[_of_largest_lists(lists, counts, len(empty), rng)]
+        centroids[empty] = sample[_draw_from_largest(lists, counts, len(empty), rng)]
     return centroids
 
 
 def assign(X: npt.NDArray[Any], centroids: Float32, metric: str, n_threads: int) -> npt.NDArray[np.int32]:
-    """The list of each vector (n, d), int32 (n,): that of the nearest centroid, up to 8-bit rounding.
+    """Return the list of each vector (n, d), int32 (n,): that of the nearest centroid, up to 8-bit rounding.
 
     "Nearest" is the least angle for ``metric="cosine"``, otherwise the least distance. The list of a vector
     depends neither on the other vectors nor on ``n_threads``. Equally near: the lower number.
@@ -72,22 +72,22 @@ def assign(X: npt.NDArray[Any], centroids: Float32, metric: str, n_threads: int)
     array([1, 0], dtype=int32)
     """
     if metric == "cosine":
-        centroids = _unit(centroids)
-    origin, router = _router(centroids, metric)
+        centroids = _normalize(centroids)
+    origin, router = _build_router(centroids, metric)
     lists, memory = np.empty(len(X), np.int32), np.empty((min(len(X), _ROWS), X.shape[1]), np.float32)
-    for rows in track_progress(_parts(len(X), _ROWS), "assigning", "block", -(-len(X) // _ROWS)):
+    for rows in track_progress(_slice_rows(len(X), _ROWS), "assigning", "block", -(-len(X) // _ROWS)):
         centred = memory[: len(lists[rows])]
-        vectors = _unit(X[rows], centred) if metric == "cosine" else X[rows]
+        vectors = _normalize(X[rows], centred) if metric == "cosine" else X[rows]
         np.subtract(vectors, origin, out=centred, dtype=np.float32)
         router.nearest(centred, lists[rows], n_threads, kernels.active())
     return lists
 
 
-def _router(centroids: Float32, metric: str) -> tuple[Float32, _native.Router]:
-    """What to subtract from vectors, (d,), and the router that then gives their nearest lists.
+def _build_router(centroids: Float32, metric: str) -> tuple[Float32, _native.Router]:
+    """Return the origin (d,) to subtract from vectors, and the router that finds their nearest lists.
 
-    The router's numbers are relative to the largest one. So what all centroids have in common is subtracted:
-    more digits are left for the differences. Scores are divided by the length of the longest centroid, since
+    The router's numbers are relative to the largest one. Subtracting the mean of the centroids leaves more
+    digits for their differences. Scores are divided by the length of the longest centroid, since
     squares of huge numbers would overflow.
     """
     origin = centroids.mean(axis=0, dtype=np.float64).astype(np.float32)
@@ -98,19 +98,19 @@ def _router(centroids: Float32, metric: str) -> tuple[Float32, _native.Router]:
     # (v + origin)·c, else (|v|² - |v - c|²) / 2.
     half_squares = 0.5 * longest * np.square(centred).sum(axis=1)
     bias = centred @ origin if metric == "cosine" else -half_squares
-    return origin, _native.Router(_without_tiny(centred), bias.astype(np.float32))
+    return origin, _native.Router(_zero_tiny(centred), bias.astype(np.float32))
 
 
-def _without_tiny(centroids: npt.NDArray[Any]) -> Float32:
+def _zero_tiny(centroids: npt.NDArray[Any]) -> Float32:
     return np.ascontiguousarray(np.where(np.abs(centroids) < _TINY, 0.0, centroids), np.float32)
 
 
 def sums_by_list(
     X: Float32, lists: npt.NDArray[np.int32], n_lists: int
 ) -> tuple[Float64, npt.NDArray[np.int64]]:
-    """The sum of the vectors of each list, (n_lists, d), and their numbers, (n_lists,)."""
+    """Return the sum of the vectors of each list, (n_lists, d), and their counts, (n_lists,)."""
     sums = np.zeros((n_lists, X.shape[1]))
-    for rows in _parts(len(X), max(2 * _ROWS, 8 * n_lists)):
+    for rows in _slice_rows(len(X), max(2 * _ROWS, 8 * n_lists)):
         own = lists[rows]
         members = sp.csc_array(
             (np.ones(len(own), np.float32), own, np.arange(len(own) + 1)), shape=(n_lists, len(own))
@@ -119,16 +119,16 @@ def sums_by_list(
     return sums, np.bincount(lists, minlength=n_lists)
 
 
-def _centres(sums: Float64, counts: npt.NDArray[np.int64], metric: str) -> Float32:
-    """Means, or for cosine directions, of the sums of lists; zero for empty lists."""
+def _compute_centres(sums: Float64, counts: npt.NDArray[np.int64], metric: str) -> Float32:
+    """Return the means, or for cosine the directions, of the sums of lists; zero for empty lists."""
     means = sums / np.maximum(counts, 1)[:, None]
-    return _unit(means) if metric == "cosine" else means.astype(np.float32)
+    return _normalize(means) if metric == "cosine" else means.astype(np.float32)
 
 
-def _of_largest_lists(
+def _draw_from_largest(
     lists: npt.NDArray[np.int32], counts: npt.NDArray[np.int64], n: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Rows (n,) of vectors of the largest lists; a list that gives a vector counts half from then on."""
+    """Draw rows (n,) of vectors of the largest lists; a list counts half after each vector that it gives."""
     heap = [(-float(counts[number]), int(number)) for number in np.flatnonzero(counts)]
     heapq.heapify(heap)
     givers = np.empty(n, np.int64)
@@ -141,8 +141,8 @@ def _of_largest_lists(
     return np.asarray(order[first[givers] + rng.integers(counts[givers])])
 
 
-def _unit(rows: npt.NDArray[Any], out: Float32 | None = None) -> Float32:
-    """The rows divided by their lengths, float32; zero rows stay zero. Works for all finite numbers."""
+def _normalize(rows: npt.NDArray[Any], out: Float32 | None = None) -> Float32:
+    """Return the rows divided by their lengths, float32; zero rows stay zero. Any finite numbers work."""
     rows = np.asarray(rows, np.float32)
     out = np.empty(rows.shape, np.float32) if out is None else out
     peak = np.maximum(rows.max(axis=1), -rows.min(axis=1))[:, None]
@@ -152,5 +152,5 @@ def _unit(rows: npt.NDArray[Any], out: Float32 | None = None) -> Float32:
     return out
 
 
-def _parts(n: int, size: int) -> Iterator[slice]:
+def _slice_rows(n: int, size: int) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, n, size))

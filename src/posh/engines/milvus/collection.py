@@ -97,7 +97,7 @@ got 'my shop'
         metadata: Mapping[str, Any] | None = None,
         **index_options: Any,
     ) -> None:
-        self._open(milvus, name, OpenOptions.checked(hasher, metadata, index_options), must_exist=False)
+        self._open(milvus, name, OpenOptions.validate(hasher, metadata, index_options), must_exist=False)
 
     def _open(
         self,
@@ -129,7 +129,7 @@ got 'my shop'
         **index_options: Any,
     ) -> Self:
         """Create a collection; raise FileExistsError if it exists."""
-        options = replace(OpenOptions.checked(hasher, metadata, index_options), is_new=True)
+        options = replace(OpenOptions.validate(hasher, metadata, index_options), is_new=True)
         collection = cls.__new__(cls)
         collection._open(milvus, name, options, must_exist=False)
         return collection
@@ -138,7 +138,7 @@ got 'my shop'
     def open(cls, milvus: Milvus | str | os.PathLike[str], name: str) -> Self:
         """Open a collection; raise FileNotFoundError if it does not exist."""
         collection = cls.__new__(cls)
-        collection._open(milvus, name, OpenOptions.checked(None, None, {}), must_exist=True)
+        collection._open(milvus, name, OpenOptions.validate(None, None, {}), must_exist=True)
         return collection
 
     def __repr__(self) -> str:

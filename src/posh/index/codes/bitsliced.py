@@ -10,9 +10,9 @@ writes to them.
 bitmap, and concurrent searches of the old object go on undisturbed.
 
 >>> import numpy as np
->>> planes = empty_planes(n_bits=4, n_docs=3)
+>>> planes = allocate_planes(n_bits=4, n_docs=3)
 >>> pack(np.array([[0, 2], [1, 2], [1, 3]], np.uint16), planes)
->>> overlap_topk(native_segments([Segment(planes, n_docs=3)]), np.array([[0, 2]], np.uint16), k=2)
+>>> overlap_topk(make_native_segments([Segment(planes, n_docs=3)]), np.array([[0, 2]], np.uint16), k=2)
 (array([[0, 1]]), array([[2, 1]], dtype=int32))
 """
 
@@ -34,13 +34,13 @@ __all__ = [
     "MAX_DOCS",
     "Segment",
     "SlicedCodes",
-    "empty_planes",
-    "larger_planes",
-    "native_segments",
+    "allocate_planes",
+    "enlarge_planes",
+    "join_planes",
+    "make_native_segments",
     "overlap_lists",
     "overlap_topk",
     "pack",
-    "plane_arrays",
     "slot_range",
     "stride_words",
 ]
@@ -58,7 +58,7 @@ Words = npt.NDArray[np.uint64]
 class Segment(NamedTuple):
     """Up to :data:`MAX_DOCS` documents; document ``i`` has the slot ``first_slot + i``.
 
-    ``planes`` is uint64 (n_bits, stride), see :func:`empty_planes`. ``live`` and ``filter`` are bitmaps,
+    ``planes`` is uint64 (n_bits, stride), see :func:`allocate_planes`. ``live`` and ``filter`` are bitmaps,
     uint64 (at least n_docs / 64,): a search never finds a document whose bit is 0. ``None`` keeps all
     documents.
     """
@@ -71,7 +71,7 @@ class Segment(NamedTuple):
 
 
 def stride_words(n_docs: int) -> int:
-    """Words per plane for ``n_docs`` documents: an odd number of whole cache lines.
+    """Return the words per plane for ``n_docs`` documents: an odd number of whole cache lines.
 
     If the number of lines were even, the first lines of all planes would fall into few sets of the cache
     (into one, for a power of two) and evict one another.
@@ -84,21 +84,21 @@ def stride_words(n_docs: int) -> int:
     return (lines | 1) * _LINE_WORDS
 
 
-def empty_planes(n_bits: int, n_docs: int) -> Words:
-    """Zeroed planes for ``n_docs`` documents, uint64 (n_bits, stride), aligned to a cache line."""
-    return _aligned(np.zeros, n_bits, n_docs)
+def allocate_planes(n_bits: int, n_docs: int) -> Words:
+    """Return zeroed planes for ``n_docs`` documents, uint64 (n_bits, stride), aligned to a cache line."""
+    return _allocate_aligned(np.zeros, n_bits, n_docs)
 
 
-def larger_planes(planes: Words, n_docs: int) -> Words:
-    """A copy of planes with room for ``n_docs`` documents, at least as many as they have room for."""
+def enlarge_planes(planes: Words, n_docs: int) -> Words:
+    """Return a copy of planes with room for ``n_docs`` documents, at least as many as they have room for."""
     n_bits, used = planes.shape
-    larger = _aligned(np.empty, n_bits, n_docs)
+    larger = _allocate_aligned(np.empty, n_bits, n_docs)
     larger[:, :used] = planes
     larger[:, used:] = 0
     return larger
 
 
-def _aligned(allocate: Any, n_bits: int, n_docs: int) -> Words:
+def _allocate_aligned(allocate: Any, n_bits: int, n_docs: int) -> Words:
     stride = stride_words(n_docs)
     raw = allocate(n_bits * stride + _LINE_WORDS, np.uint64)
     start = -raw.ctypes.data // 8 % _LINE_WORDS
@@ -111,7 +111,7 @@ def pack(codes: npt.NDArray[np.uint16], planes: Words, first_doc: int = 0) -> No
     _native.pack(codes, first_doc, planes)
 
 
-def native_segments(segments: Sequence[Segment], slots: Sequence[Slots] = ()) -> _native.Segments:
+def make_native_segments(segments: Sequence[Segment], slots: Sequence[Slots] = ()) -> _native.Segments:
     """Check segments once, and return the native object that any number of searches can use.
 
     For :func:`overlap_lists`, ``slots`` holds an array for each segment: the ascending slots of its
@@ -130,7 +130,7 @@ def overlap_topk(
     Returns the slots, int64 (m, k), and the overlaps, int32 (m, k); both are -1 where fewer than ``k``
     documents may be found. The number of threads does not change the result.
     """
-    ids, scores = _results(len(queries), k)
+    ids, scores = _allocate_results(len(queries), k)
     _native.overlap_topk(segments, queries, ids, scores, n_threads, kernels.active())
     return ids, scores
 
@@ -143,26 +143,26 @@ def overlap_lists(
     k: int,
     n_threads: int = 1,
 ) -> tuple[Slots, Scores]:
-    """Like :func:`overlap_topk`, but each query visits only some segments, its lists.
+    """Search like :func:`overlap_topk`, but visit only some segments for each query, its lists.
 
     Query ``q`` visits the segments with the numbers ``visits[offsets[q] : offsets[q + 1]]``, all different,
     in any order. ``offsets`` is int64 (m + 1,), ``visits`` int32.
 
     >>> import numpy as np
     >>> code = np.array([[1, 2]], np.uint16)
-    >>> segments = [Segment(empty_planes(4, 1), 1) for _ in range(2)]
+    >>> segments = [Segment(allocate_planes(4, 1), 1) for _ in range(2)]
     >>> for segment in segments:
     ...     pack(code, segment.planes)
-    >>> lists = native_segments(segments, slots=[np.array([0]), np.array([10])])
+    >>> lists = make_native_segments(segments, slots=[np.array([0]), np.array([10])])
     >>> overlap_lists(lists, code, np.array([0, 1]), np.array([1], np.int32), k=2)
     (array([[10, -1]]), array([[ 2, -1]], dtype=int32))
     """
-    ids, scores = _results(len(queries), k)
+    ids, scores = _allocate_results(len(queries), k)
     _native.overlap_lists(segments, queries, offsets, visits, ids, scores, n_threads, kernels.active())
     return ids, scores
 
 
-def _results(m: int, k: int) -> tuple[Slots, Scores]:
+def _allocate_results(m: int, k: int) -> tuple[Slots, Scores]:
     return np.empty((m, k), np.int64), np.empty((m, k), np.int32)
 
 
@@ -181,7 +181,7 @@ class SlicedCodes:
     parts: tuple[Segment, ...] = ()
 
     def __len__(self) -> int:
-        """Slots in use, deleted documents included."""
+        """Return the slots in use, deleted documents included."""
         return sum(part.n_docs for part in self.parts)
 
     @property
@@ -196,7 +196,7 @@ class SlicedCodes:
         while start < len(codes):
             if not parts or parts[-1].n_docs == MAX_DOCS:
                 room = min(MAX_DOCS, len(codes) - start)
-                parts.append(Segment(empty_planes(self.n_bits, room), 0, len(parts) * MAX_DOCS))
+                parts.append(Segment(allocate_planes(self.n_bits, room), 0, len(parts) * MAX_DOCS))
             stop = min(start + MAX_DOCS - parts[-1].n_docs, len(codes))
             parts[-1] = _extend(parts[-1], codes[start:stop])
             start = stop
@@ -218,7 +218,7 @@ class SlicedCodes:
 
         ``allowed`` is a mask over slots.
         """
-        segments = self._unfiltered if allowed is None else native_segments(self.with_filter(allowed))
+        segments = self._all_segments if allowed is None else make_native_segments(self.with_filter(allowed))
         return overlap_topk(segments, queries.active, k, n_threads)
 
     def with_filter(self, allowed: Mask) -> list[Segment]:
@@ -227,7 +227,7 @@ class SlicedCodes:
 
     @classmethod
     def from_arrays(cls, n_bits: int, flat: Words, table: npt.NDArray[np.int64]) -> SlicedCodes:
-        """Return segments from the arrays of :func:`plane_arrays`; raise ValueError if they are wrong."""
+        """Return segments from the arrays of :func:`join_planes`; raise ValueError if they are wrong."""
         parts = []
         for number, (offset, stride, n_docs, _) in enumerate(table.tolist()):
             if not (0 <= n_docs <= MAX_DOCS and 4 * -(-n_docs // 256) <= stride):
@@ -239,14 +239,14 @@ class SlicedCodes:
         return cls(n_bits, tuple(parts))
 
     @cached
-    def _unfiltered(self) -> _native.Segments:
-        return native_segments(self.parts)
+    def _all_segments(self) -> _native.Segments:
+        return make_native_segments(self.parts)
 
     def __getstate__(self) -> dict[str, Any]:
         return get_fields(self)
 
 
-def plane_arrays(runs: Sequence[SlicedCodes]) -> Arrays:
+def join_planes(runs: Sequence[SlicedCodes]) -> Arrays:
     """Return all planes one after the other, and (offset, stride, n_docs, number of the run) of each segment.
 
     Deleted documents have no set bits there.
@@ -256,11 +256,11 @@ def plane_arrays(runs: Sequence[SlicedCodes]) -> Arrays:
     for part, number in parts:
         rows.append((offset, part.planes.shape[1], part.n_docs, number))
         offset += part.planes.size
-    flat = np.concatenate([_live_planes(part).ravel() for part, _ in parts] or [np.empty(0, np.uint64)])
+    flat = np.concatenate([_clear_deleted(part).ravel() for part, _ in parts] or [np.empty(0, np.uint64)])
     return {"planes": flat, "parts": np.array(rows, np.int64).reshape(-1, 4)}
 
 
-def _live_planes(part: Segment) -> Words:
+def _clear_deleted(part: Segment) -> Words:
     """Return the planes of a segment without the bits of deleted documents."""
     if part.live is None:
         return part.planes
@@ -278,7 +278,7 @@ def _extend(part: Segment, codes: Codes) -> Segment:
     """Return a copy of a segment with more documents, in larger planes if necessary."""
     n_docs = part.n_docs + len(codes)
     room = min(MAX_DOCS, part.planes.shape[1] * 64)
-    planes = larger_planes(part.planes, room if n_docs <= room else min(MAX_DOCS, max(n_docs, 2 * room)))
+    planes = enlarge_planes(part.planes, room if n_docs <= room else min(MAX_DOCS, max(n_docs, 2 * room)))
     pack(codes.active, planes, part.n_docs)
     live = None if part.live is None else pack_mask(np.r_[live_mask(part), np.ones(len(codes), bool)])
     return Segment(planes, n_docs, part.first_slot, live)

@@ -35,17 +35,17 @@ def search(base: Codes | PackedCodes, queries: Codes | PackedCodes, k: int) -> H
     step = max(1, _SCORES // len(base))
     for start in range(0, len(queries), step):
         rows = slice(start, start + step)
-        ids[rows], scores[rows] = _best(_scores(base, queries[rows]), k)
+        ids[rows], scores[rows] = _select_best(_compute_scores(base, queries[rows]), k)
     return Hits(ids, scores, "overlap" if isinstance(base, Codes) else "equal-bits")
 
 
 def _expand(codes: Codes | PackedCodes) -> npt.NDArray[np.float32]:
-    """Vectors whose products give the scores: zeros and ones for sparse codes, signs for dense ones."""
+    """Return vectors whose products are the scores: zeros and ones for sparse codes, signs for dense ones."""
     dense = codes.to_dense(np.float32)
     return np.asarray(dense if isinstance(codes, Codes) else 2.0 * dense - 1.0, np.float32)
 
 
-def _scores(base: Codes | PackedCodes, queries: Codes | PackedCodes) -> npt.NDArray[np.int64]:
+def _compute_scores(base: Codes | PackedCodes, queries: Codes | PackedCodes) -> npt.NDArray[np.int64]:
     scores = np.empty((len(queries), len(base)), np.int64)
     left = _expand(queries)
     for start in range(0, len(base), _DOCUMENTS):
@@ -54,7 +54,9 @@ def _scores(base: Codes | PackedCodes, queries: Codes | PackedCodes) -> npt.NDAr
     return scores if isinstance(base, Codes) else (base.n_bits + scores) // 2
 
 
-def _best(scores: npt.NDArray[np.int64], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+def _select_best(
+    scores: npt.NDArray[np.int64], k: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     n = scores.shape[1]
     # One integer per document that orders by score, then by the lower id; negated, as partition is ascending.
     keys = np.arange(n) - scores * n

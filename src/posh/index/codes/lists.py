@@ -22,9 +22,9 @@ from posh.index.arrays import Mask, Slots, cached, get_fields
 from posh.index.codes.bitsliced import (
     Segment,
     SlicedCodes,
-    native_segments,
+    join_planes,
+    make_native_segments,
     overlap_lists,
-    plane_arrays,
     slot_range,
 )
 from posh.index.codes.options import CodeOptions, CodeParams
@@ -58,7 +58,7 @@ class InvertedLists:
         )
 
     def __len__(self) -> int:
-        """Slots in use, deleted documents included."""
+        """Return the slots in use, deleted documents included."""
         return len(self.assignment)
 
     @property
@@ -118,22 +118,22 @@ class InvertedLists:
         allowed: npt.NDArray[np.bool_] | None = None,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """Return slots and overlaps (m, k) of the best documents of probed lists; -1 if there are fewer."""
-        segments = self._unfiltered if allowed is None else self._native_segments(allowed)
-        offsets, visits = self._visits(probes)
+        segments = self._all_segments if allowed is None else self._make_native_segments(allowed)
+        offsets, visits = self._list_visits(probes)
         return overlap_lists(segments, queries.active, offsets, visits, k, n_threads)
 
     @cached
-    def _first_part(self) -> npt.NDArray[np.int64]:
+    def _first_segments(self) -> npt.NDArray[np.int64]:
         """Number of the first segment of each list, and the number of all segments at the end."""
         return np.cumsum([0, *(len(part.parts) for part in self.lists)])
 
     @cached
-    def _unfiltered(self) -> _native.Segments:
-        return self._native_segments(None)
+    def _all_segments(self) -> _native.Segments:
+        return self._make_native_segments(None)
 
     def to_arrays(self) -> Arrays:
         """Return planes, centroids and assignment."""
-        return plane_arrays(self.lists) | {"centroids": self.centroids, "assignment": self.assignment}
+        return join_planes(self.lists) | {"centroids": self.centroids, "assignment": self.assignment}
 
     @classmethod
     def from_arrays(cls, n_bits: int, n_columns: int, n: int, arrays: Arrays) -> InvertedLists:
@@ -159,17 +159,19 @@ class InvertedLists:
     def __getstate__(self) -> dict[str, Any]:
         return get_fields(self)
 
-    def _native_segments(self, allowed: npt.NDArray[np.bool_] | None) -> _native.Segments:
+    def _make_native_segments(self, allowed: npt.NDArray[np.bool_] | None) -> _native.Segments:
         parts: list[Segment] = []
         slots: list[npt.NDArray[np.int64]] = []
         for own, numbers in zip(self.lists, self.slots, strict=True):
             parts += own.parts if allowed is None else own.with_filter(allowed[numbers])
             slots += [numbers[slot_range(part)] for part in own.parts]
-        return native_segments(parts, slots)
+        return make_native_segments(parts, slots)
 
-    def _visits(self, probes: npt.NDArray[np.uint16]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    def _list_visits(
+        self, probes: npt.NDArray[np.uint16]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """Return the segments of the probed lists of each query, as offsets (m + 1) and numbers."""
-        starts, stops = self._first_part[probes], self._first_part[probes.astype(np.int64) + 1]
+        starts, stops = self._first_segments[probes], self._first_segments[probes.astype(np.int64) + 1]
         counts = (stops - starts).ravel()
         ends = np.cumsum(counts)
         visits = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts - starts.ravel(), counts)

@@ -61,18 +61,18 @@ class Refiner(ABC):
 
     @abstractmethod
     def row_width(self) -> int:
-        """Numbers in the row of a document."""
+        """Return the numbers in the row of a document."""
 
     @abstractmethod
     def make_rows(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
-        """The rows of documents, float32 (n, row_width); X is None unless ``needs_vectors``."""
+        """Return the rows of documents, float32 (n, row_width); X is None unless ``needs_vectors``."""
 
     @abstractmethod
     def scores(self, X: npt.NDArray[Any], candidates: CandidateDocuments, n_threads: int) -> Float32:
-        """Scores (m, c) for queries X (m, d), in squares of the unit; -inf where the slot is -1."""
+        """Return scores (m, c) for queries X (m, d), in squares of the unit; -inf where the slot is -1."""
 
     def restore_scores(self, slots: npt.NDArray[np.int64], scores: Float32) -> Float32:
-        """Scores in the unit of the data, the nearest that float32 has; -inf where the slot is -1."""
+        """Return scores in the unit of the data, rounded to float32; -inf where the slot is -1."""
         if self.unit == 1.0:
             return scores
         finite = np.clip(scores.astype(np.float64) * self.unit**2, -_LARGEST, _LARGEST)
@@ -98,15 +98,15 @@ class Refiner(ABC):
         """Warn the caller of a search if there were too few documents to learn from."""
 
     def trained_state(self) -> Arrays:
-        """What was trained, by name."""
+        """Return the arrays that training computed, by name."""
         return {}
 
     def to_arrays(self) -> Arrays:
-        """The trained state, and what it goes on learning from, for the file of its index."""
+        """Return the trained state and the data that it goes on learning from, for the file of its index."""
         return self.trained_state()
 
     def restore(self, arrays: Arrays) -> None:  # noqa: B027
-        """Take over the arrays of :meth:`to_arrays`, or of :meth:`trained_state` to learn no more."""
+        """Adopt the arrays of :meth:`to_arrays`, or of :meth:`trained_state` to stop learning."""
 
 
 def choose_learning_size(n: int) -> int:
@@ -201,7 +201,7 @@ class DecoderRefiner(Refiner):
         self.training = DecoderTraining(PairSums.zero(hasher.n_bits, hasher.n_features_in_))
 
     def row_width(self) -> int:
-        """One number: ‖D h‖², in squares of the unit."""
+        """Return 1: a row is ‖D h‖², in squares of the unit."""
         return 1
 
     def fit(self, codes: Codes, X: npt.NDArray[Any]) -> None:
@@ -252,7 +252,7 @@ class DecoderRefiner(Refiner):
         return np.asarray(np.einsum("ij,ij->i", decoded, decoded)[:, None], np.float32)
 
     def scores(self, X: npt.NDArray[Any], candidates: CandidateDocuments, n_threads: int) -> Float32:
-        """Minus squared distances, by table look-up."""
+        """Return minus squared distances, by table look-up."""
         preprocess = Preprocess(self.decoder.mean_, self.hasher.preprocess_.scale)
         scale = preprocess.scale / self.unit
         weights = np.asarray(2.0 * scale * self.in_unit(self.decoder.weights_), np.float32)
@@ -268,13 +268,13 @@ class DecoderRefiner(Refiner):
         return out
 
     def trained_state(self) -> Arrays:
-        """Weights and mean of the decoder, the documents it learned from, and the unit of the rows."""
+        """Return weights and mean of the decoder, the documents it learned from, and the unit of the rows."""
         state: Arrays = {"decoder_weights": self.decoder.weights_, "decoder_mean": self.decoder.mean_}
         learned = {} if self.n_learned is None else {"decoder_learned": np.array(self.n_learned, np.int64)}
         return state | {"decoder_unit": np.array(self.unit)} | learned
 
     def to_arrays(self) -> Arrays:
-        """The trained state, and the sums that it goes on learning from."""
+        """Return the trained state, and the sums that it goes on learning from."""
         return self.trained_state() | ({} if self.training is None else self.training.to_arrays())
 
     def restore(self, arrays: Arrays) -> None:
@@ -316,11 +316,11 @@ class VectorRefiner(Refiner):
     needs_vectors = True
 
     def row_width(self) -> int:
-        """The vector."""
+        """Return the width of a vector."""
         return self.hasher.n_features_in_
 
     def make_rows(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
-        """The vectors as float32."""
+        """Return the vectors as float32."""
         try:
             with np.errstate(over="raise"):
                 return np.asarray(X, np.float32)
@@ -331,7 +331,7 @@ class VectorRefiner(Refiner):
             ) from None
 
     def scores(self, X: npt.NDArray[Any], candidates: CandidateDocuments, n_threads: int) -> Float32:
-        """Minus squared distances."""
+        """Return minus squared distances."""
         rows = self.in_unit(candidates.rows[np.maximum(candidates.slots, 0)])
         return _distances(np.asarray(self.in_unit(X), np.float32), rows, candidates.slots)
 
@@ -346,18 +346,18 @@ class CosineRefiner(VectorRefiner):
         self.unit = 1.0  # a cosine has none
 
     def make_rows(self, codes: Any, X: npt.NDArray[Any] | None) -> Float32:
-        """The vectors as float32 of unit length."""
+        """Return the vectors as float32 of unit length."""
         return normalize_rows(np.asarray(X))
 
     def scores(self, X: npt.NDArray[Any], candidates: CandidateDocuments, n_threads: int) -> Float32:
-        """Products of unit vectors."""
+        """Return products of unit vectors."""
         rows = candidates.rows[np.maximum(candidates.slots, 0)]
         products = np.einsum("mcd,md->mc", rows, normalize_rows(X))
         return np.where(candidates.slots < 0, np.float32(-np.inf), products)
 
 
 def _unit_for(scale: float) -> float:
-    """The unit for data of this scale: 1 if it is ordinary, which spares the division."""
+    """Return the unit for data of this scale: 1 if it is ordinary, which avoids a division."""
     return 1.0 if 1.0 / _ORDINARY <= scale <= _ORDINARY else 2.0 ** round(math.log2(scale))
 
 

@@ -18,7 +18,7 @@ from posh._model_files import Arrays, require_array
 from posh.codes import Codes, PackedCodes
 from posh.hashers.base import Hasher, SparseHasher
 from posh.index.arrays import AppendOnlyArray, Mask, Slots, pack_mask
-from posh.index.codes.bitsliced import SlicedCodes, plane_arrays
+from posh.index.codes.bitsliced import SlicedCodes, join_planes
 from posh.index.codes.options import CodeOptions, CodeParams
 from posh.index.hits import SlotScores
 from posh.preprocess import Float32
@@ -262,7 +262,7 @@ class SegmentStructure(Structure):
 
     def to_arrays(self) -> Arrays:
         """Return the planes."""
-        return plane_arrays([self.sliced])
+        return join_planes([self.sliced])
 
     def with_codes(self, codes: AnyCodes, X: npt.NDArray[Any] | None) -> Self:
         """Add documents at the end."""

@@ -53,7 +53,7 @@ _LEAST_REGIONAL = 100  # documents of a rank
 
 
 class Reach(NamedTuple):
-    """Which lists a search visits, and the share of all documents that is in them on average."""
+    """The rule that selects the lists of a search, and the average share of all documents in them."""
 
     power: int
     lift: float

@@ -62,7 +62,7 @@ class IndexReport:
                 ("structure", self._structure()),
                 ("search", self._search()),
                 ("recall", self._recall()),
-                *([("measured", self._measured())] if self.ks else []),
+                *([("measured", self._describe_measurement())] if self.ks else []),
                 ("time", self._time()),
                 ("memory", f"{self.bytes_per_document:,.0f} bytes for each vector, kept as {self.store}"),
             )
@@ -86,7 +86,7 @@ class IndexReport:
         rows = zip(self.ks, self.recalls, self.errors, strict=True)
         return ", ".join(f"k={k}: {recall:.3f} ± {error:.3f}" for k, recall, error in rows) + asked
 
-    def _measured(self) -> str:
+    def _describe_measurement(self) -> str:
         written = f"{self.n_written:,} written since"
         return f"on {self.n_queries:,} of {self.n_measured:,} documents, held out from training; {written}"
 
