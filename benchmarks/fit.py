@@ -30,7 +30,7 @@ from posh import kernels
 from posh.bench import environment
 from posh.codes import Codes
 from posh.hashers._linalg import draw_orthogonal, solve_procrustes
-from posh.index.codes.exact import search
+from posh.index.codes.bitsliced import SlicedCodes
 
 N_TRAIN, N_BITS, BATCH = 5000, 1024, 100
 SIZES = {"384": (20_000, 384, 1024), "1536": (5000, 1536, 2048)}  # vectors, features, bits
@@ -63,8 +63,14 @@ def with_weights(hasher: posh.POSH, W: np.ndarray) -> posh.POSH:
     return other
 
 
+def search(hasher: posh.POSH, base: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
+    """Return the rows (m, k) of the base whose codes share the most bits with those of queries (m, d)."""
+    documents = SlicedCodes(hasher.n_bits).with_codes(hasher.encode(base))
+    return documents.search(hasher.encode(queries), k, n_threads=1)[0]
+
+
 def mean_average_precision(hasher: posh.POSH, data: posh.datasets.Dataset) -> float:
-    ids, _ = search(hasher.encode(data.base), hasher.encode(data.queries), 1000)
+    ids = search(hasher, data.base, data.queries, 1000)
     return 100 * posh.metrics.mean_average_precision(data.base_labels[ids], data.query_labels)
 
 
@@ -95,7 +101,7 @@ def embeddings(n: int, d: int) -> np.ndarray:
 
 def neighbour_recall(hasher: posh.POSH, base: np.ndarray, queries: np.ndarray) -> float:
     true = np.argpartition(-(queries @ base.T), 10, axis=1)[:, :10]  # of unit length: the nearest
-    found, _ = search(hasher.encode(base), hasher.encode(queries), 10)
+    found = search(hasher, base, queries, 10)
     return float(posh.metrics.recall(found, true).mean())
 
 

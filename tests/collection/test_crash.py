@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh.collection.fields import list_fields
+from posh.collection.filters import list_fields
 from posh.collection.tables import load_payload
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection

@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from posh.collection.fields import list_fields
-from posh.collection.filters import All, AnyOf, Contains, FilterLimits, Not, OneOf, Range, parse, passes
+from posh.collection.filters import (
+    All,
+    AnyOf,
+    Contains,
+    FilterLimits,
+    Not,
+    OneOf,
+    Range,
+    list_fields,
+    parse,
+    passes,
+)
 from tests.collection import strategies
 
 PAYLOAD = {"n": 3, "x": 2.5, "s": "straße", "yes": True, "none": None, "list": [3], "object": {"n": 3}, "": 0}

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posh.collection import database, masks, tables
-from posh.collection.fields import list_fields
-from posh.collection.filters import Filter, OneOf, Range, iterate_conditions, parse, passes
+from posh.collection.filters import Filter, OneOf, Range, iterate_conditions, list_fields, parse, passes
 from posh.collection.masks import make_columns
 from posh.collection.snapshot import SlotTable
 from posh.collection.tables import DamageError

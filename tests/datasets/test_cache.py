@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from posh.datasets import _cache, data_dir
+from posh.datasets import _fetch, data_dir
 from posh.errors import FormatError
 
 
@@ -26,9 +26,9 @@ def test_data_dir_defaults_to_the_home_cache(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_store_and_read_back(tmp_path: Path) -> None:
     arrays = {"a": np.arange(6).reshape(2, 3), "words": np.array(["x", "yz"])}
-    _cache.store(tmp_path / "set.v1", lambda work: _cache.write_arrays(work, arrays))
+    _fetch.store(tmp_path / "set.v1", lambda work: _fetch.write_arrays(work, arrays))
     for key, array in arrays.items():
-        np.testing.assert_array_equal(_cache.read_array(tmp_path / "set.v1" / f"{key}.npy"), array)
+        np.testing.assert_array_equal(_fetch.read_array(tmp_path / "set.v1" / f"{key}.npy"), array)
     assert [path.name for path in tmp_path.iterdir()] == ["set.v1"]
 
 
@@ -38,17 +38,17 @@ def test_a_failing_fill_leaves_nothing_behind(tmp_path: Path) -> None:
         raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError, match="power cut"):
-        _cache.store(tmp_path / "set.v1", fill)
+        _fetch.store(tmp_path / "set.v1", fill)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_faster_process_wins(tmp_path: Path) -> None:
     def fill(work: Path) -> None:
-        _cache.store(tmp_path / "set.v1", lambda other: _cache.write_arrays(other, {"a": np.zeros(1)}))
-        _cache.write_arrays(work, {"a": np.ones(1)})
+        _fetch.store(tmp_path / "set.v1", lambda other: _fetch.write_arrays(other, {"a": np.zeros(1)}))
+        _fetch.write_arrays(work, {"a": np.ones(1)})
 
-    _cache.store(tmp_path / "set.v1", fill)
-    np.testing.assert_array_equal(_cache.read_array(tmp_path / "set.v1" / "a.npy"), [0])
+    _fetch.store(tmp_path / "set.v1", fill)
+    np.testing.assert_array_equal(_fetch.read_array(tmp_path / "set.v1" / "a.npy"), [0])
     assert [path.name for path in tmp_path.iterdir()] == ["set.v1"]
 
 
@@ -57,4 +57,4 @@ def test_a_damaged_cache_says_what_to_delete(tmp_path: Path, mmap: bool) -> None
     np.save(tmp_path / "a.npy", np.zeros(100))
     (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-8])
     with pytest.raises(FormatError, match=r"delete .* and load again"):
-        _cache.read_array(tmp_path / "a.npy", mmap=mmap)
+        _fetch.read_array(tmp_path / "a.npy", mmap=mmap)

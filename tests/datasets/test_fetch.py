@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from posh.datasets._cache import Arrays, read_array
-from posh.datasets._fetch import FromNpm, FromUrl, Source, download, hash_content
+from posh.datasets._fetch import Arrays, FromNpm, FromUrl, Source, download, hash_content, read_array
 from posh.errors import DataUnavailableError
 
 from .conftest import Site

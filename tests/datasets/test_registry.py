@@ -10,7 +10,7 @@ import pytest
 
 from posh import datasets
 from posh.datasets import Dataset
-from posh.datasets._cache import write_arrays
+from posh.datasets._fetch import write_arrays
 from posh.errors import FormatError
 
 LABELS = np.repeat(np.arange(10), 120).astype(np.uint8)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from posh import datasets
-from posh.datasets._cache import write_arrays
+from posh.datasets._fetch import write_arrays
 from posh_reproduction.datasets import ENTRIES, gist
 
 RNG = np.random.default_rng(0)

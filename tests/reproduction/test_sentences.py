@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save as save_tensors
 
 from posh import datasets
-from posh.datasets._cache import write_arrays
+from posh.datasets._fetch import write_arrays
 from posh.errors import DataUnavailableError, FormatError
 from posh_reproduction.datasets import minilm, packages, sentences, wordnet
 from posh_reproduction.datasets.minilm import Encoder

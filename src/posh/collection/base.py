@@ -23,8 +23,7 @@ from posh._validate import (
     validate_queries,
     validate_storable,
 )
-from posh.collection.fields import scalar_type
-from posh.collection.filters import Filter, parse
+from posh.collection.filters import Filter, parse, scalar_type
 from posh.hashers.base import Hasher
 from posh.index.codes.options import CodeParams, require_scoring
 from posh.index.hits import Hits

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from posh._durable import rewrite_in_place, sync_folder
 from posh.collection import tables
-from posh.collection.fields import list_fields
+from posh.collection.filters import list_fields
 from posh.collection.tables import WRONG_CONTENT, Connection, DamageError
 from posh.errors import FormatError, StorageError
 from posh.index.codes.options import CodeOptions

@@ -17,9 +17,8 @@ from posh.collection.base import BaseCollection, Id, Include, Item, Payload
 from posh.collection.filters import Filter
 from posh.collection.maintenance import write_backup
 from posh.collection.opening import OpenOptions
-from posh.collection.read_only import ReadOnlyStore
 from posh.collection.snapshot import CollectionSnapshot, search_snapshot
-from posh.collection.store import Store
+from posh.collection.store import ReadOnlyStore, Store
 from posh.collection.tables import Connection
 from posh.hashers.base import Hasher
 from posh.index.codes.snapshot import CodeSnapshot

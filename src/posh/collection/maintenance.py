@@ -17,7 +17,7 @@ from posh._durable import lock_descriptor, sync_file, sync_folder, unlock_descri
 from posh._runtime import track_progress
 from posh.collection import database, indexing, opening, tables
 from posh.collection.database import Connection, translate_sqlite_errors
-from posh.collection.fields import list_fields
+from posh.collection.filters import list_fields
 from posh.collection.opening import DATABASE
 from posh.collection.tables import WRONG_CONTENT, DamageError
 from posh.errors import FormatError, StorageError

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from posh.collection import tables
 from posh.collection.base import Payload
-from posh.collection.fields import _IN_LIST, to_stored
 from posh.collection.filters import (
+    IN_LIST,
     All,
     AnyOf,
     Condition,
@@ -34,6 +34,7 @@ from posh.collection.filters import (
     Tree,
     iterate_conditions,
     passes,
+    to_stored,
 )
 from posh.collection.snapshot import Mask, SlotTable
 from posh.collection.tables import Connection, DamageError
@@ -107,7 +108,7 @@ def _list_stored_values(condition: Condition) -> list[tuple[int, str | int | flo
             return [to_stored(value) for value in values]
         case Contains(_, value):
             kind, stored = to_stored(value)
-            return [(kind + _IN_LIST, stored)]
+            return [(kind + IN_LIST, stored)]
         case Range(_, _, bound):
             return [to_stored(bound)]
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from posh.codes import Codes, PackedCodes
 from posh.collection.base import Id, Item, Payload
-from posh.collection.fields import list_fields
+from posh.collection.filters import list_fields
 from posh.hashers.base import Hasher, SparseHasher
 from posh.preprocess import Float32
 

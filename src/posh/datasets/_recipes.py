@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from posh.datasets._cache import Arrays, is_stored, read_array
-from posh.datasets._fetch import FromNpm, FromUrl, Source
+from posh.datasets._fetch import Arrays, FromNpm, FromUrl, Source, is_stored, read_array
 from posh.errors import FormatError
 
 __all__ = ["DIGITS_RECIPE", "GLOVE", "GLOVE_RECIPE", "MNIST", "MNIST_RECIPE", "Recipe", "Split", "Stored"]

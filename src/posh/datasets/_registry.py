@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posh._runtime import load_plugins, suggest_plugins
-from posh.datasets._cache import data_dir
+from posh.datasets._fetch import data_dir
 from posh.datasets._recipes import DIGITS_RECIPE, GLOVE_RECIPE, MNIST_RECIPE, Recipe
 from posh.files import SUFFIXES, read_vectors
 

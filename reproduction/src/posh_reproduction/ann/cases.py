@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from posh import datasets, metrics
-from posh.datasets._cache import is_stored, read_array, store, write_arrays
+from posh.datasets._fetch import is_stored, read_array, store, write_arrays
 from posh.datasets._registry import Floats
 from posh.index.brute_force import measure_distances, measure_true_distances
 from posh.preprocess import normalize_rows

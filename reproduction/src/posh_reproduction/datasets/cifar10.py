@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from posh.datasets._cache import Arrays
-from posh.datasets._fetch import FromNpm, FromUrl, Source
+from posh.datasets._fetch import Arrays, FromNpm, FromUrl, Source
 from posh.datasets._recipes import read_members
 from posh.errors import FormatError
 from posh.files.contract import translate_errors

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from posh.datasets._cache import Arrays, read_array, store, write_arrays
+from posh.datasets._fetch import Arrays, read_array, store, write_arrays
 from posh.datasets._recipes import MNIST, Stored, divide, split_by_class
 from posh_reproduction.datasets.cifar10 import CIFAR10
 from posh_reproduction.datasets.gist_features import compute_gist

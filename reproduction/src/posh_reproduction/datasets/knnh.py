@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posh.datasets._cache import Arrays
+from posh.datasets._fetch import Arrays
 from posh.datasets._recipes import permute
 from posh.datasets._registry import Entry
 from posh.errors import DataUnavailableError, FormatError, PoshError

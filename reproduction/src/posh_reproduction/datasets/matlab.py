@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.io
 
-from posh.datasets._cache import Arrays
+from posh.datasets._fetch import Arrays
 from posh.files.contract import import_extra, refuse_oversized, translate_errors
 
 __all__ = ["list_variables", "read_variables"]

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from safetensors.numpy import load as load_tensors
 from scipy.special import erf
 
-from posh.datasets._cache import Arrays, read_array
-from posh.datasets._fetch import Source
+from posh.datasets._fetch import Arrays, Source, read_array
 from posh.files.contract import translate_errors
 from posh.preprocess import normalize_rows
 from posh_reproduction.datasets.packages import FromPip

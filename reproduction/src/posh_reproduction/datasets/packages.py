@@ -8,8 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from posh.datasets._cache import Arrays
-from posh.datasets._fetch import Decoder
+from posh.datasets._fetch import Arrays, Decoder
 from posh.errors import DataUnavailableError
 
 __all__ = ["FromApt", "FromPip"]

@@ -11,7 +11,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from posh._runtime import track_progress
-from posh.datasets._cache import Arrays, read_array, store
+from posh.datasets._fetch import Arrays, read_array, store
 from posh.datasets._recipes import Stored, permute
 from posh.datasets._registry import Floats
 from posh_reproduction.datasets.cifar10 import CIFAR10

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posh._runtime import one_blas_thread, resolve_threads, track_progress
-from posh.datasets._cache import Arrays, read_array, store, write_arrays
+from posh.datasets._fetch import Arrays, read_array, store, write_arrays
 from posh.datasets._recipes import Stored, split_at_random
 from posh_reproduction.datasets.minilm import MINILM, Encoder
 from posh_reproduction.datasets.wordnet import WORDNET, read_glosses

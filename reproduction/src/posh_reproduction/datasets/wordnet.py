@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from posh.datasets._cache import Arrays, read_array
-from posh.datasets._fetch import FromUrl, Source
+from posh.datasets._fetch import Arrays, FromUrl, Source, read_array
 from posh.errors import FormatError
 from posh.files.contract import translate_errors
 from posh_reproduction.datasets.packages import FromApt

@@ -28,8 +28,7 @@ import numpy.typing as npt
 
 from posh import kernels
 from posh.codes import Codes, PackedCodes
-from posh.collection.fields import Scalar
-from posh.collection.filters import All, AnyOf, Contains, Filter, Not, OneOf, Range, Tree, passes
+from posh.collection.filters import All, AnyOf, Contains, Filter, Not, OneOf, Range, Scalar, Tree, passes
 from posh.engines.milvus.table import MAX_HITS, ItemTable, Ranked, Row, SparseVector, build_key_filter
 from posh.hashers.base import Hasher, SparseHasher
 from posh.index.codes.options import CodeOptions, CodeParams
@@ -348,7 +347,7 @@ def _format_contains(field: str, literal: str | None) -> str | None:
 
 
 def _iterate_paths(field: str) -> Iterator[str]:
-    """Yield all paths that a name with dots may mean, see :func:`posh.collection.fields.find_values`."""
+    """Yield all paths that a name with dots may mean, see :func:`posh.collection.filters.find_values`."""
     yield f"payload[{_quote(field)}]"
     start = field.find(".")
     while start >= 0:
