@@ -42,7 +42,7 @@ def test_tantivy(codes, overlaps):
     builder.add_integer_field("id", stored=True)
     builder.add_unsigned_field("bit", indexed=True)
     schema = builder.build()
-    index = tantivy.CodeIndex(schema)
+    index = tantivy.Index(schema)
     writer = index.writer()
     for number, bits in enumerate(documents.active.tolist()):
         document = tantivy.Document(id=number)
