@@ -1,4 +1,4 @@
-# Every target sets up what it needs in .venv; nothing has to be done by hand.
+# Every target sets up .venv as far as it needs it; no manual steps are necessary.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +15,7 @@ setup: $(READY)
 demo: $(READY)
 	$(BIN)/posh demo
 
-# Each process takes the next file of tests, in alphabetical order: what takes longest, tests/adversary, comes first. Three
+# Each process takes the next file of tests, in alphabetical order: tests/adversary, which takes longest, comes first. Three
 # processes for two cores, because tests wait for sockets and other processes. Compiled tests are kept: rewriting their
 # asserts takes seconds in each process.
 COVERAGE ?=
@@ -63,7 +63,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.encode
 	$(BIN)/python -m benchmarks.search --data glove-100 cifar10-patches
 
-# Recall and speed beside other libraries: minutes for each data set, resumed where it stopped. Run it on a quiet machine.
+# Recall and speed compared with other libraries: minutes for each data set, resumed where it stopped. Run it on a quiet machine.
 # DATA="glove-100 wordnet-minilm mnist cifar10-patches-1m cifar10-patches" has all; QUICK=1 tries it out; LABELS=1 adds
 # label retrieval.
 DATA ?= glove-100
@@ -121,7 +121,7 @@ $(READY): $(NATIVE) reproduction/pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --editable ./reproduction
 	touch $(READY)
 
-# Somebody waits for the page: without what only developers need.
+# For the page only, without the packages that developers need: a quick start.
 $(SERVING): $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]'

@@ -1,11 +1,11 @@
-"""What ``posh.batch`` costs beside one process that has all vectors: fit, encode, build, search.
+"""The cost of ``posh.batch`` compared with one process that has all vectors: fit, encode, build, search.
 
     python -m benchmarks.batch [--rows 2428372] [--shards 24] [--workers 2] [--output results/batch.json]
 
 Real image patches (128 features) in shards of .npy files; POSH, 32 of 1,024 bits, k = 10, 50,000 queries, and
 an index with a metric (Euclidean, recall 0.95). The single process has as many threads as there are workers,
 reads the same shards, and writes its results to files as the workers do. Ids and scores must be equal:
-otherwise this fails. The time to start the workers is reported beside the steps. CPU seconds are those of the
+otherwise this fails. The time to start the workers is reported separately. CPU seconds are those of the
 workers or of the single process: a busy machine changes them less. For the metric, a single index has other
 lists than the shards have: there the workers are compared with one process that searches shard after shard.
 Its recall is that of 200 queries.
@@ -51,7 +51,7 @@ def rows_of(shards: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BestOf:
-    """How often a step is timed."""
+    """The number of times that a step is timed."""
 
     rounds: int
 
@@ -145,7 +145,7 @@ def require_equal(one: Path, other: Path) -> None:
 def metric(
     folder: Path, shards: Path, queries: np.ndarray, workers: batch.Workers, n: int, best: BestOf
 ) -> dict[str, Any]:
-    """An index with a metric: the workers beside one process that searches shard after shard."""
+    """An index with a metric: the workers compared with one process that searches shard after shard."""
     index = posh.Index(metric="euclidean", recall=0.95)
     n_documents = sum(shard.n_rows for shard in batch.find_shards([shards]))
     wall = time.perf_counter()
@@ -198,7 +198,7 @@ def arguments_of() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="of which the fastest counts; default: 3")
     parser.add_argument("--queries", type=int, default=50_000, help="the data has 10,000: they come again")
     parser.add_argument(
-        "--folder", type=Path, help="where to write meanwhile: about 8 GB; default: a temporary one"
+        "--folder", type=Path, help="where to write temporary files: about 8 GB; default: a temporary one"
     )
     parser.add_argument("--kinds", nargs="+", choices=("ray", "processes"), default=["ray", "processes"])
     parser.add_argument("--without-metric", action="store_true", help="whose build takes most of the time")

@@ -1,11 +1,11 @@
-"""How much memory, time and network n vectors take: a model from measured inputs, and how well it predicts.
+"""A model of the memory, time and network that n vectors take, from measured inputs, and its accuracy.
 
     python -m benchmarks.capacity --measure     # writes results/capacity.json, about half an hour
     python -m benchmarks.capacity               # prints the tables of docs/scaling.md from results/*.json
 
 Measured, on image patches of 128 features, in CPU seconds of one thread, which other programs on the machine
-change little: what a query costs in an index of n documents (batches, k = 10), what a document costs to add,
-its bytes in memory, and what the merge costs for each list of results. The model adds these up over shards.
+change little: the cost of a query in an index of n documents (batches, k = 10), of adding a document, and of
+merging each list of results, and the bytes of a document in memory. The model adds these up over shards.
 It is compared with runs that were not used to make it: 24 shards on two workers (``benchmarks.batch``), and
 100 shards in one process.
 """
@@ -30,7 +30,7 @@ N_BITS, N_ACTIVE, K, N_QUERIES, N_SIMULATED = 1024, 32, 10, 2000, 100
 SIZES = (12_500, 50_000, 200_000, 800_000)
 KINDS = {"codes": "overlap, all documents", "metric": "Euclidean, recall 0.95"}
 TOTALS = (10**7, 10**9, 10**11)
-SHARD = {"codes": 800_000, "metric": 800_000}  # documents: within what was measured
+SHARD = {"codes": 800_000, "metric": 800_000}  # documents: within the measured range
 CORES, MEMORY = 32, 256e9  # of a machine, for the table
 RATE = 1000  # queries per second that the table is for
 HIT = 12  # bytes of an id and a score
@@ -120,7 +120,7 @@ def measure(output: Path, sizes: list[int]) -> None:
 
 
 class Costs(NamedTuple):
-    """What one kind of index costs: microseconds of a query in a shard of n documents, and the rest."""
+    """The costs of one kind of index: microseconds of a query in a shard of n documents, and the rest."""
 
     query: Callable[[float], float]
     formula: str

@@ -3,7 +3,7 @@
     python -m benchmarks.encode [--rows 1000000] [--output results/encode.json]
 
 ``encode`` is compared with a bare float32 product in tiles of 256 rows, and with one product of all rows at
-once, each on one thread. Memory is the peak of what ``encode`` allocates, without the codes. ``Hadamard`` is
+once, each on one thread. Memory is the peak allocation of ``encode``, without the codes. ``Hadamard`` is
 compared with ``FruitFly``, whose orthogonal weights need a matrix product.
 """
 

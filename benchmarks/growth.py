@@ -1,9 +1,9 @@
-"""How cost and recall grow with the number of documents: exhaustive search and coarse lists.
+"""The growth of cost and recall with the number of documents: exhaustive search and coarse lists.
 
     python -m benchmarks.growth [--sizes 10000 100000 1000000 2428372] [--output results/growth.json]
 
 The paper's setting: α = 64 of 1,024 bits, k = 1000, n/1000 lists, 20 probes, two threads, on real image
-patches (128 features), all 10,000 queries at once. The time includes encoding the queries. Recall is the
+patches (128 features), all 10,000 queries in one batch. The time includes encoding the queries. Recall is the
 fraction of the 100 true nearest neighbours (Euclidean) among the 1000 results, for 200 queries.
 """
 

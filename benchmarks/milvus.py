@@ -1,4 +1,4 @@
-"""A collection on Milvus beside the embedded one: equal scores, and what they take.
+"""A collection on Milvus compared with the embedded one: equal scores, and their cost.
 
     python -m benchmarks.milvus [--uri FILE.db|http://127.0.0.1:19530] [--n 100000] [--queries 1000]
 

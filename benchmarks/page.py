@@ -1,4 +1,4 @@
-"""How soon the page shows something: the first result after loading, and the answer to a drawn digit.
+"""The latency of the page: the first result after loading, and the result for a drawn digit.
 
     make serve    # in another shell: the samples of MNIST at http://127.0.0.1:8765
     python -m benchmarks.page [--address http://127.0.0.1:8765] [--rounds 5]

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 RESULTS = Path("results")
 BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#8C8C8C"  # of Okabe and Ito, for colour-blind readers, too
 NAMES = {"glove-100": "GloVe, 340 thousand", "cifar10-patches": "image patches, 2.4 million"}
-CASES = [(32, 10, 1000), (32, 100, 1000), (64, 1000, 1000), (32, 10, 1)]  # set bits, k, queries at once
+CASES = [(32, 10, 1000), (32, 100, 1000), (64, 1000, 1000), (32, 10, 1)]  # set bits, k, queries per batch
 
 
 def short(value: float, _: object = None) -> str:

@@ -33,7 +33,7 @@ ALL, STRICT = (0.90, 0.95, 0.99), (0.90, 0.99)
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A search, the vectors (n_ids, d) of all ids, the ids that may be found, and what to ask for."""
+    """A search, the vectors (n_ids, d) of all ids, the ids that may be found, and the queries."""
 
     variant: str
     search: Search
@@ -47,7 +47,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Queries:
-    """How many queries are enough: for k up to 10, for larger k, and one at a time."""
+    """Numbers of queries: for k up to 10, for larger k, and one at a time."""
 
     few_neighbours: int = 1000
     many_neighbours: int = 200

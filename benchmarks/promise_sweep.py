@@ -1,4 +1,4 @@
-"""Distributions × metrics × histories: one index each, asked for every k, recall and filter.
+"""Distributions × metrics × histories: one index each, searched for every k, recall and filter.
 
 ``measure_group`` builds one index and yields a record, ready for JSON, for each of its settings.
 """
@@ -74,13 +74,13 @@ def n_settings(group: Group) -> int:
 
 
 def _built(draw: Draw, metric: str, rng: Rng, n: int) -> Corpus:
-    """All documents at once."""
+    """All documents in one call."""
     vectors = draw(rng, n)
     return Corpus(posh.Index.build(vectors, metric=metric), vectors, np.arange(n), {"all": draw})
 
 
 def _grown(draw: Draw, metric: str, rng: Rng, n: int) -> Corpus:
-    """A quarter first, the others in six parts."""
+    """A quarter first, the rest in six parts."""
     vectors = draw(rng, n)
     index = posh.Index.build(vectors[: n // 4], metric=metric)
     for part in np.array_split(vectors[n // 4 :], 6):

@@ -24,7 +24,7 @@ TOLERANCE = 0.02
 ROUNDING = 1e-6
 """Scores that differ by this share are equal: those of a search are float32."""
 
-_ROWS = 64  # queries compared with all documents at once
+_ROWS = 64  # queries compared with all documents together
 
 Ids = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
@@ -135,7 +135,7 @@ class Measured:
 def measure(
     search: Search, answers: Answers, queries: Vectors, k: int, promised: float, n_single: int
 ) -> Measured:
-    """Search for all queries at once, then for the first ``n_single`` one at a time."""
+    """Search for all queries in one batch, then for the first ``n_single`` one at a time."""
     batch = search(queries, k, promised)
     single = np.concatenate([search(query[None], k, promised) for query in queries[:n_single]])
     return Measured(

@@ -1,4 +1,4 @@
-// Counts the planes of a query for one or two groups of 256 documents at once. Counts are bit-sliced: one vector holds
+// Counts the planes of a query for one or two groups of 256 documents together. Counts are bit-sliced: one vector holds
 // bit i of the counts of all documents.
 //
 // Minus planes are complemented. The counts start at 2^m - threshold, so that bit m is set if they reach the threshold.

@@ -232,7 +232,7 @@ struct BlockAvx2 {
       for (std::size_t r = 0; r < n_rows; ++r) to[v][r] = float_total(sums[v][r]);
   }
 
-  // Routes four queries at once: each number of a centroid is loaded once for all of them.
+  // Routes four queries together: each number of a centroid is loaded once for all of them.
   template <class Dot>
   static void route_by(const Router& router, const Routed& queries, float* scores) {
     std::size_t i = 0;

@@ -117,8 +117,9 @@ struct Near {
 };
 constexpr std::size_t n_near = 3;  // the lists of the scanned block, of the block before it, and of the one after it
 
-// The buffers of one search on one thread. Allocating them anew would cost more than a small search, because the system
-// clears new memory. So each thread keeps its workspace between searches, unless it has grown beyond max_kept_bytes.
+// The buffers of one search on one thread. Allocating them each time would cost more than a small search, because the
+// system clears new memory. So each thread keeps its workspace between searches, unless it has grown beyond
+// max_kept_bytes.
 struct Workspace {
   // For all queries, by their position in the batch.
   std::vector<Query> queries;

@@ -2,7 +2,7 @@
 //
 // A search for the nearest documents filters in four steps, each on fewer documents than the one before:
 //   1. Routing chooses the lists whose centroids are nearest to the query.
-//   2. The code of a document is compared with the query's planes, 256 documents at once.
+//   2. The code of a document is compared with the query's planes, 256 documents together.
 //   3. The high halves of its 8-bit residual, then the low halves, give the score almost exactly.
 //   4. The stored vector gives the exact score.
 // The score of a document x in the list with the centroid c is query · x = query · c + query · (x - c). Codes and 8-bit
@@ -24,7 +24,7 @@
 
 namespace posh {
 
-constexpr std::size_t group_docs = 256;  // documents that are compared at once
+constexpr std::size_t group_docs = 256;  // documents that are compared together
 constexpr std::size_t max_groups = 8;    // in a block
 constexpr std::size_t max_block_docs = group_docs * max_groups;
 constexpr std::size_t group_bytes = group_docs / 8;

@@ -1,5 +1,5 @@
 // Overlap search of one query in one tile of bit-sliced documents: the algorithm, written once for every
-// instruction set. overlap_search.h declares the types and what the functions promise.
+// instruction set. overlap_search.h declares the types and the contracts of the functions.
 //
 // Carry-save adders add the planes of the query's bits into vertical counters: sums[0] holds the lowest bit of
 // every document's overlap, sums[1] the next bit, and so on. Comparing all documents with a threshold takes one

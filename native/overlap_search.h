@@ -1,6 +1,6 @@
 // Overlap search with the scan of some instruction set: over all segments, and over the lists of each query.
 //
-// This header declares what overlap_scan.h, compiled for each instruction set, and the two searches share.
+// Declarations that overlap_scan.h, compiled for each instruction set, and the two searches share.
 #pragma once
 
 #include <cstddef>

@@ -39,7 +39,7 @@ class Pool {
     while (job.active_helpers) {
       helper_done_.wait_for(lock, poll_interval);
       lock.unlock();
-      job.cancellation.requested();  // only the calling thread can poll, so it goes on polling when it has no task left
+      job.cancellation.requested();  // only the calling thread can poll, so it keeps polling when it has no task left
       lock.lock();
     }
     if (job.error) std::rethrow_exception(job.error);

@@ -114,7 +114,7 @@ def draw_shared() -> Any:
 
 
 def draw_overlap_and_cosine() -> Any:
-    """What the number of shared bits says about the cosine."""
+    """Draw the cosine by the number of shared bits."""
     data, hasher = digits()
     X = data.base - data.base.mean(axis=0)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
@@ -177,7 +177,7 @@ def draw_planes() -> Any:
 
 
 def draw_counting() -> Any:
-    """Three planes are added for all documents at once."""
+    """Draw the addition of three planes for all documents together."""
     bits, query = small_codes()
     planes = bits.T[query]
     total = planes.sum(axis=0)

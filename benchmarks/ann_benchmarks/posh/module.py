@@ -45,7 +45,7 @@ class Posh(BaseANN):
         return _found(self._search(n, 1)(np.asarray(q, np.float32)[None])[0])
 
     def batch_query(self, X: np.ndarray, n: int) -> None:
-        """Ask for many vectors (m, d) at once, on all cores."""
+        """Search for many vectors (m, d) in one call, on all cores."""
         self.res = self._search(n, resolve_threads())(np.ascontiguousarray(X, np.float32))
 
     def get_batch_results(self) -> list[np.ndarray]:
@@ -53,7 +53,7 @@ class Posh(BaseANN):
         return [_found(row) for row in self.res]
 
     def get_additional(self) -> dict[str, Any]:
-        """What is stored with the result."""
+        """Return the values that are stored with the result."""
         return {"bytes_per_vector": self._index.bytes_per_vector}
 
     def __str__(self) -> str:

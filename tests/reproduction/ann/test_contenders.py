@@ -12,7 +12,7 @@ import pytest
 
 from posh.errors import MissingExtraError
 from posh_reproduction.ann.contenders import CONTENDERS, DEFAULT, OURS, chosen
-from posh_reproduction.ann.measure import Setting, measured
+from posh_reproduction.ann.measure import Setting, measure_search
 
 N, D, K = 2000, 16, 10
 
@@ -47,7 +47,7 @@ def test_with_generous_parameters_everybody_finds_the_neighbours(name, metric, v
     assert index.bytes_per_vector > D
     params = contender.searches(build, K)[-1][-1]
     for setting in (Setting(K, 1000, 1), Setting(K, 7, 1), Setting(K, 1, 1), Setting(K, 1000, 2)):
-        result = measured(index, queries, setting, params)
+        result = measure_search(index, queries, setting, params)
         assert result.ids.shape == (len(queries), K)
         assert result.seconds > 0
         shared = np.mean([len({*a} & {*b}) / K for a, b in zip(result.ids, true, strict=True)])

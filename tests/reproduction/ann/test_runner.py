@@ -9,7 +9,7 @@ import pytest
 
 from posh_reproduction.ann import runner
 from posh_reproduction.ann.cases import Case, Prepared, _true
-from posh_reproduction.ann.measure import measured
+from posh_reproduction.ann.measure import measure_search
 from posh_reproduction.ann.plan import Plan
 from posh_reproduction.ann.runner import compare
 from posh_reproduction.experiments.records import OtherParametersError, Records
@@ -81,12 +81,12 @@ def test_contenders_take_turns(data, tmp_path, monkeypatch):
     spoiled = [{query.tobytes() for query in data.queries["choose"][:n]} for n in (4, 2, 0)]
 
     def timed(index, queries, setting, params):
-        return measured(index, queries, setting, params)._replace(seconds=1.0 + params["rung"])
+        return measure_search(index, queries, setting, params)._replace(seconds=1.0 + params["rung"])
 
     def spoils(search, query):
         return query.tobytes() in spoiled[search["rung"]]
 
-    monkeypatch.setattr(runner, "measured", timed)
+    monkeypatch.setattr(runner, "measure_search", timed)
     searches = [{"rung": rung} for rung in range(3)]
     records = run(data, [Stub("one", searches, spoils), Stub("two", searches, spoils)], tmp_path / "r")
     reported = [r["unit"] for r in records if r["unit"]["half"] == "report"]

@@ -26,7 +26,7 @@ HALVES = ("choose", "report")
 DEPTH = 100  # true neighbours that are kept
 _METRICS = ("cosine", "euclidean")
 _HALF = 1000  # queries in each half
-_SMALLEST = 10  # a half is at most one part of so many
+_SMALLEST = 10  # both halves together have at most one vector in ten
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ _NEAR = 0.6  # of the best rate: with batches of another size such parameters ma
 
 
 class Point(NamedTuple):
-    """Parameters, by a key that the caller understands, with what they gave."""
+    """Parameters, identified by a key of the caller, with their results."""
 
     key: str
     recall: float

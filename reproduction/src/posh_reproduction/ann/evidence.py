@@ -1,4 +1,4 @@
-"""What a folder of records says, without data: curves, costs and rates."""
+"""Curves, costs and rates from a folder of records, without the data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CaseRecords:
 
     @property
     def contenders(self) -> list[str]:
-        """Who took part."""
+        """The contenders that took part."""
         return list(dict.fromkeys(record["unit"]["contender"] for record in self.reporting))
 
     @property
@@ -73,7 +73,7 @@ class CaseRecords:
         return Comparison(recall, ours, best, peers[best] if best else None)
 
     def tried(self, contender: str, setting: Setting) -> int:
-        """How many parameters were tried."""
+        """Return the number of parameters that were tried."""
         own = (r["unit"] for r in self.choosing if _setting(r) == setting)
         return len({_trial(unit) for unit in own if unit["contender"] == contender})
 
@@ -87,14 +87,14 @@ class CaseRecords:
         return median(own) if own else None
 
     def gain_of_threads(self, contender: str, recall: float) -> float | None:
-        """How many times as fast two threads are as one, at a recall in the largest batches."""
+        """Return the speed of two threads relative to one, at a recall in the largest batches."""
         one = self.settings[0]
         rates = [rate_at(self.curve(contender, one._replace(threads=threads)), recall) for threads in (1, 2)]
         return rates[1] / rates[0] if rates[0] and rates[1] else None
 
 
 def cases_in(folder: Path) -> list[CaseRecords]:
-    """The cases of a folder; of each, what belongs to its latest run."""
+    """Return the cases of a folder, each with the records of its latest run."""
     records = Records(folder)
     searches, builds = _by_case(records.every("search")), _by_case(records.every("build"))
     found = []

@@ -1,4 +1,4 @@
-"""Label retrieval: codes beside an exact search of the vectors that they come from.
+"""Label retrieval: codes compared with an exact search of the original vectors.
 
 MAP@1000 by labels, as the paper counts it. The rivals are exact searches by Euclidean distance and by cosine.
 Each gain is taken query by query, so its interval is that of a paired difference.
@@ -32,7 +32,7 @@ METHODS = {
 }
 FLOATS = ("euclidean", "cosine")
 _DEPTH, _TRAIN, _N_BITS = 1000, 5000, 1024
-_BLOCK = 200  # queries compared at once with the whole base
+_BLOCK = 200  # queries compared together with the whole base
 
 
 def units(data: tuple[str, ...] = DATA, *, trials: int = 5) -> list[Unit]:

@@ -1,4 +1,4 @@
-"""One measurement: what a search finds, and how long it takes."""
+"""One measurement: the results of a search, and its time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from threadpoolctl import threadpool_limits
 
 from posh_reproduction.ann.contenders import BuiltIndex, Params
 
-__all__ = ["Measured", "Setting", "measured"]
+__all__ = ["Measured", "Setting", "measure_search"]
 
 _WARM = 100  # queries of the unmeasured call before
 
 
 class Setting(NamedTuple):
-    """Results per query, queries at once, and threads."""
+    """Results per query, queries per batch, and threads."""
 
     k: int
     batch: int
@@ -32,10 +32,10 @@ class Measured(NamedTuple):
     cpu_seconds: float
 
 
-def measured(
+def measure_search(
     index: BuiltIndex, queries: npt.NDArray[np.float32], setting: Setting, params: Params
 ) -> Measured:
-    """Ask all queries (m, d), so many at once; a first call is not measured, since it fills caches."""
+    """Search for all queries (m, d) in batches; a first call is not measured, since it fills caches."""
     batch = setting.batch
     pieces = [np.ascontiguousarray(queries[i : i + batch]) for i in range(0, len(queries), batch)]
     with threadpool_limits(setting.threads):  # faiss and NumPy call BLAS

@@ -14,7 +14,7 @@ from posh_reproduction.report.plots import drawn, legend_below
 __all__ = ["curves"]
 
 # Okabe and Ito's palette, which readers with any of the common colour deficiencies can tell apart. Ours are
-# thick, and markers differ for those who print in grey.
+# thick, and markers differ, for print in grey.
 _LOOKS = {
     "posh-ivf": ("#D55E00", "*", "-", 2.6),
     "posh-exact": ("#D55E00", "P", "--", 2.0),
@@ -74,7 +74,7 @@ def _draw(axis: Any, title: str, panel: Panel) -> None:
 
 
 def _place(recall: float) -> float:
-    """Where a recall is on the axis: each tenth of the missing share takes the same room."""
+    """Return the place of a recall on the axis: each tenth of the missing share takes the same room."""
     return float(-np.log10(1 - min(recall, _HIGHEST)))
 
 

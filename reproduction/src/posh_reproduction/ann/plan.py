@@ -1,4 +1,4 @@
-"""How much is measured: the settings, and how often."""
+"""The plan of a measurement: settings and rounds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _WHOLE = 1000  # queries of a half: the batch with which all parameters are trie
 class Plan:
     """The sizes of batches, threads and results per query, and the rounds.
 
-    ``choosing`` rounds try parameters on the first half of the queries, ``reporting`` rounds measure what was
-    chosen on the second half. The best time of the rounds counts.
+    ``choosing`` rounds try parameters on the first half of the queries, ``reporting`` rounds measure the
+    chosen ones on the second half. The best time of the rounds counts.
     """
 
     batches: tuple[int, ...] = (1000, 100, 10, 1)

@@ -3,7 +3,7 @@
 Every measurement is a record as soon as it is taken, and is not taken again. A contender is built only if a
 measurement of it is missing. Parameters are compared within a contender only, so each contender tries its own
 alone. Contenders are compared in rounds: each round measures one point of each contender, then the next of
-each, never two at once.
+each, never two concurrently.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from posh._runtime import resolve_threads, track_progress
 from posh_reproduction.ann.cases import Prepared
 from posh_reproduction.ann.choice import ENOUGH, Point, ladder, shortlist
 from posh_reproduction.ann.contenders import BuiltIndex, Contender, Params
-from posh_reproduction.ann.measure import Setting, measured
+from posh_reproduction.ann.measure import Setting, measure_search
 from posh_reproduction.ann.plan import Plan
 from posh_reproduction.experiments.environment import commit, environment
 from posh_reproduction.experiments.records import OtherParametersError, Record, Records
@@ -50,14 +50,14 @@ def compare(
     recompute: bool = False,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Measure what has no record yet; see :class:`Comparison`."""
+    """Measure the units without a record; see :class:`Comparison`."""
     with records.locked():
         Comparison(data, contenders, plan, records, recompute, say).run()
 
 
 @dataclass
 class Comparison:
-    """A case, who takes part, and what was measured."""
+    """A case, its contenders, and its records."""
 
     data: Prepared
     contenders: list[Contender]
@@ -144,11 +144,11 @@ class Comparison:
             "round": number,
         }
         identity = {"versions": versions, "content": self.data.content}
-        found = self.found(unit, identity)
+        found = self.find_record(unit, identity)
         if found is not None:
             return found
         queries = self.data.queries[half]
-        result = measured(self.index_of(trial), queries, setting, trial.search)
+        result = measure_search(self.index_of(trial), queries, setting, trial.search)
         return self.append(
             unit,
             identity,
@@ -173,7 +173,7 @@ class Comparison:
         return self.built[name]
 
     def record_build(self, trial: Trial, seconds: float, bytes_per_vector: float) -> None:
-        """Record what an index costs, once."""
+        """Record the cost of an index, once."""
         unit = self.unit("build") | {
             "contender": trial.contender,
             "build": trial.build,
@@ -181,7 +181,7 @@ class Comparison:
         }
         versions = {trial.contender: self.versions[trial.contender]}
         identity = {"versions": versions, "content": self.data.content}
-        if self.found(unit, identity) is None:
+        if self.find_record(unit, identity) is None:
             costs = {"seconds": seconds, "bytes_per_vector": bytes_per_vector}
             self.append(
                 unit, identity, **costs, n_features=self.data.base.shape[1], environment=self.environment
@@ -195,11 +195,11 @@ class Comparison:
                 del self.built[name]
 
     def unit(self, kind: str) -> Unit:
-        """What all units of this case share."""
+        """Return the fields that all units of this case share."""
         case = self.data.case
         return {"kind": kind, "case": case.name, "metric": case.metric, "n_base": len(self.data.base)}
 
-    def found(self, unit: Unit, identity: dict[str, Any]) -> Record | None:
+    def find_record(self, unit: Unit, identity: dict[str, Any]) -> Record | None:
         """The record of a unit; with ``recompute``, one of other versions or data does not count."""
         try:
             return self.records.find(unit, identity)
@@ -209,7 +209,7 @@ class Comparison:
             raise
 
     def append(self, unit: Unit, identity: dict[str, Any], **values: Any) -> Record:
-        """Record what was measured."""
+        """Record a measurement."""
         record = {"unit": unit, "identity": identity, **values}
         self.records.append(record)
         return record

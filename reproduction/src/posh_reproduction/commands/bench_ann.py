@@ -35,13 +35,18 @@ def add(parser: Parser) -> None:
     add("--metric", choices=("cosine", "euclidean"), help="default: that of the data")
     add("--n-base", type=counted, metavar="N", help="only the first N vectors")
     add("--quick", action="store_true", help="20,000 vectors, two sizes of batches, one thread: minutes")
-    add("--rounds", type=counted, metavar="N", help="the best of so many; default: 5, with --quick 2")
-    add("--batches", nargs="+", type=counted, metavar="N", help="queries at once; default: 1000 100 10 1")
+    add(
+        "--rounds",
+        type=counted,
+        metavar="N",
+        help="the best of N rounds; default: 5, with --quick 2",
+    )
+    add("--batches", nargs="+", type=counted, metavar="N", help="queries per batch; default: 1000 100 10 1")
     add("--threads", nargs="+", type=counted, metavar="N", help="default: 1 2")
     add("--k", nargs="+", type=counted, metavar="K", help="results per query; default: 10 100")
     add("--labels", action="store_true", help="measure label retrieval by codes and by vectors instead")
     add("--report", action="store_true", help="measure nothing, only write the report")
-    add("--recompute", action="store_true", help="measure again what was recorded of other versions or data")
+    add("--recompute", action="store_true", help="measure again records of other versions or data")
     add(
         "--results",
         type=Path,

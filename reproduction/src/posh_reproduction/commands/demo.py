@@ -1,4 +1,4 @@
-"""``posh demo``: learn, encode, search, and draw what was found."""
+"""``posh demo``: learn, encode, search, and draw the results."""
 
 from __future__ import annotations
 

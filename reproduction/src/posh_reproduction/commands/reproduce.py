@@ -40,7 +40,7 @@ def add(parser: Parser) -> None:
 
 
 def _add_run(verbs: Commands) -> None:
-    summary = "run experiments; what is recorded already is not done again"
+    summary = "run experiments; recorded units are skipped"
     parser = add_command(verbs, "run", summary, "posh reproduce run --all --quick --jobs 2", _run)
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"one of {', '.join(SPECS)}")
     parser.add_argument("--all", action="store_true", help="run every experiment")
@@ -52,12 +52,12 @@ def _add_run(verbs: Commands) -> None:
     parser.add_argument(
         "--recompute",
         action="store_true",
-        help="measure again what was recorded with other parameters or data",
+        help="measure units again that were recorded with other parameters or data",
     )
 
 
 def _add_report(verbs: Commands) -> None:
-    summary = "write tables and figures of what is recorded, beside the paper's"
+    summary = "write tables and figures from the records, compared with the paper's"
     parser = add_command(verbs, "report", summary, "posh reproduce report --quick", _report)
     parser.add_argument("--quick", action="store_true", help="of the laptop-sized twins")
     _add_results(parser)

@@ -1,4 +1,4 @@
-"""The demo: three ways to hash handwritten digits, what each finds, and a picture of it.
+"""The demo: three ways to hash handwritten digits, the results of each, and a picture of them.
 
 >>> from posh_reproduction import demo
 >>> print(demo.run("digits"))  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""What each method costs, and what it finds."""
+"""Measurements of the methods: cost and results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AnyCodes: TypeAlias = Codes | PackedCodes
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one method cost and found; ``paper_percent`` is None where the paper has no such number.
+    """The cost and accuracy of one method; ``paper_percent`` is None if the paper has no such number.
 
     A search starts with vectors: it encodes the queries and scans the index.
     """
@@ -56,7 +56,7 @@ class Measurement:
 
 
 class Trial(NamedTuple):
-    """A measurement, and what it was taken from: ``ids`` (m, k), and the average precision of each query."""
+    """A measurement and its raw results: ``ids`` (m, k), and the average precision of each query."""
 
     measurement: Measurement
     base: AnyCodes

@@ -169,7 +169,7 @@ _SPECS = (
     ),
     Spec(
         "table-1",
-        "MAP of the whole base, beside deep methods",
+        "MAP of the whole base, compared with deep methods",
         "SphericalHash and POSH are competitive with deep methods.",
         f"{_PROTOCOL} The whole base is ranked.",
         _with_extra(_FULL, "full-map"),
@@ -214,7 +214,7 @@ _SPECS = (
     Spec(
         "hash-length",
         "MAP@1000 of codes of 128 to 2,048 bits",
-        "Whatever the length, SphericalHash is generally better at 16 set bits and POSH at 64.",
+        "For any length, SphericalHash is generally better at 16 set bits and POSH at 64.",
         f"{_PROTOCOL} Here they have 128 to 2,048.",
         _lengths(_FULL, _LENGTHS, _LENGTH_SIZES, _SEEDS),
         _lengths(_QUICK, (256,), _QUICK_SIZES, _QUICK_SEEDS, **_SMALL),

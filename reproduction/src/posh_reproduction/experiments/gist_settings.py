@@ -1,4 +1,4 @@
-"""Which setting of the GIST features of digits gives the paper's values on MNIST-GIST.
+"""A search for the setting of GIST features that gives the paper's values on MNIST-GIST.
 
 The authors' features are not to be had, and the paper does not say how they were made. A unit computes the
 features of some of the images by one setting and measures the cells of figure 3 whose methods learn fast.
@@ -28,7 +28,7 @@ __all__ += ["headline", "identity", "is_for_choosing", "measure", "seconds", "un
 
 METHODS = ("LSH", "ITQ", "KNNH", "FruitFly", "SphericalHash")
 SIZES = (8, 16, 32, 64, 128)
-# Sides, and then what else can be set.
+# Sides, then the other settings.
 SETTINGS: tuple[tuple[Any, ...], ...] = (
     (None,),
     *((side,) for side in (64, 96, 128, 112, 56)),
@@ -51,7 +51,7 @@ def unit(
 ) -> Unit:
     """The unit of one setting; ``side=None`` has the features of the data set mnist-gist.
 
-    With ``lsh_trials``, LSH alone is measured, as the mean of so many trials.
+    With ``lsh_trials``, LSH alone is measured, as the mean of that number of trials.
 
     >>> unit(96)["side"]
     96
@@ -104,7 +104,7 @@ def _cells(unit: Unit, data: Dataset, at: int) -> dict[str, npt.NDArray[np.float
             if method in _DENSE:
                 fitted = _hasher(method, size, unit).fit(data.base[:_N_TRAIN])
             else:
-                fitted.set_params(n_active=size)  # what it learned does not depend on the number of set bits
+                fitted.set_params(n_active=size)  # learning does not depend on the number of set bits
             coded = Coded.by(fitted, data)
             ranked = coded.labels(coded.ranked(at))
             found[f"{method}-{size}"] = metrics.average_precision(ranked, coded.query_labels())

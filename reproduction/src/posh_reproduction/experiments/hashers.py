@@ -1,4 +1,4 @@
-"""The hashers of the experiments: the paper's rules, whatever the defaults of the library are."""
+"""The hashers of the experiments: with the paper's rules instead of the library's defaults."""
 
 from __future__ import annotations
 

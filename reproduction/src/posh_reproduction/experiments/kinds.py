@@ -15,9 +15,9 @@ __all__ = ["KINDS", "Kind", "cost_minutes"]
 
 @dataclass(frozen=True)
 class Kind:
-    """How units of a kind are done.
+    """The functions that process units of one kind.
 
-    ``identity(unit)`` returns what must be equal for a record to count. ``measure(unit)`` does the work.
+    ``identity(unit)`` returns values that must agree for a record to count. ``measure(unit)`` does the work.
     ``seconds(unit)`` estimates how long that takes. ``headline(record)`` is the line that is printed then.
     """
 

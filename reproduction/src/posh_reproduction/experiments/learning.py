@@ -74,7 +74,7 @@ def measure(unit: Unit) -> dict[str, Any]:
     training = data.base[: unit["n_train"]]
     hasher = _hasher(unit)
     states = _batches(hasher, training) if unit.get("batches") else _epochs(hasher, training)
-    epochs = [{"epoch": epoch, **_measured(state, data, training)} for epoch, state in states]
+    epochs = [{"epoch": epoch, **_measure(state, data, training)} for epoch, state in states]
     return {"epochs": epochs, "mean_norm": _mean_norm(hasher.weights_)}
 
 
@@ -106,7 +106,7 @@ def _batches(hasher: posh.EpochHasher, training: Float32) -> Iterator[tuple[floa
             yield epoch + seen / len(training), hasher
 
 
-def _measured(hasher: posh.SparseHasher, data: Dataset, training: Float32) -> dict[str, float]:
+def _measure(hasher: posh.SparseHasher, data: Dataset, training: Float32) -> dict[str, float]:
     coded = Coded.by(hasher, data)
     found = coded.labels(coded.ranked(min(_DEPTH, len(data.base))))
     values = metrics.average_precision(found, coded.query_labels())
@@ -114,7 +114,7 @@ def _measured(hasher: posh.SparseHasher, data: Dataset, training: Float32) -> di
 
 
 def objective(hasher: posh.SparseHasher, X: Float32) -> float:
-    """What the method optimises, for its present weights: see the top of this file."""
+    """Return the objective of the method for its current weights: see the top of this file."""
     Z = hasher.preprocess_(X)
     Z /= np.sqrt(np.mean(np.square(Z)))  # in a stream, the scale is that of the first vectors
     scores = Z @ hasher.weights_.T

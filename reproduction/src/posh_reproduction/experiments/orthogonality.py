@@ -1,4 +1,4 @@
-"""How orthogonal Bernoulli matrices are: the entries of WᵀW / (D p), the paper's figure 1a."""
+"""The orthogonality of Bernoulli matrices: the entries of WᵀW / (D p), the paper's figure 1a."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def outcomes(units: Iterable[Unit], jobs: int, commit: str | None) -> Iterator[O
     except TerminatedWorkerError as error:
         raise ChildProcessError(
             "a worker ended during a unit: was it killed, or out of memory? "
-            "What was done is recorded: start again, with fewer jobs"
+            "Finished units are recorded: start again, with fewer jobs"
         ) from error
 
 

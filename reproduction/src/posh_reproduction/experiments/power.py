@@ -1,4 +1,4 @@
-"""The units of PowerHash: what it chooses by itself, and each rule that it chooses from."""
+"""The units of PowerHash: its own choice, and each rule that it chooses from."""
 
 from __future__ import annotations
 

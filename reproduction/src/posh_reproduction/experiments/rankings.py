@@ -47,7 +47,7 @@ class Coded:
         return check_ids(self.searcher()(k), len(self.base))
 
     def searcher(self) -> Callable[[int], Ids]:
-        """What finds the k best documents of each query, on one thread."""
+        """Return the search for the k best documents of each query, on one thread."""
         base, queries = self.base, self.queries
         if isinstance(base, Codes) and isinstance(queries, Codes):
             segments, sparse = SlicedCodes(base.n_bits).with_codes(base), queries

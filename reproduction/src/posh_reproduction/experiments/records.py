@@ -42,7 +42,7 @@ class Records:
         self._by_key: dict[str, dict[str, Record]] = {}
 
     def latest(self, unit: Unit) -> Record | None:
-        """The last record of a unit, whatever its parameters and data were, or None."""
+        """Return the last record of a unit, with any parameters and data, or None."""
         return self._of_kind(unit["kind"]).get(key(unit))
 
     def find(self, unit: Unit, identity: dict[str, Any]) -> Record | None:
@@ -71,7 +71,7 @@ class Records:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make sure that no other run writes here meanwhile: two runs would do the same work."""
+        """Prevent other runs from writing here concurrently: two runs would do the same work."""
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.folder / ".lock")
         try:
@@ -112,7 +112,7 @@ class Records:
 
 
 def _cut_torn_line(file: BinaryIO) -> None:
-    """Remove what follows the last end of line."""
+    """Remove an incomplete last line."""
     if file.seek(0, os.SEEK_END) == 0:
         return
     file.seek(-1, os.SEEK_END)

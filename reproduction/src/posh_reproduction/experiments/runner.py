@@ -27,7 +27,7 @@ def remaining(units: Iterable[Unit], folder: Path, *, recompute: bool = False) -
 
 
 def run(units: Iterable[Unit], folder: Path, *, jobs: int = 1, recompute: bool = False) -> Iterator[Outcome]:
-    """Do what remains of the units and record it in ``folder``; outcomes come as they are ready.
+    """Measure the units without a record and record them in ``folder``; yield outcomes as they are ready.
 
     One job works in this process, more in processes of their own; each uses one thread. A unit that fails has
     an outcome without a record and does not keep others from being done.

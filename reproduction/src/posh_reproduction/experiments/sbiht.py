@@ -1,4 +1,4 @@
-"""SBIHT iteration by iteration: how many bits are wrong, and what refinement gains (from the appendix)."""
+"""SBIHT iteration by iteration: the number of wrong bits, and the gain of refinement (from the appendix)."""
 
 from __future__ import annotations
 

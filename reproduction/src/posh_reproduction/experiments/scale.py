@@ -1,4 +1,4 @@
-"""The paper's protocol for millions of vectors: accuracy, what a coarse quantizer costs, and speed.
+"""The paper's protocol for millions of vectors: accuracy, the cost of a coarse quantizer, and speed.
 
 Places205, the paper's large set, has labels. Sets without labels are judged by true neighbours: a result is
 relevant if it is one of the 100 vectors with the largest cosine. Each measure is taken of a search of the
@@ -30,7 +30,7 @@ __all__ = ["METHODS", "headline", "identity", "measure", "seconds", "unit"]
 
 METHODS = ("LSH", "ITQ", "KNNH", "FruitFly", "SphericalHash", "POSH")
 _DEPTH, _FACTOR = 1000, 2
-_NEIGHBOURS, _METRIC = 100, "cosine"  # what the codes are meant to preserve
+_NEIGHBOURS, _METRIC = 100, "cosine"  # the neighbours that codes should preserve
 _COARSE_SIZE = 64  # the size at which the paper reports its coarse quantizer
 _LISTS, _PROBES = 1000, 20  # vectors per list, lists visited
 

@@ -56,7 +56,7 @@ def unit(
 ) -> Unit:
     """The unit of one trial; ``size`` is the set bits of sparse codes or the length of dense ones.
 
-    ``extras`` are by default what the paper's tables need of the cell; ``params`` are parameters of the
+    ``extras`` are by default those that the paper's tables need; ``params`` are parameters of the
     hasher that differ from their defaults.
 
     >>> unit("mnist", "POSH", 128, seed=3)["extras"]
@@ -108,7 +108,7 @@ def identity(unit: Unit) -> dict[str, Any]:
 
 
 def measure(unit: Unit) -> dict[str, Any]:
-    """Fit, search and count: the measures, what they took, and the rule that PowerHash chose."""
+    """Fit, search and evaluate; return the measures, their cost, and the rule that PowerHash chose."""
     data = load(unit["data"], unit["n_base"], unit["n_queries"])
     hasher = make_hasher(unit)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -178,7 +178,7 @@ def seconds(unit: Unit) -> float:
     if is_sparse(unit["method"]):
         total *= unit["n_bits"] / 1024
         if info.n_features > unit["n_bits"]:
-            total *= unit["size"] / info.n_features  # the paper's rule: PCA to so many components
+            total *= unit["size"] / info.n_features  # the paper's rule: PCA to that number of components
     total += 0.5 + 3e-11 * n_base * info.n_features * unit["n_bits"]
     if "full-map" in unit["extras"]:
         total += 18e-9 * n_base * n_queries

@@ -1,4 +1,4 @@
-"""The report: every table and figure beside the paper's, made from raw records alone.
+"""The report: every table and figure compared with the paper's, made from raw records alone.
 
 ``estimates.py`` has the formulas and ``judge.py`` the verdicts. ``orthogonality.py``, ``objectives.py``,
 ``sbiht.py`` and ``large_sets.py`` have the claims, tables and figures of one topic each. ``claims_trials.py``

@@ -1,4 +1,4 @@
-"""What the paper says about methods on labelled data, judged by the trials."""
+"""Claims of the paper about methods on labelled data, judged by the trials."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _lengths(evidence: Evidence) -> Iterator[Claim]:
         (64, ("POSH", "SphericalHash"), "POSH dominates SphericalHash at 64 set bits"),
     ):
         leads = [t.lead(d, (one, other), size, _MAP) for t, d in product(by_length.values(), DATA)]
-        yield mostly(f"{word}, whatever the length of the code", leads)
+        yield mostly(f"{word}, for any length of the code", leads)
 
 
 def _asymmetric(trials: Trials, sizes: list[int]) -> Claim:
@@ -175,6 +175,6 @@ def _gap_of_best(data: str, size: int, ours: tuple[str, ...]) -> float:
 
 
 def _printed(gaps: Callable[[str, int], list[float]], sizes: list[int]) -> str:
-    """What the paper's own table says of the same cells."""
+    """Return the values of the paper's own table for the same cells."""
     values = [gap for data, size in product(DATA, sizes) for gap in gaps(data, size)]
     return f"in the paper's own tables ahead in {sum(v > 0 for v in values)} of {len(values)}"

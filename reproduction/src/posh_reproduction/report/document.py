@@ -47,7 +47,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A PNG file by its name, its content, and what it shows in words."""
+    """A PNG file: its name, its content, and a caption."""
 
     name: str
     content: bytes

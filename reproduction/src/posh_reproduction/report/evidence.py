@@ -62,10 +62,10 @@ class Evidence:
         return seed_major(SPECS[name].units(quick=self.quick))
 
     def records(self, name: str) -> list[Record]:
-        """What is recorded of an experiment, first seed first."""
+        """Return the records of an experiment, first seed first."""
         found = (self._records.latest(unit) for unit in self.units(name))
         return [record for record in found if record is not None]
 
     def trials(self, name: str) -> Trials:
-        """What is recorded of an experiment made of trials."""
+        """Return the trials of an experiment."""
         return Trials.of(self.records(name))

@@ -1,4 +1,4 @@
-"""How numbers are written in tables."""
+"""Formatting of numbers in tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from posh_reproduction.report.estimates import Difference, Estimate, versus_paper
 from posh_reproduction.report.paper import Printed
 
-__all__ = ["beside_paper", "difference", "mean"]
+__all__ = ["compare_with_paper", "difference", "mean"]
 
 
 def mean(value: Estimate | None) -> str:
@@ -32,7 +32,7 @@ def difference(value: Difference | None) -> str:
     return f"{value.value:+.2f}" if math.isnan(value.half) else f"{value.value:+.2f} ± {value.half:.2f}"
 
 
-def beside_paper(ours: Estimate | None, printed: Printed | None) -> str:
+def compare_with_paper(ours: Estimate | None, printed: Printed | None) -> str:
     """Ours, the paper's and the difference, on three lines; an exclamation mark if they disagree."""
     if ours is None:
         return "not measured yet"

@@ -1,4 +1,4 @@
-"""Which setting of the GIST features of digits comes closest to the paper's MNIST-GIST."""
+"""The setting of GIST features that comes closest to the paper's MNIST-GIST."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def section(evidence: Evidence) -> Iterator[Block]:
     """A row for each setting: how far the half that chooses and the half that judges are from the paper."""
     yield Heading(2, "The features of MNIST-GIST")
     yield Text.of(
-        "Our GIST features of MNIST give higher values than the paper's. The paper does not say how digits",
-        "were prepared. Each row has one setting, measured on 10,500 images with one trial; LSH, whose",
-        "values differ by points from trial to trial, with ten. What a setting changes there is added to our",
-        "values of figure 3, and the sum is compared with the paper's. The methods that learn fast have 25",
-        "cells: every other one, like the squares of a board, chooses the setting, the others judge it. A",
-        f"cell is close if it is within {CLOSE} points.",
+        "Our GIST features of MNIST give higher values than the paper's. The paper does not state how",
+        "digits were prepared. Each row has one setting, measured on 10,500 images with one trial; LSH,",
+        "whose values differ by points from trial to trial, with ten. The change that a setting makes there",
+        "is added to our values of figure 3, and the sum is compared with the paper's. The methods that",
+        "learn fast have 25 cells. Every other one, in a checkerboard pattern, is used to choose the",
+        f"setting, the others to judge it. A cell is close if it is within {CLOSE} points.",
     )
     records, trials = _settings(evidence.records("mnist-gist-settings")), evidence.trials("figure-3")
     present = next((record for record in records if record["unit"]["side"] is None), None)
@@ -49,18 +49,16 @@ def section(evidence: Evidence) -> Iterator[Block]:
     yield Text.of(
         "The first number is the root of the mean square of the differences, in points of MAP@1000."
     )
-    yield Text.of(
-        "The chosen setting minus the paper, cell by cell; cells of the half that judges are strong."
-    )
+    yield Text.of("The chosen setting minus the paper, cell by cell; cells of the half that judges are bold.")
     yield Table(["", *(f"{size} bits" for size in SIZES)], _cells(chosen, present, trials))
     alike = [record for record in records if record["unit"]["side"] == 128]
     if alike:
         halves = [[_size(_gaps(one, present, trials, choosing=c)) for one in alike] for c in (True, False)]
         yield Text.of(
             "128 pixels, bicubic, pad 16 lead when sizes are compared, which was done first; the set below",
-            "was made with these. Interpolation and pad were measured later: in both halves, the settings of",
-            f"128 pixels are within {max(map(np.ptp, halves)):.2f} points of one another, too little to",
-            "choose by.",
+            "was made with these. Interpolation and pad were measured later: in both halves, the settings",
+            f"of 128 pixels differ by at most {max(map(np.ptp, halves)):.2f} points, too little for a",
+            "choice.",
         )
     yield from _identified(evidence)
 
@@ -76,7 +74,7 @@ def _settings(records: list[Record]) -> list[Record]:
 
 
 def _identified(evidence: Evidence) -> Iterator[Block]:
-    """The whole data set with digits of the chosen size, beside the paper."""
+    """Yield the whole data set with digits of the chosen size, compared with the paper."""
     trials = evidence.trials(_IDENTIFIED)
     yield Heading(3, f"The whole set with digits of 128 pixels (`{_IDENTIFIED}`)")
     if not trials.by_cell:
@@ -100,7 +98,7 @@ def _identified(evidence: Evidence) -> Iterator[Block]:
     for method in methods:
         found = {size: trials.estimate(_IDENTIFIED, method, size, "map_1000") for size in SIZES}
         cells = [
-            formatting.beside_paper(value, paper.figure_3(_IDENTIFIED, method, size))
+            formatting.compare_with_paper(value, paper.figure_3(_IDENTIFIED, method, size))
             for size, value in found.items()
         ]
         rows.append([method, *cells])

@@ -19,7 +19,7 @@ MARKS = {CONFIRMED: "✓", REFUTED: "✗", MIXED: "±", UNDECIDED: "?", MISSING:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, whether it holds, and the measurement that says so."""
+    """A claim, its verdict, and the measurement behind it."""
 
     text: str
     verdict: str
@@ -65,7 +65,7 @@ def mostly(text: str, leads: Sequence[Difference | None], note: str = "") -> Cla
 
 
 def counted(leads: Sequence[Difference | None]) -> str:
-    """How many cells are ahead, behind and open, and by how much on average."""
+    """Describe the numbers of cells ahead, behind and undecided, and the mean difference."""
     values = [lead.value for lead in leads if lead is not None]
     spread = f"{np.mean(values):+.2f} points on average ({min(values):+.2f} to {max(values):+.2f})"
     missing = len(leads) - len(values)

@@ -18,7 +18,7 @@ __all__ = ["authors", "claims", "places205", "scale"]
 
 
 def claims(evidence: Evidence) -> Iterator[Claim]:
-    """What the paper says about its large set, on that set and on others."""
+    """Judge the claims of the paper about its large set, on that set and on others."""
     for name in ("places205", "scale"):
         trials = evidence.trials(name)
         if name == "places205" and not trials.by_cell:
@@ -84,7 +84,7 @@ def places205(evidence: Evidence) -> Iterator[Block]:
             for column in columns:
                 method, prefix = column.removesuffix("+CR2"), "cr2_" if column.endswith("CR2") else ""
                 own = trials.estimate("places205", method, size, f"{prefix}{measure}_1000")
-                cells.append(formatting.beside_paper(own, paper.places205(measure, column, size)))
+                cells.append(formatting.compare_with_paper(own, paper.places205(measure, column, size)))
             rows.append([f"{size} bits", *cells])
         yield Heading(3, name)
         yield Table(["", *columns], rows)
@@ -92,20 +92,20 @@ def places205(evidence: Evidence) -> Iterator[Block]:
     coarse = trials.estimate("places205", "POSH", 64, "coarse_map_1000")
     yield Text.of(
         "Coarse quantizer, 64 bits:",
-        formatting.beside_paper(coarse, Printed(printed["map_at_1000_to"])).replace("\n", ", "),
+        formatting.compare_with_paper(coarse, Printed(printed["map_at_1000_to"])).replace("\n", ", "),
     )
 
 
 def scale(evidence: Evidence) -> Iterator[Block]:
-    """The protocol of Places205 on sets that can be had."""
+    """Yield the protocol of Places205 on available data sets."""
     yield Heading(2, "Beyond the paper: large sets, judged by true neighbours")
     yield Text.of(
-        "Places205 cannot be had here, so its protocol runs on image patches and on GloVe. These have no",
-        "labels: relevant are the 100 vectors of the largest cosine. Recall of them within 1,000 results;",
-        "intervals are over trials and queries. Rates are queries per second of CPU time on one thread, for",
-        "1,000 results, without encoding for exact search and with it for the coarse quantizer: the median",
-        f"of the trials ({_machines(evidence)}). The paper reports 14,000 queries per second for its",
-        "parallel code and 2.4 million targets, and a fall of MAP@1000 from 32.83 to 30.67.",
+        "Places205 is not available here, so its protocol runs on image patches and on GloVe. These have no",
+        "labels: the 100 vectors of the largest cosine are relevant, and recall is their share within 1,000",
+        "results; intervals are over trials and queries. Rates are queries per second of CPU time on one",
+        "thread, for 1,000 results, without encoding for exact search and with it for the coarse quantizer:",
+        f"the median of the trials ({_machines(evidence)}). The paper reports 14,000 queries per second for",
+        "its parallel code and 2.4 million targets, and a fall of MAP@1000 from 32.83 to 30.67.",
     )
     trials = evidence.trials("scale")
     if not trials.by_cell:
@@ -130,7 +130,7 @@ def scale(evidence: Evidence) -> Iterator[Block]:
 
 
 def _machines(evidence: Evidence) -> str:
-    """How many trials each kernel has done: rates depend on it."""
+    """Return the number of trials of each kernel: rates depend on it."""
     kernels = Counter(str(record["environment"].get("kernel")) for record in evidence.records("scale"))
     return ", ".join(f"{n} with {kernel}" for kernel, n in sorted(kernels.items())) or "none yet"
 
@@ -155,7 +155,7 @@ def authors(evidence: Evidence) -> Iterator[Block]:
             [
                 method,
                 *(
-                    formatting.beside_paper(
+                    formatting.compare_with_paper(
                         trials.estimate(data, method, size, "map_1000"), paper.figure_3(data, method, size)
                     )
                     for size in sizes
@@ -169,6 +169,6 @@ def authors(evidence: Evidence) -> Iterator[Block]:
 def _needs(data: str, spec: str, evidence: Evidence) -> Text:
     quick = " --quick" if evidence.quick else ""
     return Text.of(
-        f"Needs the authors' file: `posh data fetch {data}` says which, and where to put it.",
-        f"Then `posh reproduce run {spec}{quick}` and `posh reproduce report{quick}`.",
+        f"Needs the authors' file: `posh data fetch {data}` names it, and the place to put it. Then `posh",
+        f"reproduce run {spec}{quick}` and `posh reproduce report{quick}`.",
     )

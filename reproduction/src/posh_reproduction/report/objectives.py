@@ -20,7 +20,7 @@ _NOISE = 0.5  # points of MAP@1000 within which no trend can be seen
 
 
 def claims(evidence: Evidence) -> Iterator[Claim]:
-    """What the paper says about objectives and accuracy, judged by figure 2."""
+    """Judge the claims of the paper about objectives and accuracy by figure 2."""
     groups = _by_rate(evidence.records("figure-2"))
     rates = [key for key in groups if key[0] == "BioHash"]
     ends = {key: [record["epochs"][-1] for record in records] for key, records in groups.items()}
@@ -115,14 +115,14 @@ def section(evidence: Evidence) -> Iterator[Block]:
     """Objective and accuracy by epoch."""
     yield Heading(2, "Figure 2: objective against accuracy")
     yield Text.of(
-        "CIFAR10-GIST, a subset of each class, 64 of 1,024 bits set. BioHash is left to run all of its",
-        "epochs with learning rates that fall to zero; the paper does not print the rates it used.",
-        "Accuracy is MAP@1000.",
+        "CIFAR10-GIST, a subset of each class, 64 of 1,024 bits set. BioHash runs all of its epochs with",
+        "learning rates that fall to zero; the paper does not print the rates it used. Accuracy is",
+        "MAP@1000.",
     )
     yield Text.of(
-        "Chosen after a look at the first trial, so not a blind test: the rates, letting BioHash run on",
-        "(with its usual stop it ended early), following POSH by mini-batches (from the first epoch on its",
-        "accuracy hardly moves, and rather falls), and judging no trend below half a point.",
+        "The following was chosen after a look at the first trial, so this is not a blind test: the rates,",
+        "disabling the early stop of BioHash, following POSH by mini-batches (after the first epoch its",
+        "accuracy hardly changes, and tends to fall), and ignoring trends below half a point.",
     )
     groups = _by_rate(evidence.records("figure-2"))
     if not groups:

@@ -1,4 +1,4 @@
-"""Figure 1: how orthogonal random weights are, and what orthogonality gains."""
+"""Figure 1: the orthogonality of random weights, and the gain from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ORTHOGONAL, _BERNOULLI = {"weights": "orthogonal"}, {"p": 0.2}
 
 
 def claims(evidence: Evidence) -> Iterator[Claim]:
-    """What the paper says about orthogonality, judged by figures 1a and 1b."""
+    """Judge the claims of the paper about orthogonality by figures 1a and 1b."""
     yield _binomial(evidence)
     yield _orthogonal(evidence)
 
@@ -58,7 +58,7 @@ def _orthogonal(evidence: Evidence) -> Claim:
 
 
 def section(evidence: Evidence) -> Iterator[Block]:
-    """How orthogonal Bernoulli weights are, and what orthogonality gains."""
+    """Yield the orthogonality of Bernoulli weights, and the gain from it."""
     yield Heading(2, "Figure 1: orthogonality")
     yield from _entries(evidence.records("figure-1a"))
     yield from _weights(evidence.records("figure-1b"))

@@ -42,7 +42,7 @@ Series = tuple[str, Sequence[float], Sequence[float], Sequence[float]]
 
 
 def style(name: str, number: int) -> dict[str, Any]:
-    """How a line is drawn: by the name of the method, else by its number."""
+    """Return the style of a line, by the name of the method, otherwise by its number."""
     colour, marker, line = COLOURS.get(name, _OTHERS[number % len(_OTHERS)])
     size = 9 if marker == "*" else 6
     return {"color": colour, "marker": marker, "linestyle": line, "markersize": size, "linewidth": 1.6}
@@ -74,7 +74,7 @@ def panels(
 ) -> bytes:
     """Lines with error bars in panels that share one legend.
 
-    ``ticks`` of x are by default all that occur; ``band`` shades what is this close to zero.
+    ``ticks`` of x are by default all values that occur; ``band`` shades values this close to zero.
     """
     rows = -(-len(titles) // columns)
     with drawn(min(columns, len(titles)), rows) as (figure, axes, buffer):
@@ -101,7 +101,7 @@ def panels(
 
 
 def legend_below(figure: Figure, axes: Sequence[Any], *, columns: int, fontsize: int | None = None) -> None:
-    """One legend for all axes, below them, in at most so many columns. Each label is shown once."""
+    """Add one legend for all axes, below them, in at most ``columns`` columns; show each label once."""
     handles = {
         label: handle
         for axis in axes

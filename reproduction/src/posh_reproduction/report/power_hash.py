@@ -1,4 +1,4 @@
-"""PowerHash beside the best of the other methods, at every number of set bits, and what it chose."""
+"""PowerHash compared with the best of the other methods at every number of set bits, and its choices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FAR = 1.0  # points below the best method that are too many
 
 @dataclass(frozen=True)
 class _Comparison:
-    """PowerHash beside other methods by one measure; ``spread`` has gains query by query."""
+    """PowerHash compared with other methods by one measure; ``spread`` has the gains of each query."""
 
     title: str
     measure: str
@@ -97,7 +97,7 @@ def section(evidence: Evidence) -> Iterator[Block]:
         "set bits",
         "MAP@1000 (%)",
     )
-    yield Figure("power-hash", picture, "PowerHash beside the methods that are best somewhere.")
+    yield Figure("power-hash", picture, "PowerHash compared with the methods that are best somewhere.")
     for comparison in comparisons:
         yield Heading(3, f"MAP@1000, {comparison.title}")
         yield Text.of(*_verdict(comparison, _cells(evidence)))
@@ -109,22 +109,22 @@ def section(evidence: Evidence) -> Iterator[Block]:
 
 def _introduction() -> Iterator[Block]:
     yield Text.of(
-        "SphericalHash is best with few set bits and POSH with many. `PowerHash` has both as its ends, and",
-        "chooses between five rules by how well codes keep the neighbours of held-out training vectors. It",
-        "sees no labels. Each cell: its MAP@1000, the best mean of another method, and the difference over",
-        "trials with the same seed, with its interval over trials and queries. How much the difference",
-        "varies over queries is measured with one seed.",
+        "SphericalHash is best with few set bits and POSH with many. `PowerHash` interpolates between the",
+        "two: it chooses one of five rules by how well codes preserve the neighbours of held-out training",
+        "vectors. It does not use labels. Each cell: its MAP@1000, the best mean of another method, and the",
+        "difference over trials with the same seed, with its interval over trials and queries. The variance",
+        "of the difference over queries is measured with one seed.",
     )
     yield Text.of(
-        "Which choice was made on which data: the five rules, the hundredth of vectors that counts as",
-        "neighbours and the margin of 6 % were chosen with seed 100 on these three sets, by labels of the",
-        "last 700 vectors of each base, which were queries among its first 18,000. The queries and seeds of",
-        "these tables had no part in it, with one exception: a first version learned orthonormal columns in",
-        "10 whole passes. Its first trial was behind POSH here, by 1.3 points on MNIST with 64 set bits. Now",
-        "POSH itself learns them, which was also better on the other vectors: by 0.4 points on MNIST and 0.5",
-        "on MNIST-GIST with 64 set bits, and worse by 0.2 on CIFAR10-GIST with 128. (These four numbers are",
-        "of trials that were not kept.) Queries and training vectors are of the same three sets: other data",
-        "may need other rules.",
+        "The data behind each choice: the five rules, the hundredth of vectors that counts as neighbours",
+        "and the margin of 6 % were chosen with seed 100 on these three sets, by labels of the last 700",
+        "vectors of each base, which were queries among its first 18,000. The queries and seeds of these",
+        "tables had no part in it, with one exception: a first version learned orthonormal columns in 10",
+        "whole passes. Its first trial was behind POSH here, by 1.3 points on MNIST with 64 set bits. Now",
+        "POSH itself learns them, which was also better on the other vectors: by 0.4 points on MNIST and",
+        "0.5 on MNIST-GIST with 64 set bits, and worse by 0.2 on CIFAR10-GIST with 128. (These four numbers",
+        "are of trials that were not kept.) Queries and training vectors are of the same three sets: other",
+        "data may need other rules.",
     )
 
 
@@ -155,20 +155,20 @@ def _verdict(comparison: _Comparison, cells: list[tuple[str, int]]) -> list[str]
     what = {len(METHODS): "eight methods", len(_SPARSE): "five sparse methods"}[len(comparison.methods)]
     lowest = min(lead.value for lead in joint if lead is not None)
     return [
-        f"Beside the best of the {what}: {counted(joint)}. So it is at least as good, within the interval,",
-        f"in {as_good} of {len(known)} cells; the lowest difference is {lowest:+.2f}. For these queries",
-        f"alone, with intervals over trials: {clearly(here)}. Of {len(trials)} single trials,",
+        f"Compared with the best of the {what}: {counted(joint)}. So it is at least as good, within the",
+        f"interval, in {as_good} of {len(known)} cells; the lowest difference is {lowest:+.2f}. For these",
+        f"queries alone, with intervals over trials: {clearly(here)}. Of {len(trials)} single trials,",
         f"{sum(far.values())} are more than {_FAR:.0f} point behind{f' ({where})' if where else ''}.",
     ]
 
 
 def _rules(evidence: Evidence, sizes: list[int]) -> Iterator[Block]:
-    """What was chosen, and each rule alone: the ablation."""
+    """Yield the ablation: the chosen rules, and each rule alone."""
     chosen = {
         cell: Counter(record["chosen"]["power"] for record in records if "chosen" in record)
         for cell, records in evidence.trials("power-hash").by_cell.items()
     }
-    yield Heading(3, "What was chosen")
+    yield Heading(3, "Chosen rules")
     n_known = sum(n.total() for n in chosen.values())
     yield Text.of(
         "The power of the rule, and the number of trials that chose it:",
@@ -203,8 +203,8 @@ def _alone(
             losses[data, size] = max(found) - alone[data, size, power]
     yield Text.of(
         "MAP@1000 of shared bits among the first 20,000 of the base, 1,000 queries, one trial. Power 0 is",
-        "averaging, 1 has orthonormal columns as POSH has. The rows of all others have unit length. Strong:",
-        f"what most trials chose. {_loss(losses)}",
+        "averaging, 1 has orthonormal columns as POSH has. The rows of all others have unit length. Bold:",
+        f"the choice of most trials. {_loss(losses)}",
     )
     rows = []
     for data, power in product(DATA, powers):
@@ -221,7 +221,7 @@ def _points(record: Record) -> float:
 
 
 def _loss(losses: dict[tuple[str, int], float]) -> str:
-    """What the choice costs where labels reward another rule."""
+    """Describe the cost of the choice in cells where labels favour another rule."""
     if not losses:
         return ""
     data, size = max(losses, key=lambda cell: losses[cell])
@@ -237,9 +237,9 @@ def _times(evidence: Evidence) -> Iterator[Block]:
     """The time to learn, in seconds of CPU, of trials on one kind of machine."""
     yield Heading(3, "Time to learn")
     yield Text.of(
-        "Seconds of CPU on one core for 5,000 vectors: the least and the largest mean over trials, with 8 to",
-        "128 set bits, on machines like that of the trials of PowerHash. POSH has the lag of 0.05 of all",
-        "these trials; with its default of 0.2, it is what PowerHash learns by if it chooses a power of 1.",
+        "Seconds of CPU on one core for 5,000 vectors: the least and the largest mean over trials, with 8",
+        "to 128 set bits, on machines like that of the trials of PowerHash. POSH uses the lag of 0.05 of",
+        "all these trials; with its default of 0.2, it is the rule that PowerHash uses for a power of 1.",
     )
     machine = _machine(evidence.records("power-hash")[0])
     trials = Trials.of(r for r in evidence.records("asymmetric") if _machine(r) == machine)

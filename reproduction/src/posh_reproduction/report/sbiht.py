@@ -17,7 +17,7 @@ __all__ = ["claims", "section"]
 
 
 def claims(evidence: Evidence) -> Iterator[Claim]:
-    """What the paper says about SBIHT."""
+    """Judge the claims of the paper about SBIHT."""
     records = evidence.records("sbiht")
     falls = "SBIHT decreases its objective monotonically, to exactly zero"
     hardly = "SBIHT has no meaningful advantage over the linear decoder"

@@ -34,7 +34,7 @@ _COLUMNS = {"map_100": "POSH", "map_100_cr2": "CR2", "map_100_cr5": "CR5", "map_
 def agreement(
     trials: Trials, data: str, but: Callable[[str, int], bool] = lambda method, size: False
 ) -> tuple[int, int]:
-    """How many cells of figure 3 agree with the paper, and how many there are, but for some."""
+    """Return how many cells of figure 3 agree with the paper, of how many; ``but`` excludes cells."""
     gaps = [
         versus_paper(estimate(records, "map_1000"), paper.figure_3(*cell))
         for cell, records in trials.by_cell.items()
@@ -44,7 +44,7 @@ def agreement(
 
 
 def differences(evidence: Evidence) -> Iterator[Block]:
-    """How far every cell of figure 3 is from the paper's."""
+    """Yield the differences of all cells of figure 3 from the paper's."""
     trials = evidence.trials("figure-3")
     if evidence.quick or not trials.by_cell:
         return
@@ -89,10 +89,10 @@ def figure_3(evidence: Evidence) -> Iterator[Block]:
     trials = evidence.trials("figure-3")
     yield Heading(2, "Figure 3: MAP@1000 of eight methods")
     yield Text.of(
-        "Each cell: our mean over trials with its 95 % interval over trials; the paper's mean and",
-        "standard deviation; the difference with the joint 95 % interval over trials and query samples.",
-        "An exclamation mark is set where the difference is larger than 1.5 points and zero is not in the",
-        "interval.",
+        "Each cell: our mean over trials with its 95 % interval over trials; the paper's mean and standard",
+        "deviation; the difference with the joint 95 % interval over trials and query samples. An",
+        "exclamation mark means that the difference is larger than 1.5 points and the interval does not",
+        "contain zero.",
     )
     yield from _plot(evidence, trials, "figure-3", "map_1000", "MAP@1000 (%)")
     for data in DATA:
@@ -109,7 +109,9 @@ def precision(evidence: Evidence) -> Iterator[Block]:
     """Precision@1000, which the paper only draws."""
     trials = evidence.trials("figure-3-precision")
     yield Heading(2, "Figure 3 with Precision@1000")
-    yield Text.of("The paper shows this as a figure without numbers: its values cannot be put beside ours.")
+    yield Text.of(
+        "The paper shows this as a figure without numbers: its values cannot be compared with ours."
+    )
     yield from _plot(evidence, trials, "figure-3-precision", "precision_1000", "Precision@1000 (%)")
     for data in DATA:
         yield Heading(3, NAMES[data])
@@ -117,16 +119,18 @@ def precision(evidence: Evidence) -> Iterator[Block]:
 
 
 def table_1(evidence: Evidence) -> Iterator[Block]:
-    """MAP of the whole base beside deep methods."""
+    """Yield MAP of the whole base, compared with deep methods."""
     trials = evidence.trials("table-1")
     ours = ("KNNH", "FruitFly", "SphericalHash", "POSH")
-    yield Heading(2, "Table 1: MAP of the whole base, beside deep methods")
+    yield Heading(2, "Table 1: MAP of the whole base, compared with deep methods")
     yield Text.of("The deep methods' values are cited as the paper reports them; it gives no deviations.")
     rows = []
     for data, size in product(("cifar10-gist", "mnist"), (16, 32, 64)):
         deep = [paper.deep(data, name, size) for name in DEEP]
         cells = [
-            formatting.beside_paper(trials.estimate(data, name, size, "map"), paper.deep(data, name, size))
+            formatting.compare_with_paper(
+                trials.estimate(data, name, size, "map"), paper.deep(data, name, size)
+            )
             for name in ours
         ]
         cited = ["–" if value is None else f"{value.mean:.2f}" for value in deep]
@@ -135,12 +139,12 @@ def table_1(evidence: Evidence) -> Iterator[Block]:
 
 
 def refinement(trials: Trials, names: Sequence[str]) -> Table:
-    """MAP@100 of POSH, plain and refined, beside the paper's, for some data sets."""
+    """Return MAP@100 of POSH, plain and refined, compared with the paper's, for some data sets."""
     rows = []
     for data in names:
         found = {name: trials.estimate(data, "POSH", _TABLE_2_SIZE, name) for name in _COLUMNS}
         cells = [
-            formatting.beside_paper(found[name], paper.refinement(data, column))
+            formatting.compare_with_paper(found[name], paper.refinement(data, column))
             for name, column in _COLUMNS.items()
         ]
         rows.append([NAMES[data], *cells])
@@ -148,12 +152,12 @@ def refinement(trials: Trials, names: Sequence[str]) -> Table:
 
 
 def table_2(evidence: Evidence) -> Iterator[Block]:
-    """Candidate refinement beside the paper's, and at other sizes."""
+    """Yield candidate refinement, compared with the paper's, and at other sizes."""
     trials = evidence.trials("table-2")
     yield Heading(2, "Table 2: candidate refinement, MAP@100")
     yield Text.of(
-        f"The paper does not say how many bits are set; its values suggest {_TABLE_2_SIZE}, which is what",
-        "the first table has. Gains are of the same queries, their intervals over trials and queries.",
+        f"The paper does not state the number of set bits; its values suggest {_TABLE_2_SIZE}, which the",
+        "first table uses. Gains are over the same queries, with intervals over trials and queries.",
     )
     gains = []
     for data in DATA:
@@ -164,7 +168,7 @@ def table_2(evidence: Evidence) -> Iterator[Block]:
         cells = [f"**{mine}**\npaper {theirs}" for mine, theirs in zip(own, paper_gains, strict=True)]
         gains.append([NAMES[data], *cells])
     yield refinement(trials, DATA)
-    yield Text.of("What refinement gains over POSH:")
+    yield Text.of("Gains of refinement over POSH:")
     yield Table(["", "CR2", "CR5", "CR10"], gains)
     sizes = sorted({size for _, _, size in trials.by_cell})
     yield Text.of("The gain of a factor 2 at other sizes:")
@@ -177,8 +181,8 @@ def hash_length(evidence: Evidence) -> Iterator[Block]:
     records = evidence.records("hash-length")
     yield Heading(2, "Hash length D against accuracy")
     yield Text.of(
-        "Codes shorter than the data is wide are made from as many principal components as bits are set, the",
-        "paper's rule. LabelMe, the paper's fourth set, needs the authors' file.",
+        "If codes have fewer bits than the data has features, the number of principal components equals the",
+        "number of set bits, as in the paper. LabelMe, the paper's fourth set, needs the authors' file.",
     )
     if not records:
         yield Text.of("No records yet.")
@@ -216,9 +220,9 @@ def asymmetric(evidence: Evidence) -> Iterator[Block]:
     trials = evidence.trials("asymmetric")
     yield Heading(2, "Beyond the paper: asymmetric scoring")
     yield Text.of(
-        "The same codes of documents, scored by the query's projection summed over the document's set",
-        "bits instead of by shared bits, for at most the first 2,000 queries. Each cell: MAP@1000 and what",
-        "is gained over shared bits by the same queries (with the 95 % interval over trials and queries).",
+        "The same codes of documents, scored by the query's projection summed over the document's set bits",
+        "instead of by shared bits, for at most the first 2,000 queries. Each cell: MAP@1000 and the gain",
+        "over shared bits for the same queries (with the 95 % interval over trials and queries).",
     )
     sizes = sorted({unit["size"] for unit in evidence.units("asymmetric")})
     for data in DATA:
@@ -267,7 +271,7 @@ def _table(evidence: Evidence, trials: Trials, data: str, measure: str, methods:
         [
             method,
             *(
-                formatting.beside_paper(
+                formatting.compare_with_paper(
                     trials.estimate(data, method, size, measure),
                     paper.figure_3(data, method, size) if measure == "map_1000" else None,
                 )

@@ -1,4 +1,4 @@
-"""Documents as Markdown with pictures beside it, and as one page that needs nothing else."""
+"""Writers of documents: Markdown with picture files, and one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["to_html", "to_markdown"]
 
 
 def to_markdown(blocks: Iterable[Block], pictures: str) -> str:
-    r"""Markdown whose pictures are in the folder ``pictures`` beside it.
+    r"""Return Markdown whose pictures are in the folder ``pictures`` next to it.
 
     >>> from posh_reproduction.report.document import Table
     >>> to_markdown([Heading(2, "Title"), Table(["a"], [["1"]])], "figures")

@@ -28,7 +28,7 @@ DEFAULT = tuple(name for name in CONTENDERS if name != "brute-force")  # that ta
 
 
 def chosen(names: Iterable[str]) -> list[Contender]:
-    """The contenders of these names, all of which can be imported; else an error that says what to install.
+    """Return the contenders of these names; raise an error that names missing packages.
 
     >>> [contender.name for contender in chosen(["posh-ivf", "brute-force"])]
     ['posh-ivf', 'brute-force']

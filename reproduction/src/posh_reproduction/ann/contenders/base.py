@@ -1,4 +1,4 @@
-"""What every contender of the comparison offers.
+"""The contract of the contenders in the comparison.
 
 A contender builds indexes, and an index hands out functions that search. The harness alone measures: a
 function from :meth:`BuiltIndex.searching` only answers.
@@ -72,7 +72,7 @@ class Contender(Protocol):
 
 
 class Rival:
-    """What contenders from PyPI share."""
+    """Base class of contenders from PyPI."""
 
     name: str
     package: str
@@ -95,7 +95,7 @@ _PROBED = (1 / 256, 1 / 128, 1 / 64, 1 / 32, 3 / 64, 1 / 16, 3 / 32, 1 / 8, 3 / 
 
 
 def probes(n_lists: int) -> list[int]:
-    """Numbers of lists to visit: the same shares for everybody who has lists.
+    """Return numbers of lists to visit: the same shares for all contenders with lists.
 
     >>> probes(1024)
     [4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384]

@@ -1,4 +1,4 @@
-"""Exact search by a matrix product: what everybody is compared with for correctness."""
+"""Exact search by a matrix product: the reference for correctness."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class _Graph(Rival):
     """The parameters that the three share."""
 
     def builds(self, n: int, d: int, metric: str) -> list[Params]:
-        """One graph: it is what takes longest to build by far."""
+        """Return one setting: graphs take by far the longest to build."""
         return [{"links": _LINKS, "expansion": _EXPANSION}]
 
     def searches(self, build: Params, k: int) -> list[list[Params]]:

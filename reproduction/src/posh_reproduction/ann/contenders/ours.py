@@ -1,4 +1,4 @@
-"""Ours. What the library offers is called here and nowhere else in the comparison."""
+"""The contenders of this library; no other module of the comparison calls it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _PoshIndex:
 
 
 class _Posh:
-    """What both structures share."""
+    """Base class of both structures."""
 
     package = "posh-ann"
 
@@ -65,5 +65,5 @@ class PoshExact(_Posh):
         return [{"n_lists": 1}]
 
     def searches(self, build: Params, k: int) -> list[list[Params]]:
-        """How carefully codes skip documents."""
+        """Return settings of the care with which codes skip documents."""
         return [[{"slack": s} for s in (0.0, *_SLACKS, 2.5, 3.0)]]

@@ -20,7 +20,7 @@ from posh_reproduction.ann.contenders.base import (
 __all__ = ["FaissLists", "Scann"]
 
 _TRAINING = 250_000  # vectors that ScaNN learns its tree from
-_WIDE = 256  # above so many features, faiss is also tried behind a reduction
+_WIDE = 256  # with more features, faiss is also tried after a reduction
 
 
 @dataclass
@@ -37,7 +37,7 @@ class _ScannIndex:
                 if len(Q) == 1
                 else searcher.search_batched(Q, k, reordered, leaves)[0]
             )
-        searcher.set_num_threads(n_threads - 1)  # so many beside the calling thread, which works, too
+        searcher.set_num_threads(n_threads - 1)  # in addition to the calling thread, which works, too
         # Two pieces for each thread, so that none of them waits long for the other.
         return lambda Q: searcher.search_batched_parallel(
             Q, k, reordered, leaves, max(1, len(Q) // (2 * n_threads))
@@ -133,5 +133,5 @@ def _recipe(d: int, n_lists: int, pca: int) -> str:
 
 
 def faiss_metric(faiss: Any, metric: str) -> int:
-    """Return what faiss calls a metric; cosines are inner products of unit vectors."""
+    """Return the faiss constant of a metric; cosines are inner products of unit vectors."""
     return int(faiss.METRIC_L2 if metric == "euclidean" else faiss.METRIC_INNER_PRODUCT)
