@@ -222,7 +222,7 @@ def unlock_descriptor(descriptor: int) -> None:
 
 def _lock_in_process(descriptor: int, wait: bool) -> None:
     warnings.warn(
-        "this system has no file locks: do not write to a folder from two processes at once",
+        "this system has no file locks: do not write to a folder from two processes",
         RuntimeWarning,
         stacklevel=2,
     )

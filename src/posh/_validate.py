@@ -1,8 +1,8 @@
 """Validation of arrays and arguments, shared by all packages.
 
 Vectors may come as arrays, lists, data frames, or columns of pandas, Polars or pyarrow. These libraries are
-never imported: their objects are recognised by their methods. Every error says what was expected, what the
-caller passed, and how to fix it.
+never imported: their objects are recognised by their methods. Every error states the expected value, the
+received value, and a remedy.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def recall_by_distance(
 
     ``found_distances`` is (m, n): the true distances of n distinct results, inf for missing ones.
     ``true_distances`` is (m, k): the distances of the k nearest neighbours. Both are floating-point numbers;
-    :func:`recall` compares ids. A result counts if it is no farther than the k-th neighbour, up to a relative
+    :func:`recall` compares ids. A result counts if it is as near as the k-th neighbour, up to a relative
     ``tolerance``. So any of several equally near results is correct.
 
     >>> recall_by_distance([[0.1, 0.5, 0.9]], [[0.1, 0.2]])

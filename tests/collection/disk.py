@@ -17,7 +17,7 @@ import posh
 from tests.collection.implementations import DATA, OTHER, SPARSE
 from tests.collection.reference import ReferenceCollection
 
-SAFE = "What was written before is safe and this call changed nothing: free some space"
+SAFE = "Earlier writes are safe and this call changed nothing: free some space"
 WRITABLE = "changed nothing: make the folder and its files writable"
 NOBODY = 65534
 

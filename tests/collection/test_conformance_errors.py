@@ -69,7 +69,7 @@ WRONG = [
     (
         lambda c: c.upsert([1], DATA[:1], [{"a": {1}}]),
         ValueError,
-        r"payloads\[0\].a to be what JSON can hold",
+        r"payloads\[0\].a to contain only types of JSON",
     ),
     (
         lambda c: c.upsert([1], DATA[:1], [{"a": np.nan}]),

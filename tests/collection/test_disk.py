@@ -47,6 +47,6 @@ def test_a_read_only_folder():
 def test_a_place_where_no_folder_can_be(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        posh.StorageError, match="expected a folder that can be made and read, got Not a directory"
+        posh.StorageError, match="expected a folder that can be created and read, got Not a directory"
     ):
         posh.Collection(tmp_path / "file" / "below")

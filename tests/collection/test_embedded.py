@@ -114,7 +114,7 @@ def test_a_write_that_fails_in_the_index_has_not_happened(tmp_path, monkeypatch,
 def test_vectors_of_another_width_written_meanwhile(tmp_path):
     collection = posh.Collection(tmp_path).upsert([1], DATA[:1])
     with pytest.raises(
-        ValueError, match="expected vectors with 8 columns, as others have written meanwhile, got 3"
+        ValueError, match="expected vectors with 8 columns, as a concurrent write has set, got 3"
     ):
         collection._upsert([2], DATA[:1, :3], [{}])
     assert collection.count() == 1

@@ -186,6 +186,6 @@ def test_rows_of_items_that_are_not_there_are_noticed():
     connection = empty_database()
     table = written(connection, SlotTable.empty(), [{"a": 1}])
     connection.execute("INSERT INTO fields VALUES ('a', 2, 1, 99)")
-    with pytest.raises(DamageError, match="rows of items that are not there"):
+    with pytest.raises(DamageError, match="rows of items that do not exist"):
         masks.Masks().make_mask(parse({"a": 1}).tree, {}, table, connection)
     connection.close()

@@ -113,7 +113,7 @@ def test_folders_that_hold_something_else(tmp_path, path):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["shop", "thesis.txt"]
     (path / opening.DATABASE).rename(tmp_path / "elsewhere")
     (path / f"snapshot-{'1' * 32}").mkdir()
-    with pytest.raises(posh.FormatError, match=r"expected collection.sqlite3 beside the other files"):
+    with pytest.raises(posh.FormatError, match=r"expected collection.sqlite3 next to the other files"):
         posh.Collection(path)
 
 

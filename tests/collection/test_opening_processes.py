@@ -109,7 +109,7 @@ def test_a_process_that_has_ended_is_not_named_as_the_holder(path):
     with (path / "lock").open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(
-            posh.StorageError, match=rf"not the one that opened it last \({ended.pid}, which does not run"
+            posh.StorageError, match=rf"not the one that opened it last \({ended.pid}, which no longer runs"
         ):
             posh.Collection(path)
 

@@ -67,7 +67,7 @@ def test_a_saved_index_that_cannot_be_used_is_not(tmp_path, caplog, how):
     with caplog.at_level(logging.WARNING), posh.Collection(tmp_path / "a") as collection:
         assert answers(collection) == expected
     assert "cannot be used" in caplog.text
-    assert "the index is built again" in caplog.text
+    assert "the index is rebuilt" in caplog.text
 
 
 def test_numbers_of_items_are_not_used_again(tmp_path):

@@ -79,7 +79,7 @@ def test_a_database_that_is_deleted_while_open(collection):
 def test_a_log_that_is_deleted_while_open(collection):
     (collection.path / f"{opening.DATABASE}-wal").unlink()
     for name in ("new", "newer"):
-        with pytest.raises(posh.StorageError, match="this write, and what is written after it, may be lost"):
+        with pytest.raises(posh.StorageError, match="this write and later ones may be lost"):
             collection.upsert([name], DATA[:1])
 
 
@@ -91,7 +91,7 @@ def test_a_folder_that_goes_during_a_write(collection, monkeypatch):
         return insert(*args)
 
     monkeypatch.setattr(opening.tables, "insert_items", insert_and_remove)
-    with pytest.raises(posh.StorageError, match="this write, and what is written after it, may be lost"):
+    with pytest.raises(posh.StorageError, match="this write and later ones may be lost"):
         collection.upsert(["new"], DATA[:1])
 
 

@@ -300,7 +300,7 @@ def test_wrong_documents_are_refused_and_nothing_is_written(store):
         ({"ids": ["a"]}, r"expected as many ids as texts \(2\), got 1"),
         ({"ids": ["a", "a"]}, "expected distinct ids, got 'a' more than once"),
         ({"metadatas": [{"text": 3}, {}]}, "expected metadata without the field 'text'.*got 3: rename it"),
-        ({"metadatas": [{"of": object()}, {}]}, "to be what JSON can hold, got object"),
+        ({"metadatas": [{"of": object()}, {}]}, "to contain only types of JSON, got object"),
         ({"batch_size": 0}, "expected batch_size at least 1, got 0"),
     ]:
         with pytest.raises(ValueError, match=message):

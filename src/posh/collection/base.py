@@ -100,7 +100,7 @@ class CollectionContract(ABC):
     @property
     @abstractmethod
     def index_options(self) -> dict[str, Any]:
-        """The options of :class:`posh.Index`, as far as the engine knows them."""
+        """The options of the index, as far as the engine knows them."""
 
     @abstractmethod
     def memory_usage(self) -> int | None:
@@ -126,7 +126,7 @@ class CollectionContract(ABC):
 
     @abstractmethod
     def _search(self, vectors: Float32, params: SearchParams, where: Filter | None, include: Include) -> Hits:
-        """Search for checked vectors (m, d); None in ``params`` stands for the default of the collection."""
+        """Search for valid vectors (m, d); None in ``params`` stands for the default of the collection."""
 
     @abstractmethod
     def _count(self, where: Filter | None) -> int: ...
@@ -146,7 +146,7 @@ class CollectionContract(ABC):
 
     @abstractmethod
     def compact(self) -> Self:
-        """Give back the room of deleted and replaced items."""
+        """Release the space of deleted and replaced items."""
 
     @abstractmethod
     def close(self) -> None:
@@ -211,7 +211,7 @@ def validate_json_object(value: Any, where: str) -> dict[str, Any]:
 
 
 def _copy_json(value: Any, where: str, depth: int) -> Any:
-    """Return a copy; raise for what JSON cannot hold, for NaN, and for too deep nesting."""
+    """Return a copy; raise ValueError for NaN, too deep nesting and types that JSON lacks."""
     if depth > MAX_DEPTH:
         raise ValueError(f"expected {where.split('.')[0]} nested at most {MAX_DEPTH} deep, got more")
     if isinstance(value, np.generic):
@@ -227,7 +227,7 @@ def _copy_json(value: Any, where: str, depth: int) -> Any:
             for key, part in value.items()
         }
     raise ValueError(
-        f"expected {where} to be what JSON can hold, got {type(value).__name__}: convert it first"
+        f"expected {where} to contain only types of JSON, got {type(value).__name__}: convert it first"
     )
 
 
@@ -297,9 +297,9 @@ class BaseCollection(CollectionContract):
     ) -> Self:
         """Change the payloads of items, all or none, and keep their vectors.
 
-        Each field of ``payloads[i]`` takes the place of the field with this name, and other fields stay, as
-        in ``dict.update``. With ``replace`` nothing of the old payload stays. An id without an item is a
-        ``KeyError``. This counts as a new write: the items are the last ones of :meth:`items` then.
+        Each field of ``payloads[i]`` replaces the field with this name, and other fields are kept, as in
+        ``dict.update``. With ``replace``, no field of the old payload is kept. An id without an item raises
+        ``KeyError``. This counts as a new write: :meth:`items` then yields these items last.
         """
         checked_ids = validate_ids(ids)
         checked = validate_payloads(payloads, len(checked_ids), "ids")
@@ -353,10 +353,10 @@ class BaseCollection(CollectionContract):
         """Find the k nearest items of one vector (d,) or of many (m, d) among those that pass the filter.
 
         With ``ids`` in place of ``queries``, find the neighbours of stored items: an item is not its own hit,
-        and an id without an item is a ``KeyError``. ``payloads`` and ``vectors`` ask for those of the hits,
-        in the state that was searched. ``min_score`` leaves out hits with lower scores: see
-        :class:`posh.Hits` for what scores are. :mod:`posh.collection.filters` explains filters. The other
-        options are as in :meth:`posh.Index.search`, by default what the collection was made with.
+        and an id without an item raises ``KeyError``. ``payloads`` and ``vectors`` return those of the hits,
+        from the searched snapshot. ``min_score`` leaves out hits with lower scores: see
+        :class:`posh.Hits` for the meaning of scores. :mod:`posh.collection.filters` explains filters. The
+        other options are as in :meth:`posh.Index.search`; their defaults are those of the collection.
 
         >>> import posh, tempfile
         >>> with tempfile.TemporaryDirectory() as folder, posh.create(folder, metric="cosine") as shop:
@@ -410,8 +410,8 @@ class BaseCollection(CollectionContract):
     ) -> Iterator[Item]:
         """Yield items in the order of writing: those after the item with the id ``after``, up to ``limit``.
 
-        All items are of one snapshot, which is taken with the first of them. An ``after`` without an item is
-        a ``KeyError`` then.
+        All items come from one snapshot, which is taken with the first item. An ``after`` without an item
+        then raises ``KeyError``.
         """
         start = None if after is None else validate_ids([after])[0]
         most = None if limit is None else validate_integer("limit", limit, 0)
@@ -429,7 +429,7 @@ class BaseCollection(CollectionContract):
         return self._sample_items(validate_integer("n", n, 1))
 
     def _sample_items(self, n: int) -> Iterator[Item]:
-        """Read all items; an engine that can do with less should."""
+        """Read all items; engines should override this if they can read fewer."""
         count = self._count(None)
         chosen = set(np.random.default_rng(0).permutation(count)[:n].tolist())
         return (item for i, item in enumerate(self._items(None, None, count)) if i in chosen)
@@ -450,7 +450,7 @@ class BaseCollection(CollectionContract):
         return self.reindex(clone(validate_hasher(hasher)).fit(X), **options)
 
     def reindex(self, hasher: Hasher[Any] | None = None, **options: Any) -> Self:
-        """Build the index again, while searches and writes go on.
+        """Rebuild the index, while searches and writes continue.
 
         With a fitted hasher, search by its codes from then on; ``options`` are those of
         :class:`posh.CodeIndex`. With ``metric=`` and options of :class:`posh.Index`, search by the metric.

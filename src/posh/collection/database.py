@@ -46,8 +46,6 @@ __all__ = [
 
 CLOSED = "expected an open collection, got a closed one: open it again with posh.Collection(path)"
 
-"""What reading raises if somebody has put content into a database that no collection writes."""
-
 _REMEDIES = {
     sqlite3.SQLITE_FULL: "free some space on the disk and try again",
     sqlite3.SQLITE_IOERR: "free some space on the disk, or mend it, and try again",
@@ -61,7 +59,7 @@ _REMEDIES = {
 
 @contextlib.contextmanager
 def translate_sqlite_errors(path: Path) -> Iterator[None]:
-    """Turn the errors of SQLite into ours, which say what is wrong and what to do."""
+    """Convert errors of SQLite to errors of posh, which state the problem and a remedy."""
     try:
         yield
     except sqlite3.Error as error:
@@ -82,7 +80,7 @@ def _translate(error: sqlite3.Error, path: Path) -> Exception:
         )
     if primary in _REMEDIES:
         return StorageError(
-            f"{path}: could not be written or read ({error}). What was written before is safe and this call "
+            f"{path}: could not be written or read ({error}). Earlier writes are safe and this call "
             f"changed nothing: {_REMEDIES[primary]}"
         )
     return _make_damage_error(error, path)
@@ -235,10 +233,10 @@ _PRAGMAS = (
 
 
 class OpenedFile:
-    """A file of an open collection, which must stay where it is.
+    """A file of an open collection, which must not be deleted, moved or replaced.
 
-    A file that is deleted, moved or replaced stays open and accepts writes without an error. What is written
-    to it then is lost when it is closed. A file that does not exist at first is not watched.
+    Otherwise the open file would accept writes without an error, and lose them when it is closed. A file that
+    does not exist at first is not watched.
     """
 
     def __init__(self, path: Path) -> None:
@@ -246,7 +244,7 @@ class OpenedFile:
         self._identity = _identify(self._path)
 
     def require_same(self, consequence: str) -> None:
-        """Raise a :class:`StorageError` if the path has another file now; it tells the ``consequence``."""
+        """Raise a :class:`StorageError` with the ``consequence`` if the path has another file now."""
         if self._identity is not None and _identify(self._path) != self._identity:
             raise StorageError(
                 f"{self._path}: expected the file that was opened, but it was deleted, moved or replaced: "
@@ -271,7 +269,7 @@ class Database:
         self._idle: list[Connection] = []
         self._closed = False
         log = path.with_name(f"{path.name}-wal")
-        self._in_doubt = not _write_log_again(log)  # whether the log may have something that the disk has not
+        self._in_doubt = not _write_log_again(log)  # whether the log may have pages that are not on the disk
         with translate_sqlite_errors(path):
             self._writer = connect(path, "rw")
             try:
@@ -293,14 +291,14 @@ class Database:
             )
         if self._writer.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise StorageError(
-                f"{self.path}: expected a disk that allows a write-ahead log, got another: use one"
+                f"{self.path}: expected a disk that allows a write-ahead log, got another: move it to one"
             )
         if version < VERSION:
             upgrade(self._writer)
 
     def _settle(self) -> None:
-        """Move what a killed process has left in the log to the database."""
-        with contextlib.suppress(sqlite3.Error):  # on a full disk or in a read-only folder, reading goes on
+        """Move the log of a killed process to the database."""
+        with contextlib.suppress(sqlite3.Error):  # full disk or read-only folder: reading still works
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _pragma(self, name: str) -> int:
@@ -309,7 +307,7 @@ class Database:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Give a transaction of the only writer; it is durable at the end, and an exception undoes it."""
+        """Yield a transaction of the only writer, durable at the end; an exception rolls it back."""
         self._require_writable("this call has changed nothing")
         with translate_sqlite_errors(self.path):
             self._writer.execute("BEGIN IMMEDIATE")
@@ -319,7 +317,7 @@ class Database:
                 self._roll_back()
                 raise
             self._commit()
-        self._log.require_same("this write, and what is written after it, may be lost")
+        self._log.require_same("this write and later ones may be lost")
 
     def _require_writable(self, consequence: str) -> None:
         self.require_same_file(consequence)
@@ -338,20 +336,20 @@ class Database:
             self._roll_back()
             if undone:
                 raise
-            # The transaction may be in the log. SQLite goes on as if it were not there, and the next write
-            # would overwrite it. The system may also have dropped what it could not write, and report the
-            # next sync as a success. So nothing more is written. Opening again reads the log and writes it.
+            # The transaction may be in the log. SQLite continues as if it were absent, and the next write
+            # would overwrite it. The system may also have dropped the unwritten pages, and report the next
+            # sync as a success. So further writes are refused. Reopening reads the log and writes it.
             raise self._mark_in_doubt(error) from error
         except BaseException:
             self._roll_back()
             raise
 
     def _mark_in_doubt(self, error: Exception) -> StorageError:
-        """Refuse further writes, and return the error that says so."""
+        """Refuse further writes, and return the error for the caller."""
         self._in_doubt = True
         return StorageError(
-            f"{self.path}: the disk failed at the end of a write ({error}). What was written before is "
-            f"safe; this write may or may not be there after reopening: {_REOPEN}"
+            f"{self.path}: the disk failed at the end of a write ({error}). Earlier writes are safe; "
+            f"this write may or may not be there after reopening: {_REOPEN}"
         )
 
     def _roll_back(self) -> None:
@@ -361,7 +359,7 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give a transaction that reads; all its statements see one version of the database."""
+        """Yield a read transaction; all its statements see the same version of the database."""
         with translate_sqlite_errors(self.path):
             connection = self._borrow()
             try:
@@ -371,10 +369,10 @@ class Database:
                 self._return_connection(connection)
 
     def rewrite(self, *, even_if_full: bool) -> None:
-        """Write all pages anew, without free ones (if there are any) and without traces of deleted rows.
+        """Rewrite all pages, without free ones (if there are any) and without traces of deleted rows.
 
         ``secure_delete`` leaves traces: when SQLite moves rows from one page to another, copies stay in the
-        unused part of the old page, where later deletions do not find them.
+        unused part of the old page, which later deletions do not reach.
         """
         self._require_writable("the database is not rewritten")
         with translate_sqlite_errors(self.path):
@@ -389,7 +387,7 @@ class Database:
                 raise
 
     def empty_log(self) -> None:
-        """Move the content of the log to the database; it stays, with a warning, if a reader needs it."""
+        """Move the content of the log to the database; keep it, with a warning, if a reader needs it."""
         with translate_sqlite_errors(self.path):
             self._writer.execute("PRAGMA busy_timeout = 0")  # do not wait for readers
             try:
@@ -400,7 +398,7 @@ class Database:
             logger.warning("%s: %s", self.path, _NEEDED)
 
     def close(self) -> None:
-        """Close all connections; a reader that is at work closes its own when it is done."""
+        """Close all connections; an active reader closes its own when it has finished."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -441,17 +439,17 @@ def _write_log_again(log: Path) -> bool:
 
     If the last sync of that process failed, the end of the log may be only in the memory of the system, and
     SQLite's sync of it would succeed without writing it. Then the database would have pages from the end of
-    the log while the disk has its beginning, from which a power failure would bring back older pages.
+    the log while the disk has its beginning, from which a power failure would restore older pages.
     """
     try:
         rewrite_in_place(log)
-    except OSError as error:  # there is no log, or SQLite says why nothing can be written
+    except OSError as error:  # there is no log, or SQLite reports why it cannot be written
         return error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS)
     return True
 
 
 def create_database(path: Path, first: Callable[[Connection], None]) -> None:
-    """Make a database with empty tables and call ``first`` on it, completely or not at all."""
+    """Create a database with empty tables and call ``first`` on it, completely or not at all."""
     new = path.with_name(f"{path.name}{NEW}")
     with translate_sqlite_errors(path):
         connection = connect(new, "rwc")

@@ -33,11 +33,12 @@ __all__ = ["Collection"]
 
 
 class Collection(BaseCollection):
-    """A durable collection in a folder, which is made if it does not exist.
+    """A durable collection in a folder, which is created if it does not exist.
 
-    A write returns when it is on the disk. After a crash, every write that returned is there, and every other
-    write is there completely or not at all. Searches never wait for writes. Some indexes are trained on their
-    items (``refine="decoder"``, ``structure="ivf"``): a write that doubles their number trains them again.
+    A write returns when it is on the disk. After a crash, every write that returned is present, and every
+    other write is present completely or not at all. Searches never wait for writes. Some indexes are trained
+    on their items (``refine="decoder"``, ``structure="ivf"``): a write that doubles their number retrains
+    them.
 
     Parameters
     ----------
@@ -45,9 +46,10 @@ class Collection(BaseCollection):
     hasher : a fitted hasher. A new collection may have none until :meth:`fit`. If the collection has another
         hasher, this is an error: see :meth:`reindex`.
     metadata : a small JSON object for a new collection, see :attr:`metadata`.
-    read_only : open what exists, to search it and to get items. Any number of processes may do so, also while
-        one writes. They see the state of the opening until :meth:`refresh`; SQLite's log keeps what is
-        written meanwhile, so refresh from time to time. Writes are a :class:`posh.StorageError`.
+    read_only : open an existing collection for searching and reading. Any number of processes may do so, even
+        while one writes. They see the state at the time of opening until :meth:`refresh`. Until then,
+        SQLite's log keeps all later writes, so refresh from time to time. Writes raise
+        :class:`posh.StorageError`.
     index_options : with a hasher, options of :class:`posh.CodeIndex`, such as ``refine="decoder"``; otherwise
         those of :class:`posh.Index`, such as ``metric="cosine", recall=0.95``. By default an existing
         collection keeps those that it has.
@@ -95,7 +97,7 @@ class Collection(BaseCollection):
         metadata: Mapping[str, Any] | None = None,
         **index_options: Any,
     ) -> Self:
-        """Make a new collection; a folder that has something in it is a ``FileExistsError``."""
+        """Create a new collection; raise ``FileExistsError`` if the folder is not empty."""
         options = OpenOptions.validate(hasher, metadata, index_options)
         collection = cls.__new__(cls)
         collection._open(path, replace(options, is_new=True))
@@ -129,7 +131,7 @@ class Collection(BaseCollection):
 
     @property
     def index_options(self) -> dict[str, Any]:
-        """The options of :class:`posh.Index`; without a hasher, only those that the user has given."""
+        """All options of the index; without an index, only those that the user has given."""
         snapshot = self._snapshot()
         return dict(snapshot.options) if snapshot.index is None else asdict(snapshot.index.options)
 
@@ -165,7 +167,7 @@ class Collection(BaseCollection):
         return 0 if index is None else index.memory_usage()["total"]
 
     def compares_all(self, params: NearestParams) -> bool:
-        """Whether a search compares the vectors of all items: asked to, or because its recall needs it."""
+        """Whether a search compares the vectors of all items, by request or because its recall needs it."""
         index = self._snapshot().index
         return isinstance(index, NearestSnapshot) and index.compares_all(params)
 
@@ -246,11 +248,11 @@ class Collection(BaseCollection):
         updates = dict(zip(ids, payloads, strict=True))
         self._write(store.update_payload, len(ids), updates, replace, self.payload_bytes)
 
-    def _write(self, write: Callable[..., CollectionSnapshot], n_changed: int, *what: Any) -> int:
-        """Run a function of ``writes``; returns how many items there are less."""
+    def _write(self, write: Callable[..., CollectionSnapshot], n_changed: int, *args: Any) -> int:
+        """Run a write of :mod:`posh.collection.store`; return the decrease of the number of items."""
 
         def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
-            return write(connection, snapshot, self._store.generations, *what)
+            return write(connection, snapshot, self._store.generations, *args)
 
         before, after = self._store.write(step, n_changed)
         return before.slot_table.n_live - after.slot_table.n_live
@@ -271,16 +273,16 @@ class Collection(BaseCollection):
         return make_report(index)
 
     def refresh(self) -> Self:
-        """See the newest state, which takes as long as opening; without ``read_only`` it is always seen."""
+        """Switch to the newest state, which takes as long as opening; does nothing without ``read_only``."""
         if isinstance(self._store, ReadOnlyStore):
             self._store.refresh()
             self._metadata = opening.read_metadata(self._store.database)
         return self
 
     def backup(self, path: str | os.PathLike[str]) -> None:
-        """Copy the collection as it is now to a new folder; searches and writes go on meanwhile.
+        """Copy a consistent snapshot of the collection to a new folder; searches and writes continue.
 
-        The copy is complete or not there, also after a power failure. A path that exists is a
+        The copy appears only when it is complete, even after a power failure. An existing path raises
         ``FileExistsError``. Open the copy like any collection: the first opening builds its index.
         """
         self._store.require_open()

@@ -1,4 +1,4 @@
-"""The language of filters: which payloads pass, in the same way for every engine.
+"""The language of filters, with the same meaning for every engine.
 
 A filter is a dictionary, as in JSON::
 
@@ -70,7 +70,7 @@ def scalar_type(value: Any) -> str | None:
 
 
 def find_values(payload: Mapping[str, Any], field: str) -> Iterator[Any]:
-    """Yield what a payload has under the name of a field; ``"a.b"`` is also ``b`` in the object ``a``.
+    """Yield the values of a payload under the name of a field; ``"a.b"`` is also ``b`` in the object ``a``.
 
     >>> list(find_values({"a": {"b": 3}, "a.b": [4]}, "a.b"))
     [[4], 3]
@@ -117,7 +117,7 @@ def list_fields(payload: dict[str, Any]) -> list[Field]:
     >>> list_fields({"label": 3, "tags": ["a", "b"], "sold": False})
     [('label', 2, 3), ('tags', 7, 'a'), ('tags', 7, 'b'), ('sold', 1, 0)]
     """
-    found: dict[Field, None] = {}  # a list, or an object beside a name with a dot, may have a value twice
+    found: dict[Field, None] = {}  # a list, or an object next to a name with a dot, may have a value twice
     for name, value in iterate_fields(payload):
         if scalar_type(value) is not None:
             found[(name, *to_stored(value))] = None
@@ -201,7 +201,7 @@ class FilterLimits:
     """Limits on the size of a filter.
 
     ``depth`` bounds the levels, ``values`` the values and bounds of all conditions together. The embedded
-    engine reads the rows of a field once, whatever the number of its conditions, so ``fields`` bounds the
+    engine reads the rows of a field once, for any number of conditions, so ``fields`` bounds the
     time. It makes a mask of one byte per item for each condition, so ``conditions`` bounds the memory.
     """
 
@@ -215,7 +215,7 @@ _LIMITS = FilterLimits()
 
 
 def parse(source: Any, limits: FilterLimits = _LIMITS) -> Filter:
-    """Parse a filter; a wrong or too large one is a ``ValueError``.
+    """Parse a filter; raise ValueError if it is invalid or too large.
 
     >>> parse({"label": {"in": (3, 5)}})
     Filter(tree=OneOf(field='label', values=(3, 5)), source={'label': {'in': [3, 5]}})
@@ -231,7 +231,7 @@ def parse(source: Any, limits: FilterLimits = _LIMITS) -> Filter:
 
 
 def _copy_json(value: Any) -> Any:
-    """Return a copy of what was parsed, with types of JSON only."""
+    """Return a copy of the source, with types of JSON only."""
     if isinstance(value, Mapping):
         return {key: _copy_json(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

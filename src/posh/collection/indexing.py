@@ -1,7 +1,7 @@
 """The index of a collection: built from the database, rebuilt with other options, saved for the next opening.
 
 The database stores the trained state of the index (a decoder, the centroids of lists, measurements). So a
-rebuilt index gives the same answers, whatever the order of its writes was.
+rebuilt index returns the same results, for any order of its writes.
 
 A saved index is a folder next to the database. Reading it is faster than building the index. The database
 names the saved index that counts, after it is complete. A saved index that is missing, damaged or not named
@@ -162,7 +162,7 @@ def fill_index(
 def _read_missing_blocks(
     connection: Connection, generation: int, index: IndexSnapshot, after: int
 ) -> Iterator[tables.Block]:
-    """Yield what the index needs of the items above the seq ``after``: vectors, codes, or both."""
+    """Yield the items above the seq ``after``, with the vectors or codes that the index needs."""
     if not isinstance(index, CodeSnapshot):
         return tables.read_blocks(connection, BLOCK, after=after, n_features=index.n_features)
     n_features = index.n_features if index.needs_vectors else None
@@ -203,7 +203,7 @@ def train_index(connection: Connection, index: IndexSnapshot, table: SlotTable) 
     """Return the index without documents, trained on the items of a slot table."""
     n = table.n_live
     seqs = table.seqs.rows[table.live.rows]
-    if isinstance(index, NearestSnapshot):  # recall is measured with the others
+    if isinstance(index, NearestSnapshot):  # the held-out items measure recall
         seqs = seqs[~is_held_out(np.arange(len(seqs)))]
     n_features = tables.get_meta(connection, "n_features")
     X = _read_some_vectors(connection, seqs, max(_TRAINING, index.training_size(n)), n_features)
@@ -232,7 +232,7 @@ logger = logging.getLogger(__name__)
 
 _SAVED_PREFIX = "snapshot-"
 _SAVED_NAME = re.compile(f"{_SAVED_PREFIX}[0-9a-f]{{32}}")
-WORTH = 5_000  # written items: an index takes as many more in a moment
+WORTH = 5_000  # written items: adding fewer to an index is fast
 
 
 def is_worth_saving(snapshot: CollectionSnapshot, n_written: int) -> bool:
@@ -250,7 +250,7 @@ def save_index(folder: Path, snapshot: CollectionSnapshot) -> str | None:
 
 
 def find_saved(connection: Connection) -> str | None:
-    """Return the name of the saved index that counts."""
+    """Return the name of the current saved index."""
     name = tables.get_meta(connection, "snapshot")
     return name if isinstance(name, str) and is_saved_name(name) else None
 
@@ -261,7 +261,7 @@ def is_saved_name(name: str) -> bool:
 
 
 def remove_unused_saved(folder: Path, database: Database) -> list[str]:
-    """Remove all saved indexes but the one that counts; return the names of those that cannot be removed."""
+    """Remove all saved indexes but the current one; return the names of those that cannot be removed."""
     with database.reading() as connection:
         used = find_saved(connection)
     left = []
@@ -275,7 +275,7 @@ def remove_unused_saved(folder: Path, database: Database) -> list[str]:
 
 
 def require_none_unused(folder: Path, database: Database) -> None:
-    """Remove all saved indexes but the one that counts; raise if one stays: it may hold deleted items."""
+    """Remove all saved indexes but the current one; raise if one remains: it may hold deleted items."""
     left = remove_unused_saved(folder, database)
     if left:
         raise StorageError(
@@ -297,9 +297,9 @@ def read_or_build(
         try:
             return _read_saved(folder / name, connection, generation, empty, table)
         except Exception as error:
-            logger.warning("%s cannot be used (%s): the index is built again", folder / name, error)
+            logger.warning("%s cannot be used (%s): the index is rebuilt", folder / name, error)
     index = fill_index(connection, generation, empty, table)
-    return index, table, max(1, table.n_live)  # an unusable saved index may have to go, even without items
+    return index, table, max(1, table.n_live)  # an unusable saved index must be removed, even without items
 
 
 def _read_saved(
@@ -323,7 +323,7 @@ def _read_saved(
     return index, in_slots, len(deleted) + table.n_live - n_known
 
 
-_ROWS = 10_000  # codes removed in one transaction: others may write in between
+_ROWS = 10_000  # codes removed in one transaction: other writes run in between
 
 Reading = Callable[[], AbstractContextManager[tuple[CollectionSnapshot, Connection]]]
 Writing = Callable[[], AbstractContextManager[Connection]]
@@ -333,7 +333,7 @@ class Reindexing:
     """A new generation of the index: call ``begin``, go through all ``steps``, then call ``finish``.
 
     ``reading`` gives a snapshot and a connection that reads the same state; ``writing`` gives a transaction.
-    The new generation counts when the transaction of ``finish`` is committed.
+    The new generation takes effect when the transaction of ``finish`` is committed.
     """
 
     def __init__(
@@ -417,7 +417,7 @@ class Reindexing:
         self._after = int(block.seqs[-1])
 
     def _drop_deleted(self, table: SlotTable) -> tuple[IndexSnapshot, SlotTable]:
-        """Return the new index and its slot table, without the items that others deleted or replaced."""
+        """Return the new index and its slot table, without concurrently deleted or replaced items."""
         in_slots = table.rearrange(self._index.id_column.rows.rows)
         return self._index.without(np.flatnonzero(~in_slots.live.rows)), in_slots
 
@@ -444,7 +444,7 @@ def resolve_index(
 
 
 def drop_unused_codes(database: Database) -> bool:
-    """Remove some codes of a generation that does not count; return whether there may be more."""
+    """Remove some codes of an unused generation; return whether there may be more."""
     with database.writing() as connection:
         current = tables.get_meta(connection, "generation")
         unused = connection.execute(

@@ -1,4 +1,4 @@
-"""Backups of a collection, made while others write, and ``posh check``, which reads everything."""
+"""Backups of a collection, concurrent with writes, and ``posh check``, which reads everything."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from posh.index.open import load_snapshot
 
 __all__ = ["Findings", "check_collection", "write_backup"]
 
-_PAGES = 1024  # copied in one go: other threads work in between
+_PAGES = 1024  # copied in one step: other threads work in between
 
 
 def write_backup(connection: Connection, path: Path) -> None:
     """Copy the state that a transaction reads to a new folder, completely or not at all.
 
-    The copy is made beside ``path`` under another name, synced, and renamed. It has no saved index: opening
+    The copy is made next to ``path`` under another name, synced, and renamed. It has no saved index: opening
     it builds the index from the database. Errors of the disk are a :class:`StorageError`.
     """
     try:
@@ -42,7 +42,7 @@ def write_backup(connection: Connection, path: Path) -> None:
     except OSError as error:
         raise StorageError(
             error.errno,
-            f"expected a disk that takes a backup, got {error.strerror}: free some space, make the folder "
+            f"expected a disk with room for a backup, got {error.strerror}: free some space, make the folder "
             "writable, or choose another",
             str(path),
         ) from error
@@ -51,7 +51,7 @@ def write_backup(connection: Connection, path: Path) -> None:
 
 
 def _find_problem(path: Path) -> OSError | None:
-    """Return the error for a path that exists or whose parent does not, if it is one."""
+    """Return the error for a path that exists or whose parent does not; None if there is none."""
     if path.is_symlink() or path.exists():
         return FileExistsError(
             errno.EEXIST, "expected a path that does not exist for the backup: choose another", str(path)
@@ -62,7 +62,7 @@ def _find_problem(path: Path) -> OSError | None:
 
 
 def _write_copy(connection: Connection, path: Path) -> OSError | None:
-    """Write the backup, unless another process makes something at ``path``: return the error for that."""
+    """Write the backup; return the error if another process creates ``path`` first."""
     new = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         new.mkdir()
@@ -96,7 +96,7 @@ class Findings(NamedTuple):
 
 
 def check_collection(path: Path) -> Findings:
-    """Check the folder of a collection; one that is open is a :class:`posh.StorageError`."""
+    """Check the folder of a collection; raise :class:`posh.StorageError` if it is open."""
     found = Findings({}, [])
     with _lock_folder(path), contextlib.closing(_connect_read_only(path / DATABASE)) as connection:
         for check in (_check_structure, _check_meta, _check_items, _check_codes, _check_saved_index):
@@ -112,7 +112,7 @@ def check_collection(path: Path) -> Findings:
 
 @contextlib.contextmanager
 def _lock_folder(path: Path) -> Iterator[None]:
-    """Keep others from opening the folder meanwhile."""
+    """Keep other processes from opening the folder."""
     try:
         file = os.open(path / opening.LOCK, os.O_RDONLY)
     except FileNotFoundError:  # the folder is a copy that was never opened
@@ -222,7 +222,7 @@ def _check_saved_index(connection: Connection, path: Path, found: Findings) -> N
         found.checked["items of the saved index"] = len(load_snapshot(path / name, verify=True))
     except Exception as error:
         found.problems.append(
-            f"the saved index: {error} (nothing is lost: the next opening builds the index again)"
+            f"the saved index: {error} (nothing is lost: the next opening rebuilds the index)"
         )
 
 
@@ -232,7 +232,7 @@ def _read_with_progress(connection: Connection, statement: str, what: str) -> It
 
 
 class _FirstProblems:
-    """Adds the first problems of one kind, and at the end the number of the others."""
+    """Collects the first problems of one kind, and at the end the number of the rest."""
 
     def __init__(self, found: Findings, what: str) -> None:
         self._found, self._what = found, what

@@ -127,9 +127,9 @@ def _find_span(condition: Condition, i: int, n: int) -> tuple[int, int]:
             return 0, 2 * i + 2
 
 
-MAX_BYTES = 1 << 26  # for remembered masks and their keys
-FEW = 1000  # reading the payloads of so few items is faster than reading the rows of a wide range
-_ENTRY = 1024  # bytes of an entry beside its mask and its key: Python objects, the dictionary
+MAX_BYTES = 1 << 26  # for cached masks and their keys
+FEW = 1000  # reading the payloads of this number of items is faster than reading a wide range of rows
+_ENTRY = 1024  # bytes of an entry in addition to mask and key: Python objects, the dictionary
 _LONG = 200  # characters; a longer key is replaced by its digest
 
 
@@ -141,7 +141,7 @@ class KnownMask(NamedTuple):
 
 
 class Masks:
-    """Remembers the most recently used masks, by condition. Many threads may use it."""
+    """A cache of the most recently used masks, by condition. Many threads may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -286,7 +286,7 @@ def _parse_seqs(text: str | None, n: int) -> npt.NDArray[np.int64]:
 
 
 def _make_key(leaf: Condition) -> str:
-    """Return a key of a condition. Conditions themselves are no keys: in Python 1 equals True."""
+    """Return a key of a condition. Conditions themselves cannot be keys: in Python 1 equals True."""
     key = repr(leaf)
     return key if len(key) <= _LONG else hashlib.sha256(key.encode()).hexdigest()
 

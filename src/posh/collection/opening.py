@@ -1,8 +1,8 @@
 """Opening a collection: the lock of its folder, its database, its first snapshot, and the caller's options.
 
-One process at a time may hold the lock, until it ends. The lock file contains the process id of the holder,
-which errors name. A child that C code forks, without Python, and that does not run another program keeps the
-lock until it ends.
+One process at a time may hold the lock, until it ends. The lock file contains the process id of the holder
+for error messages. A child that C code forks, without Python, keeps the lock until it ends or runs another
+program.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ LOCK = "lock"
 
 
 class FolderLock:
-    """Takes the lock when it is made and holds it until ``release``.
+    """The lock of a folder, taken by the constructor and held until ``release``.
 
-    A folder that is in use is a :class:`StorageError`.
+    Raises :class:`StorageError` if the folder is in use.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -66,7 +66,7 @@ class FolderLock:
             file.close()
             raise
         self._file = file
-        with contextlib.suppress(OSError):  # a full disk: only the error messages of others need the pid
+        with contextlib.suppress(OSError):  # a full disk: only error messages of other processes need the pid
             os.ftruncate(file.descriptor, os.write(file.descriptor, f"{os.getpid()}\n".encode()))
 
     def release(self) -> None:
@@ -79,9 +79,9 @@ class FolderLock:
 
 
 def lock_out_writers(folder: Path) -> LockFile | None:
-    """Take a lock that other readers may share, and return it; a writer is a BlockingIOError.
+    """Take a lock that other readers may share, and return it; raise BlockingIOError if there is a writer.
 
-    None: there is no lock file, as in a copy that nobody has opened for writing.
+    Return None if there is no lock file, as in a copy that was never opened for writing.
     """
     try:
         file = LockFile(folder / LOCK, shared=True)
@@ -101,7 +101,7 @@ def _open_lock_file(folder: Path) -> LockFile:
     except OSError as error:
         raise StorageError(
             f"{folder}: expected a folder that can be written to, got {error.strerror}: "
-            "make it writable, or copy the collection to where it is"
+            "make it writable, or copy the collection to a writable folder"
         ) from error
 
 
@@ -127,8 +127,8 @@ def _describe_holder(file: int) -> str:
     if is_process_alive(pid):
         return f"process {pid} has it open: close it there first"
     return (
-        f"another process has it open, not the one that opened it last ({pid}, which does not run any "
-        "more): look for a process that it has started, or for one in another container, and end it"
+        f"another process has it open, not the one that opened it last ({pid}, which no longer "
+        "runs): look for a process that it has started, or for one in another container, and end it"
     )
 
 
@@ -143,10 +143,10 @@ _UNFINISHED = f"{DATABASE}{NEW}"
 
 
 class ReadableDatabase(Protocol):
-    """A database that gives transactions that read."""
+    """A database with read transactions."""
 
     def reading(self) -> AbstractContextManager[Connection]:
-        """Give a transaction."""
+        """Yield a transaction."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class OpenOptions:
 def validate_index_options(options: Mapping[str, Any], *, has_hasher: bool = False) -> dict[str, Any]:
     """Return options of :class:`posh.Index` or of :class:`posh.CodeIndex` that JSON can hold.
 
-    Only names are validated: values are when the index is made.
+    Only names are validated here; making the index validates the values.
     """
     has_metric = options.get("metric") is not None
     if has_hasher and has_metric:
@@ -254,7 +254,7 @@ def are_equal(one: Hasher[Any], other: Hasher[Any]) -> bool:
 
 
 def prepare_folder(path: Path) -> None:
-    """Make the folder if it does not exist; refuse a folder that holds something else."""
+    """Create the folder if it does not exist; refuse a folder with other content."""
     if path.is_file():
         raise NotADirectoryError(f"{path}: expected a folder, got a file: choose another name")
     try:
@@ -262,19 +262,19 @@ def prepare_folder(path: Path) -> None:
         names = {entry.name for entry in path.iterdir()}
     except OSError as error:
         raise StorageError(
-            f"{path}: expected a folder that can be made and read, got {error.strerror}: choose another"
+            f"{path}: expected a folder that can be created and read, got {error.strerror}: choose another"
         ) from error
     if DATABASE in names or all(name == LOCK or name.startswith(_UNFINISHED) for name in names):
         return
     if any(name.startswith(DATABASE) or indexing.is_saved_name(name) for name in names):
-        raise FormatError(f"{path}: expected {DATABASE} beside the other files: restore it from a copy")
+        raise FormatError(f"{path}: expected {DATABASE} next to the other files: restore it from a copy")
     raise FileExistsError(
         f"{path}: expected an empty folder or a collection, found other files: choose another"
     )
 
 
 def open_database(path: Path, first_meta: Mapping[str, Any]) -> Database:
-    """Open the database of a folder; make one with the settings ``first_meta`` if there is none."""
+    """Open the database of a folder; create one with the settings ``first_meta`` if there is none."""
     if not (path / DATABASE).exists():
         for leftover in path.glob(f"{_UNFINISHED}*"):
             leftover.unlink()
@@ -285,7 +285,7 @@ def open_database(path: Path, first_meta: Mapping[str, Any]) -> Database:
 def read_snapshot(
     folder: Path, database: ReadableDatabase, numbering: int = 0
 ) -> tuple[CollectionSnapshot, int]:
-    """Return the state that the database has, and the number of items that the saved index lacks."""
+    """Return the state of the database, and the number of items that the saved index lacks."""
     with database.reading() as connection:
         try:
             return _read_snapshot(folder, connection, numbering)
@@ -328,7 +328,7 @@ def _read_snapshot(folder: Path, connection: Connection, numbering: int) -> tupl
 
 
 def _parse_options(text: str) -> dict[str, Any]:
-    """Return the options in the database if their values are possible; the hasher decides about the rest."""
+    """Return the options in the database if their values are valid without regard to the hasher."""
     options = validate_index_options(tables.load_payload(text))
     kind: Any = NearestOptions if options.get("metric") is not None else CodeOptions
     kind(**{name: value for name, value in options.items() if name != "metric" or value is not None})

@@ -104,7 +104,7 @@ class SlotTable:
         """Return the slots of seqs; a seq without a slot is a DamageError."""
         slots = np.searchsorted(self.seqs.rows, seqs)
         if len(seqs) and not (slots.max() < self.n_slots and (self.seqs.rows[slots] == seqs).all()):
-            raise DamageError("rows of items that are not there")
+            raise DamageError("rows of items that do not exist")
         return slots
 
     def find_ids(self, slots: Slots) -> npt.NDArray[Any]:
@@ -122,8 +122,8 @@ class CollectionSnapshot:
 
     Parameters
     ----------
-    version : the number of writes so far. The database has it too, so one can tell whether a snapshot and a
-        transaction show the same state.
+    version : the number of writes so far. The database stores it too, which shows whether a snapshot and a
+        transaction have the same state.
     n_features : the number of columns of all vectors, None until it is known.
     options : the index options that the user has given.
     generation : the number of the codes in use, 0 without a hasher.
@@ -147,7 +147,7 @@ class CollectionSnapshot:
 
     @property
     def training(self) -> tuple[int, int, int]:
-        """Whatever differs between indexes with different trained states: generation, and two numbers."""
+        """Identifies the trained state: the generation, and the numbers of trained and measured items."""
         return self.generation, self.n_trained, 0 if self.index is None else self.index.n_measured
 
     def compact(self) -> CollectionSnapshot:
@@ -158,7 +158,7 @@ class CollectionSnapshot:
         return replace(self, slot_table=self.slot_table.compact(), index=index)
 
     def compact_if_half_empty(self) -> CollectionSnapshot:
-        """Compact if more than half of many slots are of deleted items: memory stays in proportion."""
+        """Compact if more than half of many slots belong to deleted items, which bounds memory."""
         n_deleted = self.slot_table.n_slots - self.slot_table.n_live
         return self.compact() if n_deleted > max(_SPARE, self.slot_table.n_live) else self
 

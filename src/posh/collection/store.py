@@ -62,7 +62,7 @@ def upsert(
     """Write items in place of those with the same ids; ``generations`` are those that have codes."""
     if snapshot.n_features not in (None, vectors.shape[1]):
         raise ValueError(
-            f"expected vectors with {snapshot.n_features} columns, as others have written meanwhile, "
+            f"expected vectors with {snapshot.n_features} columns, as a concurrent write has set, "
             f"got {vectors.shape[1]}"
         )
     if snapshot.index is None and snapshot.options.get("metric") is not None:
@@ -109,7 +109,7 @@ def update_payload(
     replace: bool,
     max_bytes: int | None,
 ) -> CollectionSnapshot:
-    """Write items again with other payloads, some at a time: together, their payloads may be large."""
+    """Write items again with other payloads, in parts: together, their payloads may be large."""
     items: list[Item] = []
     n_bytes = 0
     for item in tables.read_items_in_parts(connection, list(updates), _READ_TOGETHER):
@@ -151,7 +151,7 @@ def _add_documents(
 ) -> CollectionSnapshot:
     """Add new items to the index, and train it again first if it needs that.
 
-    Training is not cancelled: the next write would have to begin it again, and would be cancelled likewise.
+    Training is not cancelled: the next write would have to restart it, and could be cancelled as well.
     """
     block = tables.Block(seqs, vectors, None)
     if isinstance(index, CodeSnapshot):
@@ -182,7 +182,7 @@ def _measure_if_small(
 def _train_again(
     connection: Connection, snapshot: CollectionSnapshot, index: IndexSnapshot
 ) -> CollectionSnapshot:
-    """Train the index on all items, and build it again."""
+    """Train the index on all items, and rebuild it."""
     table = snapshot.slot_table.compact()
     trained = indexing.train_index(connection, index, table)
     filled = indexing.fill_index(connection, snapshot.generation, trained, table).measure_if_due()
@@ -216,7 +216,7 @@ class Store:
     """An open folder.
 
     Every write replaces ``snapshot`` in one assignment, after the commit of its transaction. A search takes
-    the snapshot once. Writes are done one after the other, under a lock. Long work has a lock of its own.
+    the snapshot once. Writes run one after the other, under a lock. Long work has a separate lock.
     """
 
     is_read_only = False
@@ -232,7 +232,7 @@ class Store:
         self._lock = threading.Lock()  # the lock of writes
         self._long_work = threading.Lock()  # of reindexing, compacting and saving; taken before the other
         self._masks = Masks()
-        self.filter_seconds: float | None = None  # how long a filter may take; None: as long as it takes
+        self.filter_seconds: float | None = None  # limit for a filter; None: no limit
         self.payload_bytes: int | None = None  # of a payload after an update; None: any number
         self._closed = False
         self._new_generation = 0  # the generation that reindexing makes, 0 if it does not run
@@ -281,7 +281,7 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[tuple[CollectionSnapshot, Connection]]:
-        """Give the snapshot, and a connection that reads the database in the same state."""
+        """Yield the snapshot, and a connection that reads the database in the same state."""
         for attempt in itertools.count(1):
             with self.database.reading() as connection:
                 snapshot = self.snapshot
@@ -295,7 +295,7 @@ class Store:
                     self._read_again_if_interrupted()
 
     def evaluate_filter(self, tree: Tree) -> tuple[CollectionSnapshot, Mask]:
-        """Return the snapshot, and which of its slots pass a filter.
+        """Return the snapshot, and the mask of its slots that pass a filter.
 
         This reads the database only for conditions whose masks are not known.
         """
@@ -308,13 +308,13 @@ class Store:
         return snapshot, mask
 
     def make_mask(self, tree: Tree, snapshot: CollectionSnapshot, connection: Connection) -> Mask:
-        """Return which slots of a snapshot pass a filter; the connection reads the same state."""
+        """Return the mask of slots that pass a filter; the connection reads the state of the snapshot."""
         with limit_time(connection, self.filter_seconds):
             return self._masks.make_mask(tree, self._masks.recall(tree), snapshot.slot_table, connection)
 
     @contextlib.contextmanager
     def reading_filtered(self, tree: Tree | None) -> Iterator[tuple[CollectionSnapshot, Mask, Connection]]:
-        """Give the snapshot, which of its slots hold items that pass a filter, and a connection."""
+        """Yield the snapshot, the mask of live slots that pass a filter, and a connection."""
         known = {} if tree is None else self._masks.recall(tree)
         with self.reading() as (snapshot, connection):
             mask = snapshot.slot_table.live.rows
@@ -330,7 +330,7 @@ class Store:
     ) -> tuple[CollectionSnapshot, CollectionSnapshot]:
         """Commit a step, then publish its snapshot; return the snapshots before and after it.
 
-        ``n_items`` counts the items that were written; None: as many as were deleted. If writes come faster
+        ``n_items`` counts the written items; None counts the deleted ones. If writes come faster
         than the index can be measured, they wait for the measurement.
         """
         if self.snapshot.index is not None and self.snapshot.index.is_overdue:
@@ -360,7 +360,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Give a transaction that changes nothing that searches see."""
+        """Yield a transaction that does not affect searches."""
         with self._lock:
             self.require_open()
             with self.database.writing() as connection:
@@ -409,7 +409,7 @@ class Store:
                 self._save_index()
 
     def _set_options(self, options: Mapping[str, Any]) -> bool:
-        """Set the options of a collection that never had an item; whether it was one."""
+        """Set the options of a collection that never had an item; return whether it is one."""
 
         def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
             if snapshot.n_features is not None:
@@ -422,17 +422,17 @@ class Store:
         return self._write(step, 0)[1].n_features is None
 
     def _drop_unused_codes(self) -> None:
-        """Remove codes that are out of use; if that fails, the next opening does it."""
+        """Remove unused codes; if that fails, the next opening does it."""
         try:
             more = True
             while more:
                 with self._lock:
                     more = indexing.drop_unused_codes(self.database)
         except StorageError as error:
-            logger.warning("codes that are out of use stay until the next opening: %s", error)
+            logger.warning("unused codes remain until the next opening: %s", error)
 
     def _measure_if_due(self) -> None:
-        """Measure the index in the background if its items have changed so much that this is due."""
+        """Measure the index in the background if enough items have changed."""
         with self._lock:
             index = self.snapshot.index
             is_running = self._measuring is not None and self._measuring.is_alive()
@@ -442,7 +442,7 @@ class Store:
             self._measuring.start()
 
     def _measure(self) -> None:
-        """Measure the newest snapshot, and give the measurements to the snapshot that is the newest then."""
+        """Measure the newest snapshot, and hand the measurements to its latest successor."""
         with self._long_work, cancel_on(self._stop_measuring):
             before = self.snapshot
             try:
@@ -457,7 +457,7 @@ class Store:
                 logger.warning("%s: the index was not measured again (%s)", self.path, error)
 
     def _publish_measurements(self, before: CollectionSnapshot, measured: IndexSnapshot) -> None:
-        """Give measurements of an earlier snapshot to the newest one; the caller holds the lock of writes."""
+        """Hand measurements of an earlier snapshot to the newest one; the caller holds the lock of writes."""
         now = self.snapshot
         if (
             now.index is None
@@ -500,11 +500,11 @@ class Store:
                 self.database.empty_log()
 
     def _save_index(self) -> bool:
-        """Save the index, under the lock of long work; return whether that worked, or opening builds it."""
+        """Save the index, under the lock of long work; return whether that succeeded."""
         with self._lock:
             snapshot, self._n_unsaved = self.snapshot, 0
         try:
-            self.database.require_same_file("the index is not saved")  # saving would make the folder again
+            self.database.require_same_file("the index is not saved")  # saving would recreate the folder
             with contextlib.ExitStack() as afterwards:
                 afterwards.callback(indexing.remove_unused_saved, self.path, self.database)
                 name = indexing.save_index(self.path, snapshot)
@@ -515,7 +515,7 @@ class Store:
         except Exception as error:  # the write that caused the saving is done and must not fail
             logger.warning("%s: the index is not saved (%s): opening will take longer", self.path, error)
             with self._lock:
-                self._n_unsaved += 1  # so that compact tries again
+                self._n_unsaved += 1  # so that compact retries
             return False
         return True
 
@@ -564,7 +564,7 @@ class PinnedDatabase:
             raise
 
     def _open_without_log(self, error: sqlite3.OperationalError) -> None:
-        """Open a database that has all of its content in its own file; raise ``error`` if it has not."""
+        """Open a database whose log is missing or empty; raise ``error`` otherwise."""
         try:
             self._writers_lock = lock_out_writers(self.path.parent)
         except OSError:
@@ -594,7 +594,7 @@ class PinnedDatabase:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give the connection; its transaction stays open."""
+        """Yield the connection; its transaction stays open."""
         with self._lock:
             if self._closed:
                 raise sqlite3.ProgrammingError("the database is closed")
@@ -621,7 +621,7 @@ class PinnedDatabase:
 
 
 class ReadOnlyStore(Store):
-    """A folder that is open read-only: searches see one state until :meth:`refresh`."""
+    """A folder that is open read-only: searches see the same state until :meth:`refresh`."""
 
     is_read_only = True
 

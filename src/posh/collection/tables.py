@@ -64,11 +64,11 @@ __all__ = [
 ]
 
 WRONG_CONTENT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What reading raises if somebody has put content into a database that no collection writes."""
+"""Errors that reading raises if another program has written invalid content to the database."""
 
 
 class DamageError(Exception):
-    """The database holds what nobody wrote; :func:`translate_sqlite_errors` makes a FormatError of it."""
+    """The database has invalid content; :func:`translate_sqlite_errors` makes a FormatError of it."""
 
 
 Connection = sqlite3.Connection
@@ -168,7 +168,7 @@ def load_payload(text: Any) -> Payload:
     except (ValueError, TypeError, RecursionError) as error:
         raise DamageError(f"a payload is not JSON: {error}") from error
     if not isinstance(payload, dict):
-        raise DamageError("a payload is no object")
+        raise DamageError("a payload is not an object")
     return payload
 
 

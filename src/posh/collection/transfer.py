@@ -48,9 +48,9 @@ IMPORT = "posh:import"  # the field of the metadata of a collection whose import
 class Importer:
     """Writes files to a collection.
 
-    ``open_collection`` is called when the first row is to be written: a file without a good row makes no
-    collection. ``metric`` is that of a collection without an index, unless an import that stopped has chosen
-    one. ``replace`` allows other items with the same ids; otherwise such a row is an error.
+    ``open_collection`` is called before the first row is written, so a file without a valid row creates no
+    collection. ``metric`` is that of a collection without an index, unless an interrupted import has chosen
+    one. ``replace`` allows rows to replace other items with the same ids; otherwise they raise an error.
     """
 
     open_collection: Callable[[], BaseCollection]
@@ -75,8 +75,8 @@ class Importer:
     def steps(self, file: VectorFile, roles: Roles) -> Iterator[int]:
         """Write the rows of a file; yield the number of rows of each batch when it is on the disk.
 
-        A row that cannot be imported is a :class:`~posh.files.RowError`; all rows before it are in the
-        collection then.
+        A row that cannot be imported raises :class:`~posh.files.RowError`, after all rows before it are
+        written.
         """
         offset = self.n_rows  # rows without ids are numbered through all files
         for batch in file.batches(roles, IMPORT_BATCH):
@@ -87,7 +87,7 @@ class Importer:
                 raise RowError(file.path, batch.first_row + n_good, problem)
 
     def finish(self) -> None:
-        """Make the index of a collection that has none, and let the import count as complete."""
+        """Build the index of a collection that has none, and mark the import as complete."""
         if self.collection is None:
             return
         if lacks_index(self.collection):
@@ -99,7 +99,7 @@ class Importer:
     def _write(
         self, ids: list[Id], vectors: Float32, payloads: list[Payload], problem: str | None
     ) -> tuple[int, str | None]:
-        """Write rows that are not there yet; return how many are there now, and the problem of the next."""
+        """Write new rows; return the number of rows now present, and the problem of the next row."""
         if not ids:
             return 0, problem
         collection = self.open()
@@ -144,7 +144,7 @@ def find_metric(collection: BaseCollection) -> str | None:
 def take_valid_rows(
     batch: Batch, width: int | None, offset: int, seen: set[Id]
 ) -> tuple[list[Id], Float32, list[Payload], str | None]:
-    """Return ids, vectors and payloads before the first wrong row, and what is wrong with that row.
+    """Return ids, vectors and payloads before the first invalid row, and the problem of that row.
 
     ``width`` is the length that vectors must have, if it is known. Rows without ids are numbered from
     ``offset`` on. ``seen`` has the ids of the rows before; those of these rows are added.
@@ -158,7 +158,7 @@ def take_valid_rows(
 def _take_valid_ids(
     batch: Batch, offset: int, n: int, problem: str | None, seen: set[Id]
 ) -> tuple[list[Id], str | None]:
-    """Return the ids of n rows before the first wrong one, and what is wrong with that one."""
+    """Return the ids of n rows before the first invalid one, and its problem."""
     first = offset + batch.first_row
     ids: list[Id] = []
     for value in range(first, first + n) if batch.ids is None else batch.ids[:n]:
@@ -176,7 +176,7 @@ def _take_valid_ids(
 
 
 def _take_valid_payloads(payloads: list[Payload], problem: str | None) -> tuple[list[Payload], str | None]:
-    """Return the payloads before the first wrong one, and what is wrong with that one."""
+    """Return the payloads before the first invalid one, and its problem."""
     try:
         return base.validate_payloads(payloads, len(payloads)), problem
     except ValueError:
@@ -194,7 +194,7 @@ def _equals_row(item: Item, vector: Float32, payload: Payload) -> bool:
 
 
 def _to_text(payload: Any) -> str:
-    return json.dumps(payload, sort_keys=True)  # unlike dictionaries, it tells 1 from True
+    return json.dumps(payload, sort_keys=True)  # unlike dictionaries, it distinguishes 1 from True
 
 
 COPY_BATCH = 1000  # items of one write
@@ -205,10 +205,10 @@ Create = Callable[[Hasher[Any] | None, Payload, dict[str, Any]], BaseCollection]
 
 @dataclass
 class Copier:
-    """Copies ``source`` to the collection that ``open_target`` gives, or else ``create_target`` makes.
+    """Copies ``source`` to the collection that ``open_target`` returns, or else ``create_target``.
 
     ``origin`` names the source in the metadata of the target. With ``index_last`` the target gets its hasher
-    and its options after its items: an embedded collection would be trained again and again otherwise.
+    and its options after its items: otherwise an embedded collection would be trained repeatedly.
     """
 
     source: BaseCollection
@@ -231,7 +231,7 @@ class Copier:
         self._remove_others(ids)
 
     def finish(self) -> None:
-        """Make the index of the target if it comes last, and let the copy count as complete."""
+        """Build the index of the target if it comes last, and mark the copy as complete."""
         target = self._target
         if not self._is_begun:
             return

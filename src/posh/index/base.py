@@ -30,7 +30,7 @@ __all__ = ["BaseIndex", "IndexSnapshot"]
 class IndexSnapshot(ABC):
     """An immutable state of an index.
 
-    It can be searched for any length of time, whatever happens to the index. Of snapshots made from one
+    It can be searched for any length of time, unaffected by changes of the index. Of snapshots made from one
     another only the newest may be changed again, or one that was detached.
 
     Attributes
@@ -157,7 +157,7 @@ class IndexSnapshot(ABC):
 
     @property
     def is_overdue(self) -> bool:
-        """Whether so much has changed that the last measurement is worthless."""
+        """Whether too much has changed for the last measurement to hold."""
         return False
 
     @property
@@ -248,7 +248,7 @@ class BaseIndex(ABC, Generic[S]):
         return self
 
     def snapshot(self) -> S:
-        """Return the present state, to be searched whatever happens to the index later."""
+        """Return the current state; later changes of the index do not affect it."""
         return self._snapshot
 
     def __len__(self) -> int:

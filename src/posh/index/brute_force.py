@@ -15,7 +15,7 @@ from posh.preprocess import Float32, normalize_rows
 
 __all__ = ["METRICS", "find_nearest", "measure_distances", "measure_true_distances"]
 
-_QUERIES, _DOCUMENTS = 256, 16_384  # compared at once
+_QUERIES, _DOCUMENTS = 256, 16_384  # compared together
 
 Doubles = npt.NDArray[np.float64]
 

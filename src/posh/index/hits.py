@@ -79,7 +79,7 @@ class Hits:
     fewer than k documents were found the id is -1 and the score -inf. The ids of a collection, and of an
     index that was given strings as ids, are objects, int or str; where fewer than k were found the id is
     None. ``payloads`` and ``vectors`` are None, or one list for each query, as long as ``hits[i]``. ``kind``
-    says what the scores are:
+    names the kind of score:
 
     ============  ==============================================================================
     overlap       shared set bits of two sparse codes
@@ -118,7 +118,7 @@ class Hits:
         self.payloads, self.vectors = payloads, vectors
 
     def __iter__(self) -> Iterator[npt.NDArray[Any]]:
-        """Give ids and scores, for ``ids, scores = hits``."""
+        """Yield ids and scores, for ``ids, scores = hits``."""
         return iter((self.ids, self.scores))
 
     def __len__(self) -> int:

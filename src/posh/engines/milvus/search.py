@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 TIES = 1000  # hits beyond the requested ones that a search fetches to order equal scores
-_SPARE = 50  # the same for the first request: most searches need no more
+_SPARE = 50  # the same for the first request: enough for most searches
 _KEY_BATCH = 500  # items that one request selects by their keys
 
 _MIN_WEIGHT = 0.01  # of a projection, relative to the range of projections

@@ -47,7 +47,7 @@ MAX_HITS = 16_384  # that Milvus returns for one query
 _MAX_KEY = 8192  # bytes; an id of 512 characters takes up to 6,146
 _MAX_PAYLOAD = 65_536  # bytes of JSON
 _BATCH_ROWS, _BATCH_BYTES = 2000, 8 << 20  # of one write request; Milvus accepts up to 64 MB
-_ROW_OVERHEAD = 200  # bytes of a row in a request besides vector, code and payload
+_ROW_OVERHEAD = 200  # bytes of a row in a request in addition to vector, code and payload
 _PAGE = 1000  # rows of one response
 _MAX_QUERIES, _MAX_RESPONSE_HITS = 20, 50_000  # of one search request: they bound its time
 _METRICS = {"cosine": "COSINE", "euclidean": "L2", "dot": "IP"}
@@ -143,7 +143,7 @@ class SettingsTable:
         if hashlib.sha256(content).hexdigest() != info.get("sha256"):
             raise FormatError(
                 f"{self._milvus.uri}: the hasher of the collection {self._collection!r} is damaged: copy the "
-                "collection anew"
+                "collection again"
             )
         return Hasher.from_bytes(content, "the hasher in Milvus")
 
@@ -302,7 +302,7 @@ class ItemTable:
         if self.name not in self.milvus.list_names():
             raise FormatError(
                 f"{self.milvus.uri}: expected the collection {self.name!r} in Milvus, found none: "
-                "another client has removed it, copy the items anew"
+                "another client has removed it, copy the items again"
             )
         self._require_fields()
         self.milvus.call("load_collection", self.name)

@@ -7,7 +7,7 @@ the documents 64 w, …, 64 w + 63. Segments are plain arrays, so they can be ma
 writes to them.
 
 :class:`SlicedCodes` is immutable: adding copies the last segment (4 MB at 1,024 bits), deleting copies a
-bitmap, and concurrent searches of the old object go on undisturbed.
+bitmap, and concurrent searches of the old object are not affected.
 
 >>> import numpy as np
 >>> planes = allocate_planes(n_bits=4, n_docs=3)

@@ -136,7 +136,7 @@ class CodeParams(SearchParams):
 
 
 def make_params(*values: Any) -> CodeParams:
-    """Return ``CodeParams(*values)``, validated once for values that come again and again."""
+    """Return ``CodeParams(*values)``, validated once for repeated values."""
     try:
         return _cached_params(*values)
     except TypeError:  # a value that cannot be hashed is a wrong one

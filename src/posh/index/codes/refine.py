@@ -102,7 +102,7 @@ class Refiner(ABC):
         return {}
 
     def to_arrays(self) -> Arrays:
-        """Return the trained state and the data that it goes on learning from, for the file of its index."""
+        """Return the trained state and the data for further learning, for the file of its index."""
         return self.trained_state()
 
     def restore(self, arrays: Arrays) -> None:  # noqa: B027
@@ -168,7 +168,7 @@ class DecoderTraining:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, n_bits: int, n_features: int) -> DecoderTraining:
-        """Take over the arrays of :meth:`to_arrays`; raise ValueError or KeyError if they are wrong."""
+        """Adopt the arrays of :meth:`to_arrays`; raise ValueError or KeyError if they are wrong."""
         n = int(require_array(arrays, "decoder_seen", np.int64, (), low=1))
         gram = require_array(arrays, "decoder_gram", np.uint16, (n_bits, n_bits))
         if n >= ENOUGH or gram.max() > n:
@@ -194,7 +194,7 @@ class DecoderRefiner(Refiner):
     needs_training = True
     decoder: LinearDecoder
     n_learned: int | None = None  # documents that the decoder learned from, unless an old file left it out
-    training: DecoderTraining | None  # None if it learns no more
+    training: DecoderTraining | None  # None if learning has ended
 
     def __init__(self, hasher: Hasher[Any]) -> None:
         super().__init__(hasher)
@@ -247,7 +247,7 @@ class DecoderRefiner(Refiner):
         self.decoder.weights_, self.decoder.mean_ = weights, mean
 
     def make_rows(self, codes: Codes, X: npt.NDArray[Any] | None) -> Float32:
-        """‖D h‖² of each document."""
+        """Return ‖D h‖² of each document."""
         decoded = codes.to_csr() @ self.in_unit(self.decoder.weights_)
         return np.asarray(np.einsum("ij,ij->i", decoded, decoded)[:, None], np.float32)
 
@@ -274,11 +274,11 @@ class DecoderRefiner(Refiner):
         return state | {"decoder_unit": np.array(self.unit)} | learned
 
     def to_arrays(self) -> Arrays:
-        """Return the trained state, and the sums that it goes on learning from."""
+        """Return the trained state, and the sums for further learning."""
         return self.trained_state() | ({} if self.training is None else self.training.to_arrays())
 
     def restore(self, arrays: Arrays) -> None:
-        """Take over the arrays; those of older versions have no sums, and the oldest no unit."""
+        """Adopt the arrays; those of older versions have no sums, and the oldest no unit."""
         D, d = self.hasher.n_bits, self.hasher.n_features_in_
         weights = require_array(arrays, "decoder_weights", np.float32, (D, d))
         self._take(weights, require_array(arrays, "decoder_mean", np.float64, (d,)))

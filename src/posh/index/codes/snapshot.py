@@ -31,8 +31,8 @@ __all__ = ["CodeSnapshot", "choose_structure"]
 _TRAINING_ROWS = 65_536  # documents that a refiner is fitted on
 _ROWS_AT_ONCE = 65_536  # documents that are added at a time
 _REFINED_AT_ONCE = 8192  # documents whose refiner rows are computed together
-_QUERIES = 4096  # with projections at once: bounds their memory
-_VALUES = 1 << 24  # numbers gathered at once by a refiner
+_QUERIES = 4096  # with projections in memory, which this bounds
+_VALUES = 1 << 24  # numbers gathered together by a refiner
 _NO_ROWS = AppendOnlyArray.of(np.empty((0, 0), np.float32))
 
 
