@@ -11,9 +11,8 @@ from posh import cli
 
 def page() -> str:
     """Every command with its arguments, as Markdown."""
-    parser = cli._parser(["-"])  # of all commands, those of other distributions too
-    names = list(_verbs(parser))
-    return "\n".join(line for name in names for line in _command(_verbs(cli._parser([name]))[name], name, 2))
+    commands = _verbs(cli.build_full_parser())  # with those of other distributions
+    return "\n".join(line for name, parser in commands.items() for line in _command(parser, name, 2))
 
 
 def _verbs(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -1,4 +1,4 @@
-"""Backups of a collection, made while others write, and ``posh check``, which reads everything."""
+"""Backups of a collection, made while others write, and checks, which ``posh info --check`` prints."""
 
 from __future__ import annotations
 
