@@ -75,10 +75,10 @@ def compare_kernels() -> None:
 def use_command_line() -> None:
     """Run the commands that lead from vectors to hits."""
     run("--version")
-    run("fit", "digits", "-o", "digits.safetensors", "--bits", "256", "--active", "16")
+    run("fit", "digits", "-o", "digits.safetensors", "--n-bits", "256", "--n-active", "16")
     run("build", "digits", "-o", "digits-index", "--metric", "cosine", "--recall", "0.95")
     run("search", "digits-index", "digits", "-k", "5", "-o", "hits.npz")
-    run("check", "digits-index")
+    run("info", "--check", "digits-index")
     assert np.load("hits.npz")["ids"].shape[1] == 5
 
 

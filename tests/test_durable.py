@@ -53,7 +53,7 @@ with pytest.warns(RuntimeWarning, match="no file locks"):
         digits.upsert(range(len(data.base)), data.base)
         with pytest.raises(posh.StorageError, match="this process has it open"):
             posh.Collection("digits")
-    assert main(["check", "digits"]) == 0
+    assert main(["info", "--check", "digits"]) == 0
     assert len(posh.Collection("digits")) == len(data.base)
 """
 

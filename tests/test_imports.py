@@ -10,10 +10,12 @@ import sys
 
 import pytest
 
+from posh import cli
+
 HELP = """
 from posh.cli import main
 try:
-    main(["--help"])
+    main([*{words}, "--help"])
 except SystemExit:
     pass
 """
@@ -28,9 +30,15 @@ def imported(code: str) -> set[str]:
     return set(done.stderr.split())
 
 
-@pytest.mark.parametrize("code", ["import posh", HELP], ids=["import posh", "posh --help"])
+@pytest.mark.parametrize("code", ["import posh", HELP.format(words=[])], ids=["import posh", "posh --help"])
 def test_nothing_heavy_is_imported(code: str) -> None:
     assert not imported(code) & (HEAVY | {"posh.hashers", "posh.index", "posh.collection", "posh.datasets"})
+
+
+@pytest.mark.parametrize("command", cli._COMMANDS)
+def test_the_help_of_a_command_imports_at_most_numpy(command: str) -> None:
+    heavy = HEAVY - {"numpy", "urllib.request"}
+    assert not imported(HELP.format(words=[command])) & (heavy | {"posh.hashers", "posh.index.codes"})
 
 
 def test_data_sets_need_no_more_than_numpy() -> None:

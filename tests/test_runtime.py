@@ -98,7 +98,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("command", ["reproduce", "demo"])
+@pytest.mark.parametrize("command", ["reproduce", "demo", "bench"])
 def test_a_missing_command_says_in_one_line_how_to_get_it(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,15 +106,6 @@ def test_a_missing_command_says_in_one_line_how_to_get_it(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"posh: error: unknown command '{command}'; choose from data, fit")
     assert GET_IT in line
-
-
-@pytest.mark.usefixtures("alone")
-def test_the_help_of_bench_says_how_to_get_the_comparison(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["bench", "--help"])
-    assert GET_IT in capsys.readouterr().out
-    assert main(["bench", "ann"]) == 2
-    assert "see 'posh bench --help'" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("alone")

@@ -10,10 +10,9 @@ from posh import cli
 
 
 def page() -> str:
-    """Every command with its arguments, as Markdown."""
-    parser = cli._parser(["-"])  # of all commands, those of other distributions too
-    names = list(_verbs(parser))
-    return "\n".join(line for name in names for line in _command(_verbs(cli._parser([name]))[name], name, 2))
+    """Return every command with its arguments, as Markdown."""
+    commands = _verbs(cli.build_full_parser())  # with those of other distributions
+    return "\n".join(line for name, parser in commands.items() for line in _command(parser, name, 2))
 
 
 def _verbs(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -34,10 +33,10 @@ def _command(parser: argparse.ArgumentParser, name: str, level: int) -> Iterator
     yield from ("", "| argument | meaning |", "|---|---|")
     for action in parser._actions:
         if not isinstance(action, argparse._HelpAction):
-            yield f"| {_shown(action)} | {_meaning(action)} |"
+            yield f"| {_format_argument(action)} | {_format_help(action)} |"
 
 
-def _shown(action: argparse.Action) -> str:
+def _format_argument(action: argparse.Action) -> str:
     value = action.metavar or (
         "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
     )
@@ -49,7 +48,7 @@ def _shown(action: argparse.Action) -> str:
     return ", ".join(f"`{option}{argument}`".replace("|", "\\|") for option in action.option_strings)
 
 
-def _meaning(action: argparse.Action) -> str:
-    """The help of an argument; the percent signs of argparse are as a terminal shows them."""
+def _format_help(action: argparse.Action) -> str:
+    """Return the help of an argument, with percent signs as a terminal shows them."""
     text = (action.help or "") % {**vars(action), "prog": "posh"} if action.help else ""
     return re.sub(r"([|<>*_])", r"\\\1", " ".join(text.split()))

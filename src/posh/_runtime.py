@@ -303,8 +303,8 @@ def _shows_bars() -> bool:
 def load_plugins(group: str) -> dict[str, Any]:
     """Import the objects, by name, that installed distributions offer in a group of entry points.
 
-    The groups are ``posh.commands`` (commands of ``posh``), ``posh.bench`` (benchmarks of ``posh bench``) and
-    ``posh.datasets`` (data sets of ``posh.datasets.load``). ``posh-reproduction`` adds to all of them.
+    The groups are ``posh.commands`` (commands of ``posh``) and ``posh.datasets`` (data sets of
+    ``posh.datasets.load``). ``posh-reproduction`` adds to both of them.
     """
     from importlib.metadata import entry_points  # slow to import, and most calls need no plugin
 

@@ -29,8 +29,19 @@ def test_all_four(tmp_path, capsys, started):
     np.save(tmp_path / "queries.npy", DIGITS.queries)
     shards, model = str(tmp_path / "shards" / "*.npy"), str(tmp_path / "model")
     hits, index = str(tmp_path / "hits"), str(tmp_path / "index")
-    local = ["--local", "--workers", "3", "--threads", "2"]
-    method = ["--bits", "128", "--active", "8", "--set", "n_epochs=2", "--train", "900", "--seed", "1"]
+    local = ["--local", "--n-workers", "3", "--n-threads", "2"]
+    method = [
+        "--n-bits",
+        "128",
+        "--n-active",
+        "8",
+        "--set",
+        "n_epochs=2",
+        "--n-sample",
+        "900",
+        "--random-state",
+        "1",
+    ]
     assert run_json(capsys, "batch", "fit", shards, "-o", model, *method, *local)["n_rows"] == 900
     codes = run_json(capsys, "batch", "encode", model, shards, "-o", str(tmp_path / "codes"), *local)
     assert (codes["n_parts"], codes["n_resumed"], codes["n_rows"]) == (4, 0, 1597)
@@ -66,7 +77,7 @@ def test_wrong_usage(tmp_path, capsys):
     both = ["batch", "build", shards, "-o", out, "--metric", "dot", "--local", "--address", "127.0.0.1:9"]
     fails_in_one_line(capsys, 2, both, "expected --local or --address, got both")
     fails_in_one_line(
-        capsys, 2, ["batch", "build", shards, "-o", out, "--local"], "expected a MODEL or --metric"
+        capsys, 2, ["batch", "build", shards, "-o", out, "--local"], "expected --model or --metric"
     )
     nowhere = str(tmp_path / "no" / "model")
     fails_in_one_line(

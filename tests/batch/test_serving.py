@@ -220,7 +220,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(folder, monkeypatch):
 
 def test_the_service(folder, one, tmp_path):
     command = [sys.executable, "-c", "import sys; from posh.cli import main; sys.exit(main())"]
-    arguments = ["serve", str(folder), "--port", "0", "--processes", "2"]
+    arguments = ["serve", str(folder), "--port", "0", "--n-processes", "2"]
     service = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
     try:
         address = service.stdout.readline().split()[-1]

@@ -14,11 +14,12 @@ import pytest
 
 import posh
 from posh.cli import main
+from posh.cli._fit import METHODS
 from posh.errors import DataUnavailableError
 from posh.hashers import HASHERS
 from tests.cli.running import fails_in_one_line, help_of, one_error, run_json
 
-COMMANDS = [[], ["data"], ["data", "list"], ["data", "fetch"], ["fit"], ["encode"], ["demo"]]
+COMMANDS = [[], ["data"], ["data", "list"], ["data", "fetch"], ["fit"], ["batch", "encode"], ["demo"]]
 RUN = [sys.executable, "-c", "import sys; from posh.cli import main; sys.exit(main())"]
 
 
@@ -56,8 +57,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_fit_knows_every_public_hasher() -> None:
-    assert {"POSH", "FruitFly", "SphericalHash", "LSH", "ITQ", "KNNH"} <= set(HASHERS)
-    assert not {"Hasher", "SparseHasher", "DenseHasher"} & set(HASHERS)
+    assert tuple(HASHERS) == METHODS
 
 
 # Data --------------------------------------------------------------------------------------------------
@@ -90,10 +90,10 @@ def test_data_fetch_reports_each_set(
 
 def test_fit_and_encode_equal_the_library(capsys: pytest.CaptureFixture[str]) -> None:
     data = posh.datasets.load("digits")
-    shape = ["--bits", "128", "--active", "8", "--seed", "3", "--set", "n_epochs=4"]
+    shape = ["--n-bits", "128", "--n-active", "8", "--random-state", "3", "--set", "n_epochs=4"]
     fitted = run_json(capsys, "fit", "digits", "-o", "m.safetensors", *shape)
-    encoded = run_json(capsys, "encode", "m.safetensors", "digits", "-o", "c.npz")
-    run_json(capsys, "encode", "m.safetensors", "digits", "--queries", "-o", "q.npy")
+    encoded = run_json(capsys, "batch", "encode", "m.safetensors", "digits", "-o", "c.npz")
+    run_json(capsys, "batch", "encode", "m.safetensors", "digits", "--queries", "-o", "q.npy")
 
     hasher = posh.POSH(128, 8, n_epochs=4, random_state=3).fit(data.base)
     with np.load("c.npz") as file:
@@ -106,12 +106,20 @@ def test_fit_and_encode_equal_the_library(capsys: pytest.CaptureFixture[str]) ->
     assert encoded["vectors_per_second"] > 0
 
 
+def test_encode_reads_an_array_of_a_file(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    base = posh.datasets.load("digits").base
+    np.savez("x.npz", few=base[:5], many=base[:9])
+    values = run_json(capsys, "batch", "encode", model, "x.npz", "--vector", "many", "-o", "c.npy")
+    assert values["shape"] == [9, 2]
+    np.testing.assert_array_equal(np.load("c.npy"), posh.LSH.load(model).encode(base[:9]).bits)
+
+
 @pytest.mark.parametrize("method", HASHERS)
 def test_every_method_goes_from_file_to_codes(method: str, capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", np.random.default_rng(0).normal(size=(60, 10)))
-    values = run_json(capsys, "fit", "x.npy", "-o", "m", "--method", method.lower(), "--bits", "160")
+    values = run_json(capsys, "fit", "x.npy", "-o", "m", "--method", method.lower(), "--n-bits", "160")
     assert values["method"] == method
-    assert main(["encode", "m", "x.npy", "-o", "c.npz"]) == 0
+    assert main(["batch", "encode", "m", "x.npy", "-o", "c.npz"]) == 0
     assert "per second" in capsys.readouterr().out
     codes = posh.Hasher.load("m").encode(np.load("x.npy").astype(np.float32))
     with np.load("c.npz") as file:
@@ -125,7 +133,7 @@ def test_train_takes_a_seeded_sample(capsys: pytest.CaptureFixture[str]) -> None
     means = []
     for seed in ("0", "0", "1"):
         values = run_json(
-            capsys, "fit", "digits", "-o", "m", "--method", "LSH", "--train", "50", "--seed", seed
+            capsys, "fit", "digits", "-o", "m", "--method", "LSH", "--n-sample", "50", "--random-state", seed
         )
         assert values["n_vectors"] == 50
         means.append(posh.LSH.load("m").preprocess_.mean)
@@ -143,7 +151,7 @@ def test_set_reaches_the_reduction(capsys: pytest.CaptureFixture[str]) -> None:
     np.savez("x.npz", X=np.random.default_rng(0).normal(size=(100, 40)))
     for rule, expected in (("auto", 32), ("paper", 4)):
         values = run_json(
-            capsys, "fit", "x.npz", "-o", "m", "--bits", "32", "--active", "4", "--set", f"reduce={rule}"
+            capsys, "fit", "x.npz", "-o", "m", "--n-bits", "32", "--n-active", "4", "--set", f"reduce={rule}"
         )
         assert values["params"]["reduce"] == rule
         assert posh.POSH.load("m").preprocess_.n_features_out == expected
@@ -151,15 +159,15 @@ def test_set_reaches_the_reduction(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_key_chooses_an_array_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     np.savez("x.npz", few=np.eye(5), many=np.eye(9))
-    values = run_json(capsys, "fit", "x.npz", "--key", "many", "-o", "m", "--method", "LSH", "--bits", "4")
+    values = run_json(capsys, "fit", "x.npz", "--key", "many", "-o", "m", "--method", "LSH", "--n-bits", "4")
     assert values["n_vectors"] == 9
 
 
 def test_fit_text_tells_time_objective_and_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", "digits", "-o", "m", "--bits", "64", "--active", "4", "--set", "n_epochs=2"]) == 0
+    assert main(["fit", "digits", "-o", "m", "--n-bits", "64", "--n-active", "4", "--set", "n_epochs=2"]) == 0
     out = capsys.readouterr().out
     assert re.match(
-        r"POSH learned from 1,597 x 64 vectors in [\d.]+ s\nobjective: .* 2 epochs\nsaved: m\n$", out
+        r"POSH fitted to 1,597 x 64 vectors in [\d.]+ s\nobjective: .* 2 epochs\nsaved: m\n$", out
     )
 
 
@@ -180,15 +188,19 @@ ERRORS = {
         "no/m: expected an existing folder, got no: create",
     ),
     "output is a folder": (1, ["fit", "digits", "-o", "."], "expected a file to write, got a folder"),
-    "too many bits": (1, [*FIT, "--bits", "99999"], "expected n_bits between 2 and 65536, got 99999"),
+    "too many bits": (1, [*FIT, "--n-bits", "99999"], "expected n_bits between 2 and 65536, got 99999"),
     "bad value": (1, [*FIT, "--set", "n_epochs=many"], "n_epochs"),
     "bad key": (2, [*FIT, "--set", "epochs=3"], "'epochs' in --set; POSH takes: batch_size, lag, n_epochs"),
-    "key with an option": (2, [*FIT, "--set", "n_bits=64"], "use --bits instead of --set n_bits"),
+    "key with an option": (2, [*FIT, "--set", "n_bits=64"], "use --n-bits instead of --set n_bits"),
     "no value": (2, [*FIT, "--set", "n_epochs"], "expected KEY=VALUE, got 'n_epochs'"),
-    "active and dense": (2, [*FIT, "--method", "LSH", "--active", "4"], "got --method LSH: leave it out"),
+    "active and dense": (2, [*FIT, "--method", "LSH", "--n-active", "4"], "got --method LSH: leave it out"),
     "unknown method": (2, [*FIT, "--method", "SHA"], f"expected one of {', '.join(HASHERS)}, got 'SHA'"),
-    "too many to train on": (2, [*FIT, "--train", "9999"], "expected --train of at most 1597"),
-    "no vectors to train on": (2, [*FIT, "--train", "0"], "expected a whole number of at least 1, got '0'"),
+    "too many to fit to": (2, [*FIT, "--n-sample", "9999"], "expected --n-sample of at most 1597"),
+    "no vectors to train on": (
+        2,
+        [*FIT, "--n-sample", "0"],
+        "expected a whole number of at least 1, got '0'",
+    ),
     "key and data set": (2, [*FIT, "--key", "train"], "--key is for files"),
     "no command": (2, [], "required: COMMAND (see 'posh --help')"),
     "no output": (2, ["fit", "digits"], "required: -o/--output (see 'posh fit --help')"),
@@ -205,7 +217,7 @@ def test_an_error_is_one_line(
 
 def test_encode_refuses_vectors_of_another_width(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", np.eye(7))
-    assert main(["encode", model, "x.npy", "-o", "c.npz"]) == 1
+    assert main(["batch", "encode", model, "x.npy", "-o", "c.npz"]) == 1
     assert "expected vectors with 64 columns" in one_error(capsys)
 
 
@@ -213,21 +225,27 @@ def test_encode_refuses_a_damaged_model(model: str, capsys: pytest.CaptureFixtur
     content = bytearray(Path(model).read_bytes())
     content[-1] ^= 1
     Path(model).write_bytes(content)
-    assert main(["encode", model, "digits", "-o", "c.npz"]) == 1
+    assert main(["batch", "encode", model, "digits", "-o", "c.npz"]) == 1
     assert "the checksum does not match" in one_error(capsys)
 
 
 def test_encode_refuses_a_missing_model(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["encode", "none.safetensors", "digits", "-o", "c.npz"]) == 1
+    assert main(["batch", "encode", "none.safetensors", "digits", "-o", "c.npz"]) == 1
     assert one_error(capsys) == "posh: error: none.safetensors: No such file or directory\n"
 
 
 def test_encode_refuses_other_suffixes_and_queries_of_files(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["encode", model, "digits", "-o", "c.txt"]) == 2
-    assert "end in .npz or .npy, got c.txt" in one_error(capsys)
-    assert main(["encode", model, "x.npy", "--queries", "-o", "c.npy"]) == 2
+    assert main(["batch", "encode", model, "digits", "-o", "c.txt"]) == 2
+    assert "end in .npz or .npy with the data set digits, got c.txt" in one_error(capsys)
+    assert main(["batch", "encode", model, "x.npy", "--queries", "-o", "codes"]) == 2
+    assert "end in .npz or .npy with --queries, got codes" in one_error(capsys)
+    assert main(["batch", "encode", model, "x.npy", "y.npy", "-o", "c.npz"]) == 2
+    assert "expected one file or data set for c.npz, got 2: give a folder" in one_error(capsys)
+    assert main(["batch", "encode", model, "x.npy", "--local", "-o", "c.npz"]) == 2
+    assert "--local is for a folder of codes, got --output c.npz: leave it out" in one_error(capsys)
+    assert main(["batch", "encode", model, "x.npy", "--queries", "-o", "c.npy"]) == 2
     assert "--queries is for data sets by name, got x.npy" in one_error(capsys)
 
 

@@ -1,76 +1,62 @@
-"""``posh completion``: the script in a real shell."""
+"""``posh --print-completion``: the script in a real shell."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 from posh.cli import main
+from tests.cli.running import one_error
+
+pytest.importorskip("shtab", reason="needs the extra 'completion'")
 
 
-@pytest.fixture(scope="module")
-def scripts():
-    import contextlib
-    import io
-
-    found = {}
-    for shell in ("bash", "zsh", "fish"):
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            assert main(["completion", shell]) == 0
-        found[shell] = out.getvalue()
-    return found
+def print_script(shell, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--print-completion", shell])
+    return capsys.readouterr().out
 
 
-def completed(script: str, line: str) -> list[str]:
-    """What bash would offer at the end of a line."""
+def complete(script: str, line: str) -> set[str]:
+    """Return what bash offers at the end of a line."""
     words = line.split(" ")
-    calls = f"COMP_WORDS=({' '.join(map(repr, words))}); COMP_CWORD={len(words) - 1}; _posh"
-    calls += '; echo "${COMPREPLY[@]}"'
+    function = re.search(r"complete .*-F (\w+) posh", script)[1]
+    calls = f"COMP_WORDS=({' '.join(map(repr, words))}); COMP_CWORD={len(words) - 1}"
+    calls += f"; {function} posh {words[-1]!r}; " + 'echo "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", f"{script}\n{calls}"], capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    return done.stdout.split()
+    return set(done.stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("posh imp", ["import"]),
-        ("posh ex", ["export"]),
-        ("posh import a.npy c --num", ["--number-rows"]),
-        ("posh import --metric ", ["euclidean", "cosine", "dot"]),
-        ("posh import --metric d", ["dot"]),
-        ("posh import a.n", []),  # bash completes the names of files
-        ("posh import --id ", []),
-        ("posh data ", ["list", "fetch"]),
-        ("posh data list --j", ["--json"]),
-        ("posh completion z", ["zsh"]),
-        ("posh query c --li", ["--like"]),
-    ],
-)
-def test_bash(line, expected, scripts):
-    assert sorted(completed(scripts["bash"], line)) == sorted(expected)
+def test_bash(capsys):
+    script = print_script("bash", capsys)
+    assert {"fit", "import", "query", "serve", "info", "bench"} <= complete(script, "posh ")
+    assert complete(script, "posh imp") == {"import"}
+    assert complete(script, "posh data ") == {"list", "fetch"}
+    assert complete(script, "posh data list --j") == {"--json"}
+    assert complete(script, "posh import a.npy c --num") == {"--number-rows"}
+    assert complete(script, "posh import --metric d") == {"dot"}
 
 
-def test_every_command_is_offered(scripts):
-    assert {"fit", "import", "query", "serve", "completion"} <= set(completed(scripts["bash"], "posh "))
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_read_their_script(shell, scripts):
+@pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh"])
+def test_other_shells_read_their_script(shell, capsys):
     program = shutil.which(shell)
+    script = print_script(shell, capsys)
+    assert "posh" in script
     if program is None:
         pytest.skip(f"{shell} is not installed")
-    done = subprocess.run([program, "-c", scripts[shell]], capture_output=True, text=True, check=True)
+    done = subprocess.run([program, "-c", script], capture_output=True, text=True, check=True)
     assert done.stderr == ""
 
 
-def test_fish_knows_commands_and_options(scripts):
-    lines = scripts["fish"].splitlines()
-    begin = "complete -c posh -n '__fish_use_subcommand' -f -a import -d 'bring vectors"
-    assert any(line.startswith(begin) for line in lines)
-    begin = (
-        "complete -c posh -n '__fish_seen_subcommand_from import' -l metric -x -a 'cosine euclidean dot' -d"
-    )
-    assert any(line.startswith(begin) for line in lines)
+def test_an_unknown_shell_and_a_missing_library(capsys, monkeypatch):
+    monkeypatch.delenv("POSH_DEBUG", raising=False)
+    assert main(["--print-completion", "powershell"]) == 2
+    assert "choose from" in one_error(capsys)
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["--print-completion=bash"]) == 1
+    assert "posh --print-completion needs shtab: pip install 'posh-ann[completion]'" in one_error(capsys)

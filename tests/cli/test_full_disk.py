@@ -17,13 +17,13 @@ FULL = "No space left on device: free some space on the disk, or choose another 
 REFUSED = "Read-only file system: make the folder and its files writable, or choose another folder"
 MOUNTED = 'mount -t tmpfs -o size=24k posh-test disk && exec "$0" -c "$@"'
 COMMANDS = {
-    "fit digits -o disk/model --bits 512 --method lsh": "disk/model",
+    "fit digits -o disk/model --n-bits 512 --method lsh": "disk/model",
     "export c disk/items.jsonl": "disk/items.jsonl",
     "export c disk/items.npz": "disk/items.npz",
     "export c disk/items.parquet": "disk/items.parquet",
-    "encode digits.safetensors digits -o disk/codes.npy": "disk/codes.npy",
-    "build digits.safetensors digits -o disk/index": "disk/index",
-    "batch build shards -o disk/job --metric cosine --local --workers 1": "disk/job/sample/part-00000",
+    "batch encode digits.safetensors digits -o disk/codes.npy": "disk/codes.npy",
+    "build digits --model digits.safetensors -o disk/index": "disk/index",
+    "batch build shards -o disk/job --metric cosine --local --n-workers 1": "disk/job/sample/part-00000",
 }
 RUN = """
 import subprocess, sys

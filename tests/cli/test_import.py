@@ -175,7 +175,7 @@ def test_interrupted_and_run_again(stop, tmp_path):
         _, error = process.communicate(timeout=60)
         assert process.returncode in (-signal.SIGKILL, 130, 143)
         if stop == signal.SIGINT:
-            assert b"the same command goes on there\nposh: interrupted\n" in error
+            assert b"repeat the command to resume\nposh: interrupted\n" in error
         found = content(tmp_path / "c")
         assert found == expected[: len(found)]
         present.append(len(found))

@@ -83,7 +83,7 @@ def test_a_payload_that_is_nested_too_deep(depth, here, capsys):
 def test_a_warning_is_one_line_without_code(here, capsys):
     vectors = VECTORS * np.float32([1e-6, 1e-6, 1, 1e-6])
     np.save("rows.npy", vectors)
-    assert main(["fit", "rows.npy", "-o", "model", "--bits", "16", "--active", "2"]) == 0
+    assert main(["fit", "rows.npy", "-o", "model", "--n-bits", "16", "--n-active", "2"]) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("posh: warning: column 2 of the training vectors holds nearly all of the energy")
 

@@ -20,7 +20,7 @@ from tests.cli.running import help_of, run_json
 from tests.conftest import clusters
 
 DIGITS = posh.datasets.load("digits")
-COMMANDS = [["build"], ["search"], ["eval"], ["info"], ["tune"], ["bench"]]
+COMMANDS = [["build"], ["search"], ["info"], ["tune"], ["bench"]]
 COMMANDS += [["bench", command] for command in ("search", "encode", "fit")]
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -52,16 +52,16 @@ def test_the_example_in_the_help_works(
     assert main(shlex.split(example[1])) == 0
 
 
-# Build, search, eval, info -----------------------------------------------------------------------------
+# Build, search, tune, info -----------------------------------------------------------------------------
 
 
 def test_from_vectors_to_numbers_as_the_library(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     model, folder = str(tmp_path / "m"), str(tmp_path / "index")
-    shape = ["--bits", "128", "--active", "8", "--set", "n_epochs=4"]
+    shape = ["--n-bits", "128", "--n-active", "8", "--set", "n_epochs=4"]
     run_json(capsys, "fit", "digits", "-o", model, *shape)
-    built = run_json(capsys, "build", model, "digits", "-o", folder, "--refine", "decoder")
+    built = run_json(capsys, "build", "digits", "--model", model, "-o", folder, "--refine", "decoder")
     found = hits_of(capsys, tmp_path / "hits.npz", folder, "digits", "-k", "20")
-    measured = run_json(capsys, "eval", folder, "digits", "--at", "20")
+    measured = run_json(capsys, "tune", "digits", "--index", folder, "-k", "20")
     told = run_json(capsys, "info", folder)
 
     hasher = posh.POSH(128, 8, n_epochs=4, random_state=0).fit(DIGITS.base)
@@ -91,7 +91,7 @@ def test_from_vectors_to_numbers_as_the_library(capsys: pytest.CaptureFixture[st
 
 BUILDS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "ivf": (
-        ["--structure", "ivf", "--lists", "5", "--probes", "2"],
+        ["--structure", "ivf", "--n-lists", "5", "--n-probe", "2"],
         {"structure": "ivf", "n_lists": 5, "n_probe": 2},
     ),
     "active": (
@@ -104,7 +104,7 @@ BUILDS: dict[str, tuple[list[str], dict[str, Any]]] = {
 NEAREST_BUILDS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "metric": (["--metric", "dot", "--store", "float16"], {"metric": "dot", "store": "float16"}),
     "recall": (["--metric", "cosine", "--recall", "0.8"], {"metric": "cosine", "recall": 0.8}),
-    "lists": (["--metric", "cosine", "--lists", "3"], {"metric": "cosine", "n_lists": 3}),
+    "lists": (["--metric", "cosine", "--n-lists", "3"], {"metric": "cosine", "n_lists": 3}),
 }
 
 
@@ -113,7 +113,7 @@ def test_options_of_build_reach_the_index(
     arguments: list[str], expected: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     new = tmp_path / "new"
-    run_json(capsys, "build", "digits.safetensors", "queries.npy", "-o", str(new), *arguments)
+    run_json(capsys, "build", "queries.npy", "--model", "digits.safetensors", "-o", str(new), *arguments)
     index = posh.CodeIndex.load(new)
     assert index.options == posh.CodeIndex(index.hasher, **expected).options
     assert len(index) == 7
@@ -144,7 +144,7 @@ def test_a_metric_needs_no_model(capsys: pytest.CaptureFixture[str], tmp_path: P
     for options, expected in (
         (["--exact"], {"exact": True}),
         (["--recall", "0.6"], {"recall": 0.6}),
-        (["--oversample", "1", "--probes", "1"], {"oversample": 1.0, "n_probe": 1}),
+        (["--oversample", "1", "--n-probe", "1"], {"oversample": 1.0, "n_probe": 1}),
     ):
         found = hits_of(capsys, tmp_path / "h.npz", folder, asked, "-k", "20", *options)
         assert_same(found, index.search(X, 20, **expected))
@@ -152,24 +152,24 @@ def test_a_metric_needs_no_model(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 
 @pytest.mark.parametrize("store", ["float32", "int8"])
-def test_an_index_with_a_metric_is_judged(
+def test_an_index_with_a_metric_is_measured(
     store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     folder = str(tmp_path / "near")
     run_json(capsys, "build", "digits", "-o", folder, "--metric", "euclidean", "--store", store)
-    measured = run_json(capsys, "eval", folder, "digits", "--metric", "euclidean", "--at", "10")
+    measured = run_json(capsys, "tune", "digits", "--index", folder, "--metric", "euclidean", "-k", "10")
     assert measured["results"]["recall 10@10"]["mean"] >= (1.0 if store == "float32" else 0.9)
     posh.Index.build(DIGITS.base[::-1], metric="euclidean", store=store).save(folder)
-    assert main(["eval", folder, "digits"]) == 2
+    assert main(["tune", "digits", "--index", folder]) == 2
     assert "got documents with other vectors" in capsys.readouterr().err
 
 
 SEARCHES: dict[str, tuple[str, list[str], dict[str, Any]]] = {
     "oversample": ("digits-index", ["--oversample", "9.5"], {"oversample": 9.5}),
-    "probes": ("lists", ["--probes", "30"], {"n_probe": 30}),
+    "probes": ("lists", ["--n-probe", "30"], {"n_probe": 30}),
     "ids": ("digits-index", ["--filter", "ids.npy"], {"filter": np.arange(30, 60)}),
     "mask": ("lists", ["--filter", "mask.npy"], {"filter": np.arange(30, 60)}),
-    "threads": ("digits-index", ["--threads", "1"], {}),
+    "threads": ("digits-index", ["--n-threads", "1"], {}),
     "mmap": ("digits-index", ["--mmap"], {}),
 }
 
@@ -187,7 +187,7 @@ def test_options_of_search_reach_the_index(
 
 
 def test_texts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["build", "digits.safetensors", "digits", "-o", str(tmp_path / "i")]) == 0
+    assert main(["build", "digits", "--model", "digits.safetensors", "-o", str(tmp_path / "i")]) == 0
     captured = capsys.readouterr()
     assert re.fullmatch(r"estimated memory: [\d.]+ kB for 1,597 documents\n", captured.err)
     assert re.search(r"^added: 1,597 documents in .*\nmemory: .*\nsaved: .*kB on disk", captured.out, re.M)
@@ -195,7 +195,7 @@ def test_texts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = capsys.readouterr().out
     assert "ids and scores (overlap, higher is better):\n  query 0: " in out
     assert re.search(r"query 4: .*\(\d\), and 2 more\n7 queries in ", out)
-    assert main(["eval", "digits-index", "digits"]) == 0
+    assert main(["tune", "digits", "--index", "digits-index"]) == 0
     assert re.search(r"  MAP@1000 +\d\d\.\d\d \[[\d.]+, [\d.]+\]\n  precision@1000 ", capsys.readouterr().out)
     assert main(["info", "digits-index"]) == 0
     assert "memory: " in capsys.readouterr().out
@@ -207,11 +207,11 @@ def test_a_search_that_finds_nothing_says_so(capsys: pytest.CaptureFixture[str],
     np.save(tmp_path / "none.npy", np.array([99_999]))
     arguments = ["search", "digits-index", "queries.npy", "--filter", str(tmp_path / "none.npy")]
     assert main(arguments) == 0
-    assert "query 0: nothing found\n" in capsys.readouterr().out
+    assert "query 0: no hits\n" in capsys.readouterr().out
     assert run_json(capsys, *arguments)["first"][0] == {"ids": [], "scores": []}
 
 
-# Eval by distance --------------------------------------------------------------------------------------
+# Recall by distance --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
@@ -219,7 +219,17 @@ def test_recall_equals_a_count_of_the_true_neighbours(
     metric: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     values = run_json(
-        capsys, "eval", "digits-index", "digits", "--metric", metric, "--at", "50", "--queries", "60"
+        capsys,
+        "tune",
+        "digits",
+        "--index",
+        "digits-index",
+        "--metric",
+        metric,
+        "-k",
+        "50",
+        "--n-queries",
+        "60",
     )
     away = cdist(DIGITS.queries[:60], DIGITS.base, metric)
     near = away <= np.sort(away, axis=1)[:, 9:10] * (1 + 1e-6)  # equally far counts as near
@@ -232,21 +242,23 @@ def test_recall_equals_a_count_of_the_true_neighbours(
     assert (values["by"], values["n_queries"]) == (metric, 60)
 
 
-def test_a_set_without_labels_is_judged_by_distance(
+def test_a_set_without_labels_is_measured_by_distance(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = posh.datasets.Dataset("digits", DIGITS.base, DIGITS.queries)
     monkeypatch.setattr(posh.datasets, "load", lambda name: plain)
-    values = run_json(capsys, "eval", "digits-index", "digits", "--neighbours", "3", "--queries", "1")
+    values = run_json(
+        capsys, "tune", "digits", "--index", "digits-index", "--n-neighbors", "3", "--n-queries", "1"
+    )
     assert values["by"] == "euclidean"
     assert list(values["results"]) == ["recall 3@3", "recall 3@1000"]
     assert values["results"]["recall 3@1000"] == {"mean": 1.0, "low": None, "high": None}  # one query
-    assert main(["eval", "digits-index", "digits", "--queries", "1"]) == 0
+    assert main(["tune", "digits", "--index", "digits-index", "--n-queries", "1"]) == 0
     assert "nan" not in capsys.readouterr().out
 
 
 def test_places_without_a_result_count_as_misses(capsys: pytest.CaptureFixture[str]) -> None:
-    values = run_json(capsys, "eval", "lists", "digits", "--at", "1000", "--probes", "1")
+    values = run_json(capsys, "tune", "digits", "--index", "lists", "-k", "1000", "--n-probe", "1")
     ids = posh.CodeIndex.load("lists").search(DIGITS.queries, 1000, n_probe=1).ids
     assert DIGITS.base_labels is not None
     assert DIGITS.query_labels is not None
@@ -282,7 +294,7 @@ def test_ids_that_are_strings(capsys: pytest.CaptureFixture[str], tmp_path: Path
     np.save(wanted, ["digit 7", "digit 5"])
     found = hits_of(capsys, Path(output), folder, "digits", "-k", "3", "--filter", wanted)
     expected = index.search(DIGITS.queries, 3, filter=["digit 7", "digit 5"])
-    assert_same(found, posh.Hits(np.where(expected.found, expected.ids, ""), expected.scores, expected.kind))
+    assert_same(found, posh.Hits(np.where(expected.is_hit, expected.ids, ""), expected.scores, expected.kind))
     assert found["ids"][0, 2] == ""
     assert main(["search", folder, "digits", "-k", "99", "-o", output]) == 0
     first, saved = re.findall(

@@ -11,13 +11,13 @@ from tests.cli.running import fails_in_one_line
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
-BUILD = ["build", "digits.safetensors", "digits", "-o", "new"]
-DENSE = ["build", "dense.safetensors", "digits", "-o", "new"]
+BUILD = ["build", "digits", "--model", "digits.safetensors", "-o", "new"]
+DENSE = ["build", "digits", "--model", "dense.safetensors", "-o", "new"]
 SEARCH = ["search", "digits-index", "digits"]
-EVAL = ["eval", "digits-index", "digits"]
+TUNE = ["tune", "digits", "--index", "digits-index"]
 ERRORS = {
     "no index": (1, ["search", "nope", "digits"], "nope: expected a saved index, found no manifest.json"),
-    "no index to eval": (1, ["eval", "nope", "digits"], "nope: expected a saved index"),
+    "no index to measure": (1, ["tune", "digits", "--index", "nope"], "nope: expected a saved index"),
     "nothing to tell about": (1, ["info", "nope"], "nope: No such file or directory"),
     "foreign folder": (1, ["search", "text", "digits"], "text: expected a saved index, found no manifest"),
     "foreign folder to tell about": (1, ["info", "text"], "text: expected a saved index"),
@@ -29,10 +29,10 @@ ERRORS = {
     ),
     "documents of another width": (
         1,
-        [*BUILD[:2], "wide.npy", *BUILD[3:]],
+        ["build", "wide.npy", *BUILD[2:]],
         "expected vectors with 64 columns",
     ),
-    "output is a file": (1, [*BUILD[:4], "ids.npy"], "ids.npy: expected a folder to write, got a file"),
+    "output is a file": (1, [*BUILD[:5], "ids.npy"], "ids.npy: expected a folder to write, got a file"),
     "unknown structure": (2, [*BUILD, "--structure", "x"], "'x' (choose from 'exact', 'ivf')"),
     "unknown scoring": (2, [*BUILD, "--scoring", "x"], "'x' (choose from 'overlap', 'asymmetric')"),
     "unknown refiner": (
@@ -45,12 +45,12 @@ ERRORS = {
         [*DENSE, "--structure", "ivf"],
         "structure='ivf' needs sparse codes, got LSH: leave",
     ),
-    "lists without ivf": (2, [*BUILD, "--lists", "9"], "--lists is for --structure ivf, got exact"),
+    "lists without ivf": (2, [*BUILD, "--n-lists", "9"], "--n-lists is for --structure ivf, got exact"),
     "filter of floats": (1, [*SEARCH, "--filter", "floats.npy"], "or a 1-D array of ids, got float64 (5,)"),
     "filter of another kind": (1, [*SEARCH, "--filter", "dense.safetensors"], "expected an .npy file of ids"),
     "no filter": (1, [*SEARCH, "--filter", "nope.npy"], "nope.npy: No such file or directory"),
     "hits in a text": (2, [*SEARCH, "-o", "hits.txt"], "expected --output to end in .npz, got hits.txt"),
-    "probes without lists": (2, [*SEARCH, "--probes", "3"], "--probes is for lists, got CodeIndex(1,597"),
+    "probes without lists": (2, [*SEARCH, "--n-probe", "3"], "--n-probe is for lists, got CodeIndex(1,597"),
     "nothing to refine": (
         2,
         ["search", "lists", "digits", "--oversample", "3"],
@@ -59,7 +59,7 @@ ERRORS = {
     "neither model nor metric": (
         2,
         ["build", "digits", "-o", "new"],
-        "expected a MODEL or --metric, got neither: for example '--metric cosine'",
+        "expected --model or --metric, got neither: for example '--metric cosine'",
     ),
     "recall without a metric": (2, [*BUILD, "--recall", "0.9"], "--recall is for --metric: add it, or"),
     "store without a metric": (2, [*BUILD, "--store", "int8"], "--store is for --metric: add it, or"),
@@ -69,23 +69,37 @@ ERRORS = {
     "no results": (2, [*SEARCH, "-k", "0"], "expected a whole number of at least 1, got '0'"),
     "some of the base": (
         2,
-        ["eval", "few", "digits"],
+        ["tune", "digits", "--index", "few"],
         "all 1,597 base vectors of digits with the ids 0, 1, …",
     ),
-    "another order": (2, ["eval", "reversed", "digits"], "got documents with other codes: build it with"),
+    "another order": (
+        2,
+        ["tune", "digits", "--index", "reversed"],
+        "documents with other codes: build it with",
+    ),
     "another width": (
         2,
-        ["eval", "narrow", "digits"],
+        ["tune", "digits", "--index", "narrow"],
         "base vectors of digits, 64 wide, got one for width 8",
     ),
-    "unknown data": (1, ["eval", "digits-index", "nope"], "unknown data set 'nope'; choose from digits"),
-    "too deep": (2, [*EVAL, "--at", "2000"], "expected --at of at most 1597"),
-    "neighbours by label": (2, [*EVAL, "--neighbours", "5"], "digits has labels: add --metric"),
+    "unknown data": (
+        1,
+        ["tune", "nope", "--index", "digits-index"],
+        "unknown data set 'nope'; choose",
+    ),
+    "too deep": (2, [*TUNE, "-k", "2000"], "expected -k of at most 1597"),
+    "neighbours by label": (2, [*TUNE, "--n-neighbors", "5"], "digits has labels: add --metric"),
     "more neighbours than results": (
         2,
-        [*EVAL, "--metric", "cosine", "--neighbours", "9", "--at", "5"],
-        "expected --neighbours of at most 5",
+        [*TUNE, "--metric", "cosine", "--n-neighbors", "9", "-k", "5"],
+        "expected --n-neighbors of at most 5",
     ),
+    "dot with a base": (2, [*TUNE, "--metric", "dot"], "expected --metric of one of euclidean, cosine"),
+    "labels of an index": (2, [*TUNE, "--labels", "ids.npy"], "--labels is for candidates, and --index"),
+    "plot of an index": (2, [*TUNE, "-o", "a.png"], "--output is for candidates, and --index for an index"),
+    "depth without an index": (2, [*TUNE[:2], "-k", "5"], "-k is for --index: add it, or leave it out"),
+    "probes without an index": (2, [*TUNE[:2], "--n-probe", "5"], "--n-probe is for --index: add it"),
+    "both model and metric": (2, [*BUILD, "--metric", "dot"], "expected --model or --metric, got both"),
     "bench of nothing": (2, ["bench"], "required: COMMAND (see 'posh bench --help')"),
     "bench of unknown data": (1, ["bench", "fit", "--data", "nope"], "unknown data set 'nope'"),
     "bench with too large a k": (2, ["bench", "search", "-k", "2000"], "expected -k of at most 1597"),
@@ -101,6 +115,6 @@ def test_an_error_is_one_line(
 
 
 def test_build_leaves_other_files_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*BUILD[:4], "text"]) == 1
+    assert main([*BUILD[:5], "text"]) == 1
     assert "text: expected an empty folder or a saved index, found other files" in capsys.readouterr().err
     assert [path.name for path in Path("text").iterdir()] == ["thesis.txt"]

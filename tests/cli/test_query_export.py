@@ -150,7 +150,7 @@ def test_a_collection_that_another_process_has_open(here, capsys):
         assert run_json(capsys, "export", "c", "a.jsonl")["n_items"] == N + 1
         (query,) = run_json(capsys, "query", "c", "--like", "last", "-k", "1")["queries"]
         assert query["query"] == "last"
-        assert run_json(capsys, "eval", "c", "q.npy")["n_queries"] == 4
+        assert run_json(capsys, "tune", "q.npy", "--index", "c")["n_queries"] == 4
         assert run_json(capsys, "copy", "c", "again")["n_items"] == N + 1
 
 
@@ -231,7 +231,7 @@ def test_the_table(here, capsys):
     assert "Title" in lines[0]
     assert all(len(line) <= 100 for line in lines)
     assert main(["query", "c", "--like", "7", "--filter", '{"year": 7}']) == 0
-    assert capsys.readouterr().out == "nothing found\n"
+    assert capsys.readouterr().out == "no hits\n"
 
 
 def test_more_results_than_items(here, capsys):

@@ -13,8 +13,9 @@ from scipy.spatial.distance import cdist
 
 import posh
 from posh import metrics
-from posh.cli import _tune_labels, _tune_vectors, main
-from posh.cli._tune_vectors import Setting, best_seen, chosen, front
+from posh.cli import _tune_candidates as candidates
+from posh.cli import main
+from posh.cli._tune_candidates import Setting, choose_setting, find_best, select_front
 from tests.cli.running import one_error, run_json
 from tests.conftest import clusters
 
@@ -44,15 +45,15 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("tuned") / "x.npy"
     np.save(path, X)
-    data = _tune_vectors.split(X)
+    data = candidates.split_vectors(X)
     return {
         "data": data,
-        "settings": list(_tune_vectors.measured_settings(data, "euclidean", 0.9)),
+        "settings": list(candidates.measure_settings(data, "euclidean", 0.9)),
     }
 
 
 def test_queries_are_held_out() -> None:
-    data = _tune_vectors.split(X)
+    data = candidates.split_vectors(X)
     assert (len(data.base), len(data.queries)) == (3600, 400)
     together = np.concatenate([data.base, data.queries])
     np.testing.assert_array_equal(np.sort(together, axis=0), np.sort(X, axis=0))
@@ -89,34 +90,34 @@ def test_the_front_leaves_out_what_another_one_beats() -> None:
     slow, alike = setting(0.9, 800, 400), setting(0.9015, 990, 410)
     default = setting(0.8, 10, 400, is_default=True)
     settings = [careful, slow, good, alike, small, default]
-    assert front(settings, good) == [default, good, small, careful]
-    assert front(settings, alike) == [default, good, small, alike, careful]
+    assert select_front(settings, good) == [default, good, small, careful]
+    assert select_front(settings, alike) == [default, good, small, alike, careful]
 
 
 def test_the_choice_is_small_if_that_is_about_as_fast() -> None:
     fast = setting(0.96, 1000, 400, is_default=True)
     small = setting(0.95, 900, 100, is_default=True)
     slow = setting(0.97, 300, 50, is_default=True)
-    assert chosen([fast, small, slow, setting(0.99, 5000, 10)], 0.95) is small
-    assert chosen([fast, slow], 0.95) is fast
-    assert chosen([small], 0.97) is None
+    assert choose_setting([fast, small, slow, setting(0.99, 5000, 10)], 0.95) is small
+    assert choose_setting([fast, slow], 0.95) is fast
+    assert choose_setting([small], 0.97) is None
 
 
 def test_the_choice_reached_the_recall() -> None:
     short = setting(0.945, 1000, 100, is_default=True)
     exact = setting(float(np.full(3, 0.95).mean()), 900, 400, is_default=True)
-    assert chosen([short], 0.95) is None
-    assert chosen([short, exact], 0.95) is exact
+    assert choose_setting([short], 0.95) is None
+    assert choose_setting([short, exact], 0.95) is exact
     fast, faster = setting(0.96, 500, 400), setting(0.955, 550, 400)
-    assert chosen([short, fast, faster], 0.95) is faster  # no default reached it
-    assert chosen([short, fast, faster, exact], 0.95) is exact
-    assert best_seen([short, fast, faster]) is fast
-    assert best_seen([fast, setting(0.96, 600, 400)]).per_second == 600
+    assert choose_setting([short, fast, faster], 0.95) is faster  # no default reached it
+    assert choose_setting([short, fast, faster, exact], 0.95) is exact
+    assert find_best([short, fast, faster]) is fast
+    assert find_best([fast, setting(0.96, 600, 400)]).per_second == 600
 
 
 @pytest.mark.parametrize("recall", [0.9, 0.95, 0.99])
 def test_a_choice_among_measured_settings_reached_the_recall(tuned: dict[str, Any], recall: float) -> None:
-    choice = chosen(tuned["settings"], recall)
+    choice = choose_setting(tuned["settings"], recall)
     assert choice is not None
     assert choice.recall >= recall
 
@@ -128,7 +129,7 @@ def test_a_missing_document_counts_as_not_found(tuned: dict[str, Any]) -> None:
     ids = np.full((len(data.queries), 3), -1)
     ids[:, 1] = 7
     expected = plain_scores("euclidean", data.queries, data.base[7:8])
-    found = _tune_vectors.scores(index, data, ids)
+    found = candidates.compute_scores(index, data, ids)
     np.testing.assert_allclose(found[:, :1], expected, rtol=1e-5)
     assert (found[:, 1:] == -np.inf).all()
 
@@ -157,7 +158,7 @@ def test_few_vectors_are_compared_one_by_one(capsys: pytest.CaptureFixture[str])
 
 
 def tuned_with(monkeypatch: pytest.MonkeyPatch, *settings: Setting) -> None:
-    monkeypatch.setattr(_tune_vectors, "measured_settings", lambda *_: iter(settings))
+    monkeypatch.setattr(candidates, "measure_settings", lambda *_: iter(settings))
 
 
 def test_a_recall_that_nothing_reached(
@@ -170,7 +171,7 @@ def test_a_recall_that_nothing_reached(
     assert "<- chosen" not in text
     assert re.search(r"0\.9450 .*<- best seen", text)
     assert "no setting reached a recall of 0.95; best seen, 0.9450 measured:" in text
-    assert "compare all vectors with\n  hits = index.search(Q, k=10, exact=True)" in text
+    assert "for a higher recall, compare all vectors:\n  hits = index.search(Q, k=10, exact=True)" in text
     values = run_json(capsys, "tune", "digits.npy", "--no-plot")
     assert (values["chosen"], values["python"]) == (None, None)
     assert values["best_seen"]["recall"] == 0.945
@@ -208,27 +209,27 @@ def interrupted_after(n: int, call: Any) -> Any:
 def test_an_interruption_prints_what_there_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_tune_vectors, "_measured", interrupted_after(2, _tune_vectors._measured))
+    monkeypatch.setattr(candidates, "_measure_setting", interrupted_after(2, candidates._measure_setting))
     assert main(["tune", "x.npy"]) == 130
     captured = capsys.readouterr()
     assert "float32" in captured.out
     assert "float16" not in captured.out
-    assert "interrupted: this is what was measured so far" in captured.err
+    assert "interrupted: the results so far" in captured.err
     assert Path("tune.png").exists()
-    monkeypatch.setattr(_tune_vectors, "_measured", interrupted_after(0, None))
+    monkeypatch.setattr(candidates, "_measure_setting", interrupted_after(0, None))
     assert main(["tune", "x.npy", "--no-plot"]) == 130
     assert capsys.readouterr().out == ""
 
 
 def test_labels_compare_hashers(capsys: pytest.CaptureFixture[str]) -> None:
-    values = run_json(capsys, "tune", "digits.npy", "--labels", "labels.npy", "--bits", "64", "-o", "l.png")
+    values = run_json(capsys, "tune", "digits.npy", "--labels", "labels.npy", "--n-bits", "64", "-o", "l.png")
     assert Path("l.png").read_bytes().startswith(b"\x89PNG")
     results = values["results"]
     assert [one["map"] for one in results] == sorted((one["map"] for one in results), reverse=True)
     assert {(one["hasher"], one["n_active"]) for one in results if one["hasher"]} == {
         (name, n) for name in ("POSH", "SphericalHash", "FruitFly") for n in (8, 16, 32)
     }
-    data = _tune_labels.split(DIGITS.base, DIGITS.base_labels)
+    data = candidates.split_labelled(DIGITS.base, DIGITS.base_labels)
     index = posh.CodeIndex(posh.POSH(64, 16, random_state=0).fit(data.base)).add(data.base)
     found = index.search(data.queries, 1000).ids
     expected = metrics.average_precision(data.base_labels[found], data.query_labels)
@@ -246,7 +247,7 @@ def test_labels_compare_hashers(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_interrupted_comparison_of_hashers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_tune_labels, "_coded", interrupted_after(1, _tune_labels._coded))
+    monkeypatch.setattr(candidates, "_measure_codes", interrupted_after(1, candidates._measure_codes))
     assert main(["tune", "digits.npy", "--labels", "labels.npy", "--no-plot"]) == 130
     out = capsys.readouterr().out
     assert "POSH, 8 of 1024 bits" in out
@@ -263,7 +264,7 @@ def test_without_matplotlib_the_table_works(
 
 
 ERRORS = {
-    "bits without labels": (2, ["--bits", "64"], "--bits is for --labels: leave it out"),
+    "bits without labels": (2, ["--n-bits", "64"], "--n-bits is for --labels: leave it out"),
     "recall of labels": (
         2,
         ["--labels", "labels.npy", "--recall", "0.9"],

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import posh
-from posh.index.nearest.metric import METRICS, Metric, as_reals
+from posh.index.choices import METRICS
+from posh.index.nearest.metric import Metric, as_reals
 
 LARGEST = float(np.finfo(np.float32).max)
 

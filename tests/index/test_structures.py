@@ -12,7 +12,8 @@ import posh
 from posh import hashers
 from posh.cli import main
 from posh.hashers import HASHERS, make_hasher
-from posh.index.codes.options import REFINER_NAMES, SCORINGS, STRUCTURE_NAMES, CodeOptions, CodeParams
+from posh.index.choices import REFINER_NAMES, SCORINGS, STRUCTURE_NAMES
+from posh.index.codes.options import CodeOptions, CodeParams
 from posh.index.codes.refine import REFINERS
 from posh.index.codes.snapshot import choose_structure
 from posh.index.codes.structures import Queries

@@ -134,15 +134,15 @@ def test_without_the_extra_the_pip_line_is_printed(tmp_path, capsys, monkeypatch
     assert "posh.serve needs starlette: pip install 'posh-ann[serve]'" in capsys.readouterr().err
 
 
-def test_it_says_what_it_found(tmp_path):
-    from posh.cli._serve import _found
+def test_it_says_what_it_list_collections(tmp_path):
+    from posh.cli._serve import _list_collections
 
-    assert _found(tmp_path, []).startswith(
+    assert _list_collections(tmp_path, []).startswith(
         f"no collections yet: make one with 'posh import FILE {tmp_path}/NAME'"
     )
-    assert _found(tmp_path, ["b", "a"]) == "2 collections: a, b"
-    assert _found(tmp_path, ["a"]) == "1 collection: a"
-    assert _found(tmp_path, [f"c{i:02}" for i in range(12)]).endswith("c08, c09 …")
+    assert _list_collections(tmp_path, ["b", "a"]) == "2 collections: a, b"
+    assert _list_collections(tmp_path, ["a"]) == "1 collection: a"
+    assert _list_collections(tmp_path, [f"c{i:02}" for i in range(12)]).endswith("c08, c09 …")
 
 
 def test_a_folder_that_holds_no_collections(tmp_path, capsys):

@@ -1,38 +1,50 @@
-"""Opening a collection that is there: what the commands for collections share."""
+"""``posh query``, and the addresses, options and opening of collections that other commands share."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import posh
-from posh.cli._command import Parser, UsageError
-from posh.collection.base import BaseCollection
-from posh.collection.opening import DATABASE
-from posh.collection.transfer import lacks_index
-from posh.engines.milvus.connection import is_address, parse_address
+from posh.cli._command import Parser, Report, UsageError, declare, parse_count
 
-__all__ = ["add_collection", "add_filter", "add_milvus", "address", "find_collection", "milvus_of"]
-__all__ += ["open_collection", "open_searchable", "read_filter", "read_token"]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from posh import BaseCollection, Item
+
+__all__ = ["add_collection", "add_filter", "add_milvus", "add_query", "connect_milvus"]
+__all__ += ["find_collection", "is_collection", "open_collection", "open_searchable", "parse_filter"]
+__all__ += ["parse_place", "read_token"]
+
+_MAX_QUERIES, _MAX_CELL = 5, 40  # printed
+
+
+# Options -----------------------------------------------------------------------------------------------
 
 
 def add_collection(parser: Parser) -> None:
-    """Declare the argument for a collection."""
+    """Declare the argument for an existing collection."""
     parser.add_argument(
         "collection",
         metavar="COLLECTION",
-        type=address,
+        type=parse_place,
         help="the folder of a collection, see 'posh import', or milvus:ADDRESS#NAME",
     )
     add_milvus(parser)
 
 
-def address(text: str) -> Path | str:
+def parse_place(text: str) -> Path | str:
     """Parse the place of a collection for argparse: a folder, or an address of Milvus."""
-    if not is_address(text):
+    if not text.startswith("milvus:"):
         return Path(text)
+    from posh.engines.milvus.connection import parse_address
+
     try:
         parse_address(text)
     except ValueError as error:
@@ -41,14 +53,36 @@ def address(text: str) -> Path | str:
 
 
 def add_milvus(parser: Parser) -> None:
-    """Declare the arguments that :func:`milvus_of` reads."""
+    """Declare the options that :func:`connect_milvus` reads."""
     parser.add_argument(
         "--milvus-token-file",
         metavar="FILE",
         type=Path,
         help="a file with the token of Milvus; default: the environment variable POSH_MILVUS_TOKEN",
     )
-    parser.add_argument("--milvus-ca-file", metavar="FILE", help="the authority that Milvus's TLS must have")
+    parser.add_argument(
+        "--milvus-ca-file", metavar="FILE", help="certificate authority to trust for TLS with Milvus"
+    )
+
+
+def add_filter(parser: Parser) -> None:
+    """Declare the option that :func:`parse_filter` reads."""
+    parser.add_argument(
+        "--filter", metavar="JSON", help="""only items that match, such as '{"year": {"gt": 1999}}'"""
+    )
+
+
+def parse_filter(args: argparse.Namespace) -> dict[str, Any] | None:
+    """Return the filter, whose content the collection validates."""
+    if args.filter is None:
+        return None
+    try:
+        value = json.loads(args.filter)
+    except ValueError as error:
+        raise UsageError(f"expected --filter to be JSON, got {args.filter!r:.80} ({error})") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"expected --filter to be a JSON object, got {args.filter!r:.80}")
+    return value
 
 
 def read_token(path: Path | None) -> str | None:
@@ -61,75 +95,172 @@ def read_token(path: Path | None) -> str | None:
     return token
 
 
-def milvus_of(where: str, args: argparse.Namespace) -> tuple[Any, str]:
+# Opening -----------------------------------------------------------------------------------------------
+
+
+def is_collection(path: Path) -> bool:
+    """Return whether a folder has the database of a collection."""
+    from posh.collection.opening import DATABASE
+
+    return (path / DATABASE).exists()
+
+
+def connect_milvus(place: str, args: argparse.Namespace) -> tuple[Any, str]:
     """Connect to the Milvus of an address; return the connection and the name of the collection."""
     from posh.engines.milvus import Milvus
+    from posh.engines.milvus.connection import parse_address
 
-    uri, name = parse_address(where)
+    uri, name = parse_address(place)
     return Milvus(uri, token=read_token(args.milvus_token_file), ca_file=args.milvus_ca_file), name
 
 
-def find_collection(where: Path | str, args: argparse.Namespace) -> BaseCollection | None:
-    """Open a collection; None if there is none."""
-    if isinstance(where, Path):
-        return posh.Collection(where) if (where / DATABASE).exists() else None
+def find_collection(place: Path | str, args: argparse.Namespace) -> BaseCollection | None:
+    """Open a collection for writing; return None if it does not exist."""
+    if isinstance(place, Path):
+        import posh
+
+        return posh.Collection(place) if is_collection(place) else None
     from posh.engines.milvus import MilvusCollection
     from posh.engines.milvus.opening import list_collections
 
-    milvus, name = milvus_of(where, args)
+    milvus, name = connect_milvus(place, args)
     try:
         return MilvusCollection.open(milvus, name) if name in list_collections(milvus) else None
-    except FileNotFoundError:  # the call that made it was interrupted
+    except FileNotFoundError:  # its creation was interrupted
         return None
 
 
-def add_filter(parser: Parser) -> None:
-    """Declare the argument that :func:`read_filter` reads."""
-    parser.add_argument(
-        "--filter", metavar="JSON", help="""only items that pass, such as '{"year": {"gt": 1999}}'"""
-    )
-
-
-def open_collection(path: Path | str, args: argparse.Namespace) -> BaseCollection:
+def open_collection(place: Path | str, args: argparse.Namespace) -> BaseCollection:
     """Open a collection to read it, even while another process writes to it."""
-    if isinstance(path, str):
+    import posh
+
+    if isinstance(place, str):
         from posh.engines.milvus import MilvusCollection
 
-        return MilvusCollection.open(*milvus_of(path, args))
-    if not (path / DATABASE).exists():
-        inside = sorted(entry.parent.name for entry in path.glob(f"*/{DATABASE}"))
+        return MilvusCollection.open(*connect_milvus(place, args))
+    if not is_collection(place):
+        inside = sorted(path for path in place.glob("*") if is_collection(path))
         hint = (
-            f"it has collections, such as {path / inside[0]}"
+            f"it has collections, such as {inside[0]}"
             if inside
-            else f"make one with 'posh import FILE {path}'"
+            else f"make one with 'posh import FILE {place}'"
         )
-        raise FileNotFoundError(f"{path}: expected a collection, got another folder or nothing; {hint}")
+        raise FileNotFoundError(f"{place}: expected a collection, got another folder or nothing; {hint}")
     try:
-        return posh.Collection(path, read_only=True)
+        return posh.Collection(place, read_only=True)
     except posh.FormatError:
-        return posh.Collection(path)  # upgrades a collection of an older version, or says what is damaged
+        return posh.Collection(place)  # upgrades a collection of an older version, or reports the damage
 
 
-def open_searchable(path: Path | str, args: argparse.Namespace) -> BaseCollection:
+def open_searchable(place: Path | str, args: argparse.Namespace) -> BaseCollection:
     """Open a collection that has an index, to read it."""
-    collection = open_collection(path, args)
+    from posh.collection.transfer import lacks_index
+
+    collection = open_collection(place, args)
     if lacks_index(collection):
         collection.close()
         raise UsageError(
-            f"{path}: expected a collection with an index, got one without: if an import was interrupted, "
+            f"{place}: expected a collection with an index, got one without: if an import was interrupted, "
             "run it again"
         )
     return collection
 
 
-def read_filter(args: argparse.Namespace) -> dict[str, Any] | None:
-    """Return the filter; the collection checks its content."""
-    if args.filter is None:
-        return None
-    try:
-        found = json.loads(args.filter)
-    except ValueError as error:
-        raise UsageError(f"expected --filter to be JSON, got {args.filter!r:.80} ({error})") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"expected --filter to be a JSON object, got {args.filter!r:.80}")
-    return found
+# Query -------------------------------------------------------------------------------------------------
+
+
+def add_query(parser: Parser) -> None:
+    """Declare ``posh query``."""
+    example = """posh query collections/articles --like 17 -k 3 --filter '{"year": {"gt": 1999}}'"""
+    declare(parser, example, _query)
+    add_collection(parser)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--like", metavar="ID", help="find the neighbours of this item, without the item")
+    source.add_argument(
+        "--vectors", metavar="FILE", type=Path, help="find the neighbours of each vector of a file"
+    )
+    parser.add_argument("--key", help="array or column of vectors to read, if the file has several")
+    parser.add_argument("-k", type=parse_count, default=10, help="results per query; default: 10")
+    add_filter(parser)
+    parser.add_argument("--exact", action="store_true", help="with a metric: compare all vectors")
+
+
+def _query(args: argparse.Namespace) -> Report:
+    from posh.files import read_vectors
+
+    if args.key is not None and args.vectors is None:
+        raise UsageError("--key is for --vectors: leave it out")
+    where = parse_filter(args)
+    with open_searchable(args.collection, args) as collection:
+        item = None if args.vectors is not None else _get_item(args, collection)
+        vectors = read_vectors(args.vectors, args.key) if item is None else item.vector[None]
+        excluded = None if item is None else item.id
+        # One more than k, because the item itself may be among the hits; at most all items.
+        k = min(args.k + (item is not None), max(1, len(collection)))
+        hits = collection.search(vectors, k, filter=where, exact=args.exact)
+        queries = [
+            {
+                "query": row if item is None else item.id,
+                "hits": _collect_hits(collection, ids, scores, excluded, args.k),
+            }
+            for row, (ids, scores) in enumerate(zip(*hits, strict=True))
+        ]
+    values = {"collection": str(args.collection), "kind": hits.kind, "k": args.k, "queries": queries}
+    return Report(values, _format_queries(queries, hits.kind))
+
+
+def _get_item(args: argparse.Namespace, collection: BaseCollection) -> Item:
+    """Return the item of ``--like``: its id is the text, or else the number."""
+    text = args.like
+    ids: list[int | str] = [text, *([int(text)] if re.fullmatch(r"-?\d+", text) else [])]
+    for item in collection.get(ids):
+        if item is not None:
+            return item
+    raise UsageError(f"{args.collection}: expected --like to be the id of an item, got {text!r}")
+
+
+def _collect_hits(
+    collection: BaseCollection,
+    ids: npt.NDArray[Any],
+    scores: npt.NDArray[np.float32],
+    excluded: int | str | None,
+    k: int,
+) -> list[dict[str, Any]]:
+    """Return the first k hits of one query with their payloads, without missing hits and one excluded id."""
+    pairs = [
+        pair for pair in zip(ids, scores.tolist(), strict=True) if pair[0] is not None and pair[0] != excluded
+    ]
+    items = collection.get([item_id for item_id, _ in pairs[:k]])
+    return [
+        {"id": item_id, "score": score, "payload": {} if item is None else item.payload}
+        for (item_id, score), item in zip(pairs, items, strict=False)
+    ]
+
+
+def _format_queries(queries: Sequence[dict[str, Any]], kind: str) -> str:
+    lines: list[str] = []
+    for query in queries[:_MAX_QUERIES]:
+        if len(queries) > 1:
+            lines.append(f"query {query['query']}:")
+        lines += _format_table(query["hits"], kind) if query["hits"] else ["no hits"]
+    if len(queries) > _MAX_QUERIES:
+        lines.append(f"and {len(queries) - _MAX_QUERIES:,} more queries: --json prints all")
+    return "\n".join(lines)
+
+
+def _format_table(hits: list[dict[str, Any]], kind: str) -> list[str]:
+    """Return one line per hit: score, id and the fields of the payload, cut to the terminal's width."""
+    fields = list(dict.fromkeys(name for hit in hits for name in hit["payload"]))
+    rows = [[kind, "id", *fields]]
+    for hit in hits:
+        cells = [_format_cell(hit["payload"].get(name, "")) for name in fields]
+        rows.append([f"{hit['score']:.4g}", _format_cell(hit["id"]), *cells])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    width = shutil.get_terminal_size().columns
+    lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+
+
+def _format_cell(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"

@@ -1,10 +1,14 @@
-"""What the commands share: how they are declared, what they return, and how they read vectors."""
+"""Declaration of commands, their results, and input and output that several commands share.
+
+Modules of this package import NumPy and the library inside functions, so that ``--help`` is quick.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
@@ -15,20 +19,25 @@ if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction["Parser"]  # argparse gives this type no public name
 
 __all__ = ["EXAMPLE", "Command", "Commands", "Parser", "Report", "UsageError"]
-__all__ += ["add_command", "add_model", "add_source", "add_verbs", "counted", "declare", "note"]
-__all__ += ["output_path", "read_source", "shown_size", "write_arrays"]
+__all__ += ["add_command", "add_output", "add_source", "add_verbs", "declare"]
+__all__ += ["format_size", "note", "parse_count", "read_source", "require_output", "write_arrays"]
 
 EXAMPLE = "example:\n  {}"
 
 
 class Command(NamedTuple):
-    """What ``posh --help`` shows of a command, and the module that declares its arguments.
+    """A summary for ``posh --help``, and ``"module:function"``, the function that declares the arguments.
 
-    The module has ``add(parser)`` and is imported only if the command is chosen.
+    The function takes a :class:`Parser`. Its module is imported only if the command is chosen.
     """
 
     summary: str
-    module: str
+    target: str
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Import the module of the command and declare its arguments."""
+        module, _, function = self.target.partition(":")
+        getattr(import_module(module), function)(parser)
 
 
 class UsageError(ValueError):
@@ -54,72 +63,90 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see '{self.prog} --help')")
 
 
-def add_command(
-    commands: Commands, name: str, summary: str, example: str, run: Callable[[argparse.Namespace], Report]
-) -> Parser:
-    """Declare a command below another one; the caller adds its arguments."""
-    parser = commands.add_parser(name, help=summary, description=summary)
-    declare(parser, example, run)
-    return parser
+# Declaration -------------------------------------------------------------------------------------------
 
 
 def declare(parser: Parser, example: str, run: Callable[[argparse.Namespace], Report]) -> None:
-    """Let a parser call ``run``; its help shows the example."""
+    """Let a parser call ``run``, and show the example in its help."""
     parser.epilog = EXAMPLE.format(example)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.set_defaults(run=run)
 
 
 def add_verbs(parser: Parser, example: str) -> Commands:
-    """Let a command have commands of its own, such as ``list`` in ``posh data list``."""
+    """Prepare a command for subcommands, such as ``list`` in ``posh data list``."""
     parser.epilog = EXAMPLE.format(example)
     return parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb", required=True)
 
 
-def add_model(parser: Parser, nargs: str | None = None, more: str = "") -> None:
-    """Declare the argument for a hasher."""
-    help_ = f"a file that 'posh fit' wrote{more}"
-    parser.add_argument("model", metavar="MODEL", type=Path, nargs=nargs, help=help_)
+def add_command(
+    commands: Commands, name: str, summary: str, example: str, run: Callable[[argparse.Namespace], Report]
+) -> Parser:
+    """Declare a subcommand and return its parser, without arguments of its own."""
+    parser = commands.add_parser(name, help=summary, description=summary)
+    declare(parser, example, run)
+    return parser
 
 
 def add_source(parser: Parser, metavar: str = "DATA", name: str = "a data set") -> None:
-    """Declare the arguments that :func:`read_source` reads; ``name`` says what a name stands for."""
+    """Declare DATA and ``--key`` for :func:`read_source`; ``name`` describes a data set in the help."""
     parser.add_argument(
         "data",
         metavar=metavar,
         help=f"{name} (see 'posh data list') or a file: .npy, .npz, .fvecs, .hdf5 …",
     )
-    parser.add_argument("--key", help="which array or column of a file that holds several")
+    parser.add_argument("--key", help="array or column to read, if the file has several")
 
 
-def read_source(args: argparse.Namespace, *, queries: bool = False) -> npt.NDArray[np.float32]:
-    """Return the vectors of a file, or the base (or the queries) of a data set, float32 (n, d)."""
-    from posh import datasets, files  # with NumPy: 'posh --help' needs neither
+def add_output(parser: Parser, metavar: str, about: str, *, required: bool = True) -> None:
+    """Declare ``--output``."""
+    parser.add_argument("-o", "--output", type=Path, required=required, metavar=metavar, help=about)
 
-    path = Path(args.data)
-    if args.data in datasets.names():
-        if args.key is not None:
-            raise UsageError(f"--key is for files, and {args.data} is a data set: leave it out")
-        data = datasets.load(args.data)
+
+def parse_count(text: str) -> int:
+    """Parse an integer of at least one, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+# Input and output --------------------------------------------------------------------------------------
+
+
+def read_source(
+    source: str, key: str | None, *, queries: bool = False, option: str = "--key"
+) -> npt.NDArray[np.float32]:
+    """Return the vectors of a file, or the base (or the queries) of a data set, float32 (n, d).
+
+    ``option`` is the name of the option for ``key`` in errors.
+    """
+    from posh import datasets, files
+
+    path = Path(source)
+    if source in datasets.names():
+        if key is not None:
+            raise UsageError(f"{option} is for files, and {source} is a data set: leave it out")
+        data = datasets.load(source)
         return data.queries if queries else data.base
     if queries:
         raise UsageError(
-            f"--queries is for data sets by name, got {path}: give the file of the queries, or its --key"
+            f"--queries is for data sets by name, got {path}: give the file of the queries, or its {option}"
         )
     if not path.exists() and not path.suffix:
         raise FileNotFoundError(
             f"{path}: no such data set or file; choose from {', '.join(datasets.names())}, or give a file"
         )
-    return files.read_vectors(path, args.key)
+    return files.read_vectors(path, key)
 
 
-def output_path(path: Path) -> Path:
-    """Return ``path`` if a file can be put there; asked before the work, not after it."""
+def require_output(path: Path, *suffixes: str) -> None:
+    """Raise an error unless a file with one of the suffixes can be written to ``path``."""
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise UsageError(f"expected --output to end in {' or '.join(suffixes)}, got {path}")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: expected an existing folder, got {path.parent}: create it first")
     if path.is_dir():
         raise IsADirectoryError(f"{path}: expected a file to write, got a folder: add a file name")
-    return path
 
 
 def write_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
@@ -136,10 +163,10 @@ def write_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
             np.save(file, next(iter(arrays.values())), allow_pickle=False)
 
 
-def shown_size(n_bytes: int) -> str:
-    """Return a number of bytes as people read it.
+def format_size(n_bytes: int) -> str:
+    """Format a number of bytes for people.
 
-    >>> shown_size(153_785)
+    >>> format_size(153_785)
     '153.8 kB'
     """
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -148,13 +175,6 @@ def shown_size(n_bytes: int) -> str:
     return f"{n_bytes} bytes"
 
 
-def counted(text: str) -> int:
-    """Parse a number of things, at least one, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
-    return int(text)
-
-
 def note(line: str) -> None:
-    """Print what is not part of the result."""
+    """Print a line that is not part of the result, on stderr."""
     print(line, file=sys.stderr, flush=True)

@@ -1,75 +1,158 @@
-"""``posh info``: what a file or folder of ours is."""
+"""``posh info``: describe a collection, an index folder or a model file, and check it for damage."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import posh
-from posh._model_files import MODEL_FORMAT, MODEL_VERSION
-from posh.cli._command import Parser, Report, declare, shown_size
-from posh.cli._index import disk_bytes
-from posh.cli._method import described
-from posh.index import files
-from posh.index.open import load_index
+from posh.cli._command import Parser, Report, declare, format_size
+from posh.cli._fit import describe_hasher
+from posh.cli._index import measure_folder
 
-__all__ = ["add"]
+if TYPE_CHECKING:
+    from posh import Hasher
+    from posh.collection.maintenance import Findings
+
+__all__ = ["add_info"]
 
 
-def add(parser: Parser) -> None:
-    """Declare the arguments."""
-    declare(parser, "posh info digits.safetensors", _info)
-    parser.add_argument("path", metavar="PATH", type=Path, help="what 'posh fit' or 'posh build' wrote")
+class _Description(NamedTuple):
+    values: dict[str, Any]
+    lines: list[str]
+
+
+def add_info(parser: Parser) -> None:
+    """Declare ``posh info``."""
+    declare(parser, "posh info --check digits.safetensors", _info)
+    parser.add_argument("path", metavar="PATH", type=Path, help="collection, index folder or model file")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="also read all files, compare checksums and report damage; nothing is opened for writing",
+    )
 
 
 def _info(args: argparse.Namespace) -> Report:
-    return _index(args.path) if args.path.is_dir() else _model(args.path)
+    from posh.collection.opening import DATABASE
+
+    path: Path = args.path
+    kind = "collection" if (path / DATABASE).exists() else "index" if path.is_dir() else "model"
+    values: dict[str, Any] = {"path": str(path), "kind": kind}
+    if not args.check:
+        description = _DESCRIBE[kind](path)
+        return Report(values | description.values, "\n".join(description.lines))
+    findings = _check(path, kind)
+    verdict = f"{len(findings.problems)} problems" if findings.problems else "no damage"
+    lines = [f"{path}: {kind}, {verdict}"]
+    # Opening a collection makes files for SQLite's log, so its description is left out.
+    if kind != "collection" and not findings.problems:
+        description = _DESCRIBE[kind](path)
+        values |= description.values
+        lines = [*description.lines, *lines]
+    checked = ", ".join(f"{number:,} {things}" for things, number in findings.checked.items())
+    lines += [f"checked: {checked or 'nothing'}", *findings.problems]
+    return Report(values | findings._asdict(), "\n".join(lines), exit_code=1 if findings.problems else 0)
 
 
-def _model(path: Path) -> Report:
+def _check(path: Path, kind: str) -> Findings:
+    import posh
+    from posh.collection.maintenance import Findings, check_collection
+    from posh.index.open import load_index
+
+    if kind == "collection":
+        return check_collection(path)
+    try:
+        if kind == "index":
+            return Findings({"documents": len(load_index(path, verify=True))}, [])
+        return Findings({"weights": posh.Hasher.load(path).weights_.size}, [])
+    except posh.FormatError as error:
+        return Findings({}, [str(error)])
+
+
+# Descriptions ------------------------------------------------------------------------------------------
+
+
+def _describe_model(path: Path) -> _Description:
+    import posh
+    from posh._model_files import MODEL_FORMAT, MODEL_VERSION
+
     hasher = posh.Hasher.load(path)
+    disk = path.stat().st_size
     values = {
-        "path": str(path),
         "format": MODEL_FORMAT,
-        "version": int(MODEL_VERSION),  # no other can be read
-        "disk_bytes": path.stat().st_size,
-        **_hasher(hasher),
+        "version": int(MODEL_VERSION),  # the only version that can be read
+        "disk_bytes": disk,
+        **_summarize_hasher(hasher),
     }
-    lines = [
-        f"{path}: {values['format']} version {values['version']}, {shown_size(values['disk_bytes'])}",
-        *_hasher_lines(hasher),
-    ]
-    return Report(values, "\n".join(lines))
+    title = f"{path}: {MODEL_FORMAT} version {MODEL_VERSION}, {format_size(disk)}"
+    return _Description(values, [title, *_format_hasher(hasher)])
 
 
-def _index(path: Path) -> Report:
+def _describe_index(path: Path) -> _Description:
+    import posh
+    from posh.index import files
+    from posh.index.open import load_index
+
     index = load_index(path, mmap=True)
     hasher = index.hasher if isinstance(index, posh.CodeIndex) else None
-    memory, disk = index.memory_usage(), disk_bytes(path)
+    memory, disk = index.memory_usage(), measure_folder(path)
     values = {
-        "path": str(path),
         "format": files.FORMAT,
-        "version": files.VERSION,  # no other can be read
+        "version": files.VERSION,  # the only version that can be read
         "disk_bytes": disk,
         "n_documents": len(index),
         "params": asdict(index.options),
         "memory_bytes": memory,
-        "hasher": None if hasher is None else _hasher(hasher),
+        "hasher": None if hasher is None else _summarize_hasher(hasher),
     }
-    parts = ", ".join(f"{part} {shown_size(n)}" for part, n in memory.items() if n and part != "total")
+    parts = ", ".join(f"{part} {format_size(n)}" for part, n in memory.items() if n and part != "total")
     lines = [
-        f"{path}: {files.FORMAT} version {files.VERSION}, {shown_size(disk)}",
+        f"{path}: {files.FORMAT} version {files.VERSION}, {format_size(disk)}",
         f"{index}",
-        f"parameters: {_listed(asdict(index.options))}",
-        f"memory: {shown_size(memory['total'])}" + (f" ({parts})" if parts else ""),
-        *([] if hasher is None else _hasher_lines(hasher)),
+        f"parameters: {_format_params(asdict(index.options))}",
+        f"memory: {format_size(memory['total'])}" + (f" ({parts})" if parts else ""),
+        *([] if hasher is None else _format_hasher(hasher)),
     ]
-    return Report(values, "\n".join(lines))
+    return _Description(values, lines)
 
 
-def _hasher(hasher: posh.Hasher[Any]) -> dict[str, Any]:
+def _describe_collection(path: Path) -> _Description:
+    import posh
+    from posh.collection.database import VERSION
+
+    with posh.Collection(path, read_only=True) as collection:
+        n_items, n_features, hasher = len(collection), collection.n_features, collection.hasher
+        params, metadata = collection.index_options, collection.metadata
+        memory, disk = collection.memory_usage() or 0, measure_folder(path)
+    values = {
+        "format": "posh-collection",
+        "version": VERSION,  # older versions are upgraded when they are opened for writing
+        "disk_bytes": disk,
+        "n_items": n_items,
+        "n_features": n_features,
+        "metadata": metadata,
+        "params": params,
+        "memory_bytes": memory,
+        "hasher": None if hasher is None else _summarize_hasher(hasher),
+    }
+    width = "" if n_features is None else f", vectors with {n_features} columns"
+    lines = [
+        f"{path}: posh-collection version {VERSION}, {format_size(disk)}",
+        f"items: {n_items:,}{width}",
+        f"parameters: {_format_params(params) or 'none, as there is no index yet'}",
+        *([f"metadata: {_format_params(metadata)}"] if metadata else []),
+        f"memory: {format_size(memory)}",
+        *([] if hasher is None else _format_hasher(hasher)),
+    ]
+    return _Description(values, lines)
+
+
+_DESCRIBE = {"collection": _describe_collection, "index": _describe_index, "model": _describe_model}
+
+
+def _summarize_hasher(hasher: Hasher[Any]) -> dict[str, Any]:
     return {
         "class": type(hasher).__name__,
         "params": hasher.get_params(),
@@ -79,14 +162,14 @@ def _hasher(hasher: posh.Hasher[Any]) -> dict[str, Any]:
     }
 
 
-def _hasher_lines(hasher: posh.Hasher[Any]) -> list[str]:
+def _format_hasher(hasher: Hasher[Any]) -> list[str]:
     n_bits, n_columns = hasher.weights_.shape
     return [
-        f"hasher: {described(hasher)}, for vectors with {hasher.n_features_in_} columns",
-        f"  parameters: {_listed(hasher.get_params())}",
-        f"  weights: {n_bits} x {n_columns} float32, {shown_size(hasher.weights_.nbytes)}",
+        f"hasher: {describe_hasher(hasher)}, for vectors with {hasher.n_features_in_} columns",
+        f"  parameters: {_format_params(hasher.get_params())}",
+        f"  weights: {n_bits} x {n_columns} float32, {format_size(hasher.weights_.nbytes)}",
     ]
 
 
-def _listed(params: dict[str, Any]) -> str:
+def _format_params(params: dict[str, Any]) -> str:
     return ", ".join(f"{key}={value!r}" for key, value in params.items())

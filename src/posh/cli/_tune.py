@@ -1,77 +1,132 @@
-"""``posh tune``: what searches of your own vectors find and cost, as a table and a plot."""
+"""``posh tune``: measure recall, speed and memory on the user's vectors; print a table and draw a plot."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from posh.cli import _tune_labels, _tune_plot, _tune_vectors
 from posh.cli._command import (
     Parser,
     Report,
     UsageError,
+    add_output,
     add_source,
-    counted,
     declare,
     note,
-    output_path,
+    parse_count,
     read_source,
+    require_output,
 )
-from posh.cli._tune_labels import LabelResult
-from posh.cli._tune_vectors import Setting
-from posh.errors import FormatError
-from posh.index.nearest.metric import METRICS
+from posh.cli._index import add_recall, add_search_options
+from posh.index.choices import METRICS
 
-__all__ = ["add"]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from posh.cli._tune_candidates import LabelResult, Setting
+
+__all__ = ["add_tune"]
 
 T = TypeVar("T")
 
+_PLOT = Path("tune.png")
 _INTERRUPTED = 130
+_INDEX_OPTIONS: tuple[str, ...] = ("base", "k", "n_queries", "n_neighbors", "mmap", "n_threads")
+_INDEX_OPTIONS += ("oversample", "n_probe", "exact")
 
 
-def add(parser: Parser) -> None:
-    """Declare the arguments."""
+def add_tune(parser: Parser) -> None:
+    """Declare ``posh tune``."""
     declare(parser, "posh tune digits --metric euclidean --no-plot", _tune)
-    add_source(parser, name="the base of a data set")
-    parser.add_argument("--metric", choices=METRICS, help="default: the first")
+    add_source(parser, name="a data set, with --index the one whose base the index holds")
     parser.add_argument(
-        "--recall", type=float, metavar="R", help="the share of the true nearest to find; default: 0.95"
+        "--metric",
+        choices=METRICS,
+        help="default: cosine; with --index: labels of the data set, else the metric of the index, else "
+        "euclidean",
     )
+    add_recall(parser, "0.95, with --index that of the index")
     parser.add_argument(
         "--labels",
         type=Path,
         metavar="LABELS",
-        help=".npy: a whole number for each vector; compare hashers by what they find of the same label",
+        help=".npy file with an integer per vector: compare hashers by the labels of their hits",
     )
     parser.add_argument(
-        "--bits", type=counted, metavar="N", help="with --labels: bits of codes; default: 1024"
+        "--n-bits", type=parse_count, metavar="N", help="with --labels: length of codes; default: 1024"
     )
-    parser.add_argument(
-        "-o", "--output", type=Path, default=Path("tune.png"), metavar="PNG", help="default: tune.png"
+    add_output(parser, "PNG", f"plot to write; default: {_PLOT}", required=False)
+    parser.add_argument("--no-plot", action="store_true", help="print the table only, without Matplotlib")
+    _add_index_options(parser)
+
+
+def _add_index_options(parser: Parser) -> None:
+    group = parser.add_argument_group("options to measure an existing index")
+    group.add_argument(
+        "--index",
+        type=Path,
+        metavar="FOLDER",
+        help="measure this index or collection instead of candidates; a file as DATA then has the queries",
     )
-    parser.add_argument("--no-plot", action="store_true", help="the table only, which needs no Matplotlib")
+    group.add_argument(
+        "--base",
+        type=Path,
+        metavar="FILE",
+        help="the vectors of an index that keeps codes only, in its order",
+    )
+    group.add_argument(
+        "-k",
+        type=parse_count,
+        help="results per query; default: 1,000 with a data set, 10 with a file of queries",
+    )
+    group.add_argument(
+        "--n-queries",
+        type=parse_count,
+        metavar="N",
+        help="use the first N queries; default: all for labels, 1,000 for recall",
+    )
+    group.add_argument(
+        "--n-neighbors",
+        type=parse_count,
+        metavar="N",
+        help="true nearest neighbours to look for among the results; default: 10",
+    )
+    add_search_options(group)
+    group.add_argument("--mmap", action="store_true", help="map the files instead of reading them")
+    group.add_argument("--n-threads", type=parse_count, metavar="N", help="default: all cores")
 
 
 def _tune(args: argparse.Namespace) -> Report:
-    _require_sense(args)
+    _require_consistency(args)
+    if args.index is not None:
+        from posh.cli._tune_index import measure_existing
+
+        return measure_existing(args)
     if not args.no_plot:
-        _tune_plot.require_matplotlib()
-        if output_path(args.output).suffix != ".png":
-            raise UsageError(f"expected --output to end in .png, got {args.output}")
-    X = read_source(args)
-    return _vectors(args, X) if args.labels is None else _labels(args, X)
+        _require_matplotlib()
+        args.output = args.output or _PLOT
+        require_output(args.output, ".png")
+    X = read_source(args.data, args.key)
+    return _tune_metric(args, X) if args.labels is None else _tune_hashers(args, X)
 
 
-def _require_sense(args: argparse.Namespace) -> None:
-    """Refuse options that would change nothing."""
-    if args.labels is None and args.bits is not None:
-        raise UsageError("--bits is for --labels: leave it out")
+def _require_consistency(args: argparse.Namespace) -> None:
+    """Raise a UsageError for options that would have no effect."""
+    if args.index is None:
+        for name in _INDEX_OPTIONS:
+            if getattr(args, name):
+                option = "-k" if name == "k" else f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} is for --index: add it, or leave it out")
+    else:
+        for name in ("labels", "output"):
+            if getattr(args, name) is not None:
+                raise UsageError(f"--{name} is for candidates, and --index for an index: leave one out")
+    if args.labels is None and args.n_bits is not None:
+        raise UsageError("--n-bits is for --labels: leave it out")
     if args.labels is not None and (args.recall is not None or args.metric is not None):
         name = "--recall" if args.recall is not None else "--metric"
         raise UsageError(f"{name} is for nearest neighbours, and --labels for labels: leave one out")
@@ -79,39 +134,42 @@ def _require_sense(args: argparse.Namespace) -> None:
         raise UsageError(f"expected --recall above 0 and up to 1, got {args.recall}")
 
 
-def _until_interrupted(steps: Iterator[T]) -> tuple[list[T], bool]:
-    """All results, or those that there were when somebody pressed Ctrl-C; and whether somebody did."""
-    found: list[T] = []
+def _collect(steps: Iterator[T]) -> tuple[list[T], bool]:
+    """Return the results until the end or until Ctrl-C, and whether they were interrupted."""
+    results: list[T] = []
     try:
         for step in steps:
-            found.append(step)  # one by one, so that they are there after an interruption
+            results.append(step)  # one by one: an interruption must not lose them
     except KeyboardInterrupt:
-        if not found:
+        if not results:
             raise
-        note("interrupted: this is what was measured so far")
-        return found, True
-    return found, False
+        note("interrupted: the results so far")
+        return results, True
+    return results, False
 
 
-# Nearest neighbours ------------------------------------------------------------------------------------
+# Candidates for nearest neighbours -----------------------------------------------------------------------
 
 
-def _vectors(args: argparse.Namespace, X: npt.NDArray[np.float32]) -> Report:
+def _tune_metric(args: argparse.Namespace, X: npt.NDArray[np.float32]) -> Report:
+    from posh.cli import _tune_candidates as candidates
+
     metric, recall = args.metric or next(iter(METRICS)), args.recall or 0.95
-    data = _tune_vectors.split(X)
+    data = candidates.split_vectors(X)
     n, d = data.base.shape
     note(f"{n:,} vectors of {d:,} features, {len(data.queries):,} others as queries, {metric}")
-    settings, interrupted = _until_interrupted(_tune_vectors.measured_settings(data, metric, recall))
-    choice, best = _tune_vectors.chosen(settings, recall), _tune_vectors.best_seen(settings)
+    settings, interrupted = _collect(candidates.measure_settings(data, metric, recall))
+    choice, best = candidates.choose_setting(settings, recall), candidates.find_best(settings)
     marked = best if choice is None else choice
-    shown, code = _tune_vectors.front(settings, marked), _python(metric, recall, marked)
+    front = candidates.select_front(settings, marked)
+    code = _format_python(metric, recall, marked, candidates.K)
     values: dict[str, Any] = {
         "n_documents": n,
         "n_features": d,
         "n_queries": len(data.queries),
         "metric": metric,
         "recall": recall,
-        "settings": [asdict(one) for one in shown],
+        "settings": [asdict(setting) for setting in front],
         "chosen": None if choice is None else asdict(choice),
         "best_seen": asdict(best),
         "python": None if choice is None else "\n".join(code),
@@ -119,39 +177,41 @@ def _vectors(args: argparse.Namespace, X: npt.NDArray[np.float32]) -> Report:
         "plot": None,
     }
     mark = "best seen" if choice is None else "chosen"
-    lines = [*_table(shown, marked, mark), "", *_advice(marked, recall, code, is_reached=choice is not None)]
+    lines = [*_format_settings(front, marked, mark), ""]
+    lines += _format_advice(marked, recall, code, candidates.K, is_reached=choice is not None)
     if not args.no_plot:
-        _tune_plot.plot_vectors(args.output, settings, choice, f"{args.data}: {n:,} × {d:,}, {metric}")
+        _plot_settings(args.output, settings, choice, f"{args.data}: {n:,} × {d:,}, {metric}")
         values["plot"] = str(args.output)
         lines.append(f"saved: {args.output}")
     return Report(values, "\n".join(lines), _INTERRUPTED if interrupted else 0)
 
 
-def _python(metric: str, recall: float, setting: Setting) -> list[str]:
-    """The lines that search with a setting."""
+def _format_python(metric: str, recall: float, setting: Setting, k: int) -> list[str]:
+    """Return the lines of Python that build an index and search with a setting."""
     store = "" if setting.store == "float32" else f", store={setting.store!r}"
     lines = [f"index = posh.Index.build(X, metric={metric!r}, recall={recall:g}{store})"]
     if not setting.is_default:
-        how = "exact=True" if setting.asked is None else f"recall={setting.asked:g}"
-        lines.append(f"hits = index.search(Q, k={_tune_vectors.K}, {how})")
+        effort = "exact=True" if setting.asked is None else f"recall={setting.asked:g}"
+        lines.append(f"hits = index.search(Q, k={k}, {effort})")
     return lines
 
 
-def _table(settings: list[Setting], marked: Setting, mark: str) -> list[str]:
-    head = f"{'recall@10':>9}  {'queries/s':>10}  {'one by one':>10}  {'bytes':>7}  {'store':<8} search"
-    return [head, *(_row(one, f"  <- {mark}" if one is marked else "") for one in settings)]
+def _format_settings(settings: list[Setting], marked: Setting, mark: str) -> list[str]:
+    lines = [f"{'recall@10':>9}  {'queries/s':>10}  {'one by one':>10}  {'bytes':>7}  {'store':<8} search"]
+    for setting in settings:
+        effort = "compares all vectors" if setting.asked is None else f"recall={setting.asked:g}"
+        lines.append(
+            f"{setting.recall:>9.4f}  {setting.per_second:>10,.0f}  {setting.alone_per_second:>10,.0f}  "
+            f"{setting.bytes_per_vector:>7,.0f}  {setting.store:<8} {effort}"
+            + (f"  <- {mark}" if setting is marked else "")
+        )
+    return lines
 
 
-def _row(one: Setting, mark: str) -> str:
-    how = "compares all vectors" if one.asked is None else f"recall={one.asked:g}"
-    return (
-        f"{one.recall:>9.4f}  {one.per_second:>10,.0f}  {one.alone_per_second:>10,.0f}  "
-        f"{one.bytes_per_vector:>7,.0f}  {one.store:<8} {how}{mark}"
-    )
-
-
-def _advice(setting: Setting, recall: float, code: list[str], *, is_reached: bool) -> list[str]:
-    """The code for the setting that was chosen, or for the best one seen and how to find more than it."""
+def _format_advice(
+    setting: Setting, recall: float, code: list[str], k: int, *, is_reached: bool
+) -> list[str]:
+    """Return the code for the chosen setting, or for the best one with a way to a higher recall."""
     title = f"for a recall of {recall:g}, {setting.recall:.4f} measured:"
     if not is_reached:
         title = f"no setting reached a recall of {recall:g}; best seen, {setting.recall:.4f} measured:"
@@ -160,50 +220,57 @@ def _advice(setting: Setting, recall: float, code: list[str], *, is_reached: boo
         lines.append("  (it keeps 8 bits of each number: search(exact=True) needs store='float32')")
     if not is_reached:
         lines += [
-            "to find more: compare all vectors with",
-            f"  hits = index.search(Q, k={_tune_vectors.K}, exact=True)",
+            "for a higher recall, compare all vectors:",
+            f"  hits = index.search(Q, k={k}, exact=True)",
         ]
     return lines
 
 
-# Labels ------------------------------------------------------------------------------------------------
+# Hashers by labels ---------------------------------------------------------------------------------------
 
 
-def _labels(args: argparse.Namespace, X: npt.NDArray[np.float32]) -> Report:
-    labels = _read_labels(args.labels, len(X))
-    data = _tune_labels.split(X, labels)
+def _tune_hashers(args: argparse.Namespace, X: npt.NDArray[np.float32]) -> Report:
+    from posh.cli import _tune_candidates as candidates
+
+    data = candidates.split_labelled(X, _read_labels(args.labels, len(X)))
     note(f"{len(data.base):,} vectors, {len(data.queries):,} others as queries; by label")
-    steps = _tune_labels.measured_hashers(data, args.bits or _tune_labels.N_BITS)
-    results, interrupted = _until_interrupted(steps)
-    results.sort(key=lambda one: one.map, reverse=True)
-    best = next((one for one in results if one.n_active is not None), None)
+    results, interrupted = _collect(candidates.measure_hashers(data, args.n_bits or candidates.N_BITS))
+    results.sort(key=lambda result: result.map, reverse=True)
+    best = next((result for result in results if result.n_active is not None), None)
     values: dict[str, Any] = {
         "n_documents": len(data.base),
         "n_queries": len(data.queries),
-        "results": [asdict(one) for one in results],
-        "python": None if best is None else best.python(),
+        "results": [asdict(result) for result in results],
+        "python": None if best is None else best.format_python(),
         "interrupted": interrupted,
         "plot": None,
     }
-    lines = [_LABEL_HEAD, *map(_label_row, results), ""]
+    lines = [*_format_results(results), ""]
     if best is not None:
-        lines += ["the best codes:", f"  {best.python()}"]
+        lines += ["the best codes:", f"  {best.format_python()}"]
     if not args.no_plot:
-        _tune_plot.plot_labels(args.output, results, f"{args.data}: {len(data.base):,} vectors, by label")
+        _plot_results(args.output, results, f"{args.data}: {len(data.base):,} vectors, by label")
         values["plot"] = str(args.output)
         lines.append(f"saved: {args.output}")
     return Report(values, "\n".join(lines), _INTERRUPTED if interrupted else 0)
 
 
-_LABEL_HEAD = f"{'MAP@1000':>8}  {'error':>6}  {'bytes':>7}  {'fit':>7}  codes"
-
-
-def _label_row(one: LabelResult) -> str:
-    seconds = "" if one.fit_seconds is None else f"{one.fit_seconds:.1f} s"
-    return f"{one.map:>8.3f}  {one.error:>6.3f}  {one.bytes_per_vector:>7,.0f}  {seconds:>7}  {one.name}"
+def _format_results(results: list[LabelResult]) -> list[str]:
+    lines = [f"{'MAP@1000':>8}  {'error':>6}  {'bytes':>7}  {'fit':>7}  codes"]
+    for result in results:
+        seconds = "" if result.fit_seconds is None else f"{result.fit_seconds:.1f} s"
+        lines.append(
+            f"{result.map:>8.3f}  {result.error:>6.3f}  {result.bytes_per_vector:>7,.0f}  {seconds:>7}  "
+            f"{result.name}"
+        )
+    return lines
 
 
 def _read_labels(path: Path, n: int) -> npt.NDArray[np.int64]:
+    import numpy as np
+
+    from posh.errors import FormatError
+
     with path.open("rb") as file:
         try:
             array: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
@@ -214,3 +281,100 @@ def _read_labels(path: Path, n: int) -> npt.NDArray[np.int64]:
             f"{path}: expected {n} whole numbers, one for each vector, got {array.dtype} {array.shape}"
         )
     return array.astype(np.int64)
+
+
+# Plots ---------------------------------------------------------------------------------------------------
+
+_COLOURS = ("#4269d0", "#efb118", "#ff725c")
+_MARKERS = ("o", "s", "^")
+
+
+def _require_matplotlib() -> None:
+    """Raise a MissingExtraError without Matplotlib, before the measurements."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        from posh.errors import MissingExtraError
+
+        raise MissingExtraError("matplotlib", "plot", "the plot of posh tune (or --no-plot)") from error
+
+
+def _plot_settings(path: Path, settings: Sequence[Setting], choice: Setting | None, title: str) -> None:
+    """Draw queries per second over recall, a line for each store."""
+    from matplotlib.ticker import FuncFormatter
+
+    figure, panels = _create_figure(title, 2)
+    stores = dict.fromkeys(setting.store for setting in settings)
+    for axes, attribute, subtitle in (
+        (panels[0], "per_second", "in a batch, all cores"),
+        (panels[1], "alone_per_second", "one by one, one core"),
+    ):
+        for store, colour, marker in zip(stores, _COLOURS, _MARKERS, strict=False):
+            line = sorted((some for some in settings if some.store == store), key=lambda some: some.recall)
+            label = f"{store}: {line[0].bytes_per_vector:,.0f} bytes a vector"
+            x, y = [some.recall for some in line], [getattr(some, attribute) for some in line]
+            axes.plot(x, y, marker=marker, markersize=5, color=colour, label=label)
+        if choice is not None:
+            point = [choice.recall], [getattr(choice, attribute)]
+            axes.plot(*point, "o", markersize=14, fillstyle="none", color="black", label="chosen")
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(_format_tick))
+        axes.yaxis.set_minor_formatter(FuncFormatter(_format_tick))
+        axes.set_xlabel("recall@10 on held-out queries")
+        axes.set_ylabel("queries per second")
+        axes.set_title(subtitle, fontsize=10)
+        axes.grid(alpha=0.3, which="both")
+    panels[0].legend(fontsize=8, loc="lower left")
+    _save_figure(figure, path)
+
+
+def _plot_results(path: Path, results: Sequence[LabelResult], title: str) -> None:
+    """Draw MAP over the number of set bits, a line for each hasher; float vectors are horizontal lines."""
+    figure, (axes,) = _create_figure(title, 1)
+    hashers = dict.fromkeys(result.hasher for result in results if result.hasher is not None)
+    for hasher, colour, marker in zip(hashers, _COLOURS, _MARKERS, strict=False):
+        line = sorted(
+            (some for some in results if some.hasher == hasher), key=lambda some: some.n_active or 0
+        )
+        axes.errorbar(
+            [some.n_active for some in line],
+            [some.map for some in line],
+            [some.error for some in line],
+            marker=marker,
+            color=colour,
+            capsize=2,
+            label=f"{hasher}, {line[0].n_bits:,} bits",
+        )
+    floats = (result for result in results if result.hasher is None)
+    for result, style in zip(floats, ("--", ":"), strict=False):
+        axes.axhline(result.map, color="black", linestyle=style, label=result.name)
+    ticks = sorted({result.n_active for result in results if result.n_active is not None})
+    if ticks:
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.minorticks_off()
+    axes.set_xlabel("set bits")
+    axes.set_ylabel("MAP@1000 by label")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    _save_figure(figure, path)
+
+
+def _create_figure(title: str, n_panels: int) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.0 * n_panels + 1.0, 4.2), layout="constrained")
+    figure.suptitle(title)
+    return figure, figure.subplots(1, n_panels, squeeze=False)[0]
+
+
+def _format_tick(value: float, position: object = None) -> str:
+    """Label most ticks of a logarithmic axis: all of them would crowd it."""
+    return "" if f"{value:.0e}"[0] in "79" else f"{value:,.0f}"
+
+
+def _save_figure(figure: Any, path: Path) -> None:
+    from posh._durable import write_atomically
+
+    with write_atomically(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=130)

@@ -1,4 +1,4 @@
-"""Backups of a collection, concurrent with writes, and ``posh check``, which reads everything."""
+"""Backups of a collection, concurrent with writes, and the checks of ``posh info --check``."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 SQLite has no checksums. Each row of items, codes and settings has a CRC-32, which is written with the row and
 compared whenever the row is read. The checksum covers the key of the row: a row in a wrong place is noticed.
-The rows of ``fields`` have no checksum, because ``posh check`` can compare them with the payloads.
+The rows of ``fields`` have no checksum, because ``posh info --check`` can compare them with the payloads.
 """
 
 from __future__ import annotations

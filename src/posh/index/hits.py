@@ -142,8 +142,6 @@ class Hits:
             return np.asarray(self.ids != _NO_ID, bool)
         return np.asarray(self.ids >= 0)
 
-    found = is_hit  # the former name
-
     def with_items(
         self, items: Callable[[list[Any]], Mapping[Any, Any]], payloads: bool, vectors: bool
     ) -> Hits:

@@ -13,9 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from posh._wire import NAME_PATTERN, unpack_vectors
 from posh.hashers import HASHERS
-from posh.index.codes.options import REFINER_NAMES, SCORINGS, STRUCTURE_NAMES
-from posh.index.nearest.metric import METRICS
-from posh.index.nearest.vectors import STORES
+from posh.index.choices import METRICS, REFINER_NAMES, SCORINGS, STORES, STRUCTURE_NAMES
 
 __all__ = [
     "Backup",

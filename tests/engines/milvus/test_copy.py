@@ -141,7 +141,7 @@ def test_import_export_and_query_take_milvus(client, tmp_path, capsys):
     np.savez(tmp_path / "data.npz", vectors=DATA[:20], id=np.arange(20))
     assert cli.main(["import", str(tmp_path / "data.npz"), ADDRESS, "--metric", "dot", "--number-rows"]) == 0
     assert cli.main(["import", str(tmp_path / "data.npz"), ADDRESS, "--number-rows"]) == 0
-    assert "20 were there already" in capsys.readouterr().out
+    assert "20 already present" in capsys.readouterr().out
     assert cli.main(["export", ADDRESS, str(tmp_path / "out.jsonl")]) == 0
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 20
     capsys.readouterr()

@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from posh.cli._command import Parser, Report, counted, declare, note
+from posh.cli._command import Report, add_command, note, parse_count
 
-__all__ = ["add"]
+if TYPE_CHECKING:
+    from posh.cli._command import Commands
+
+__all__ = ["add_ann"]
 
 _RESULTS, _QUICK, _DOCS = Path("results/ann"), Path("ann-quick"), Path("docs")
 
 
-def add(parser: Parser) -> None:
-    """Declare the arguments."""
-    declare(parser, "posh bench ann --data glove-100 --quick --contenders posh-ivf faiss-ivfpq", _ann)
-    add = parser.add_argument
+def add_ann(verbs: Commands) -> None:
+    """Declare ``posh bench ann``."""
+    summary = "compare recall and queries per second with other libraries"
+    example = "posh bench ann --data glove-100 --quick --contenders posh-ivf faiss-ivfpq"
+    add = add_command(verbs, "ann", summary, example, _ann).add_argument
     add(
         "--data",
         nargs="+",
@@ -30,23 +34,27 @@ def add(parser: Parser) -> None:
         "--contenders",
         nargs="+",
         metavar="NAME",
-        help="who takes part; default: all but brute-force (an unknown name is answered with all names)",
+        help="libraries to compare; default: all but brute-force (the error for an unknown name lists all)",
     )
     add("--metric", choices=("cosine", "euclidean"), help="default: that of the data")
-    add("--n-base", type=counted, metavar="N", help="only the first N vectors")
+    add("--n-base", type=parse_count, metavar="N", help="only the first N vectors")
     add("--quick", action="store_true", help="20,000 vectors, two sizes of batches, one thread: minutes")
     add(
         "--rounds",
-        type=counted,
+        type=parse_count,
         metavar="N",
-        help="the best of N rounds; default: 5, with --quick 2",
+        help="the fastest of N counts; default: 5, with --quick 2",
     )
-    add("--batches", nargs="+", type=counted, metavar="N", help="queries per batch; default: 1000 100 10 1")
-    add("--threads", nargs="+", type=counted, metavar="N", help="default: 1 2")
-    add("--k", nargs="+", type=counted, metavar="K", help="results per query; default: 10 100")
+    add("--batches", nargs="+", type=parse_count, metavar="N", help="batch sizes; default: 1000 100 10 1")
+    add("--n-threads", nargs="+", type=parse_count, metavar="N", help="default: 1 2")
+    add("--k", nargs="+", type=parse_count, metavar="K", help="results per query; default: 10 100")
     add("--labels", action="store_true", help="measure label retrieval by codes and by vectors instead")
-    add("--report", action="store_true", help="measure nothing, only write the report")
-    add("--recompute", action="store_true", help="measure again records of other versions or data")
+    add("--report", action="store_true", help="write the report without measurements")
+    add(
+        "--recompute",
+        action="store_true",
+        help="repeat measurements of other versions or data",
+    )
     add(
         "--results",
         type=Path,
@@ -88,10 +96,15 @@ def _measure(args: argparse.Namespace, results: Path) -> None:
     n_base = args.n_base or (QUICK_BASE if args.quick else None)
     cases = [case_of(name, args.metric, n_base) for name in args.data]
     contenders = chosen(args.contenders or DEFAULT)
-    given = {"batches": args.batches, "threads": args.threads, "depths": args.k, "reporting": args.rounds}
+    options = {
+        "batches": args.batches,
+        "threads": args.n_threads,
+        "depths": args.k,
+        "reporting": args.rounds,
+    }
     changes: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in given.items()
+        for name, value in options.items()
         if value is not None
     }
     plan = replace(Plan.quick() if args.quick else Plan(), **changes)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from posh._runtime import track_progress
-from posh.cli._command import Parser, Report, UsageError, add_command, add_verbs, counted, note
+from posh.cli._command import Parser, Report, UsageError, add_command, add_verbs, note, parse_count
 from posh.errors import PoshError
 from posh_reproduction.experiments import (
     KINDS,
@@ -26,13 +26,13 @@ from posh_reproduction.report import write
 if TYPE_CHECKING:
     from posh.cli._command import Commands
 
-__all__ = ["add"]
+__all__ = ["add_reproduce"]
 
 _FULL, _QUICK, _DOCS = Path("results/reproduction"), Path("reproduction-quick"), Path("docs")
 
 
-def add(parser: Parser) -> None:
-    """Declare the three commands."""
+def add_reproduce(parser: Parser) -> None:
+    """Declare the three commands of ``posh reproduce``."""
     verbs = add_verbs(parser, "posh reproduce run table-2 --quick")
     add_command(verbs, "list", "list the experiments", "posh reproduce list", _list)
     _add_run(verbs)
@@ -40,26 +40,26 @@ def add(parser: Parser) -> None:
 
 
 def _add_run(verbs: Commands) -> None:
-    summary = "run experiments; recorded units are skipped"
+    summary = "run experiments, except those that are already recorded"
     parser = add_command(verbs, "run", summary, "posh reproduce run --all --quick --jobs 2", _run)
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"one of {', '.join(SPECS)}")
     parser.add_argument("--all", action="store_true", help="run every experiment")
-    parser.add_argument("--quick", action="store_true", help="run the laptop-sized twins")
+    parser.add_argument("--quick", action="store_true", help="run laptop-sized versions")
     parser.add_argument(
-        "--jobs", type=counted, default=1, metavar="N", help="processes of one thread each; default: 1"
+        "--jobs", type=parse_count, default=1, metavar="N", help="processes of one thread each; default: 1"
     )
     _add_results(parser)
     parser.add_argument(
         "--recompute",
         action="store_true",
-        help="measure units again that were recorded with other parameters or data",
+        help="repeat measurements that were recorded with other parameters or data",
     )
 
 
 def _add_report(verbs: Commands) -> None:
-    summary = "write tables and figures from the records, compared with the paper's"
+    summary = "write tables and figures of the recorded results next to those of the paper"
     parser = add_command(verbs, "report", summary, "posh reproduce report --quick", _report)
-    parser.add_argument("--quick", action="store_true", help="of the laptop-sized twins")
+    parser.add_argument("--quick", action="store_true", help="report on the laptop-sized versions")
     _add_results(parser)
     parser.add_argument(
         "--output",

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from posh import _validate
 from posh.hashers.base import Hasher, SparseHasher
+from posh.index.choices import REFINER_NAMES, SCORINGS, STRUCTURE_NAMES
 from posh.index.params import SearchParams
 
 __all__ = [
-    "REFINER_NAMES",
-    "SCORINGS",
-    "STRUCTURE_NAMES",
     "CodeOptions",
     "CodeParams",
     "make_params",
@@ -23,19 +21,6 @@ __all__ = [
 ]
 
 
-class Scoring(NamedTuple):
-    """A way to find candidates."""
-
-    about: str
-    sparse_only: bool
-
-
-SCORINGS = {
-    "overlap": Scoring("shared bits", sparse_only=False),
-    "asymmetric": Scoring("more accurate, slower", sparse_only=True),
-}
-STRUCTURE_NAMES = {"exact": "scan everything", "ivf": "scan only the nearest lists"}
-REFINER_NAMES = ("decoder", "sbiht", "vectors", "cosine")
 _SPARSE_REFINERS = ("decoder", "sbiht")
 
 

@@ -14,14 +14,7 @@ from posh import _native
 from posh._model_files import Arrays, require_array
 from posh.preprocess import Float32, normalize_rows
 
-__all__ = ["METRICS", "Metric", "MetricQueries", "as_reals"]
-
-METRICS = {
-    "cosine": "the cosine of the angle; 0 for a zero vector",
-    "euclidean": "minus the squared distance",
-    "dot": "the inner product",
-}
-
+__all__ = ["Metric", "MetricQueries", "as_reals"]
 
 _FITTING = 50  # exponent of numbers that fit well: those of 2**56 do not
 _OCTAVES = 6  # by which scales of the same precision may differ

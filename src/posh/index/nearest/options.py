@@ -7,8 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from posh import _validate
-from posh.index.nearest.metric import METRICS
-from posh.index.nearest.vectors import STORES
+from posh.index.choices import METRICS, STORES
 from posh.index.params import SearchParams
 
 __all__ = ["NearestOptions", "NearestParams", "make_params"]

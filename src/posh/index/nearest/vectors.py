@@ -22,7 +22,6 @@ from posh.index.nearest.space import Space
 from posh.preprocess import Float32
 
 __all__ = [
-    "STORES",
     "VectorStore",
     "bytes_per_number",
     "damaged_slot",
@@ -31,11 +30,6 @@ __all__ = [
     "require_precision",
 ]
 
-STORES = {
-    "float32": "4 bytes a number: exact",
-    "float16": "2 bytes a number: 3 digits",
-    "int8": "none beside the blocks, which have 1 byte a number",
-}
 _COARSE = 0.01  # errors of scores, compared with their spread: 2 to 5 times that share of neighbours is lost
 _ENOUGH = 100  # vectors that tell the spread
 _QUERIES, _DOCUMENTS = 64, 1000  # that are compared for it

@@ -13,9 +13,13 @@ from posh import bench
 from posh.cli import main
 from tests.cli.running import run_json
 
-SMALL = ["--bits", "64", "--active", "4", "--set", "n_epochs=2", "--rounds", "2"]
+SMALL = ["--n-bits", "64", "--n-active", "4", "--set", "n_epochs=2", "--rounds", "2"]
 DIGITS = posh.datasets.load("digits")
-pytestmark = pytest.mark.usefixtures("at_home")
+
+
+@pytest.fixture(autouse=True)
+def _without_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
 
 
 class PlainBinaryFlat:
@@ -33,7 +37,7 @@ class PlainBinaryFlat:
         return np.take_along_axis(differing, order, axis=1), order
 
 
-@pytest.mark.parametrize("method", [SMALL, [*SMALL[4:], "--method", "ITQ", "--bits", "20"]], ids=str)
+@pytest.mark.parametrize("method", [SMALL, [*SMALL[4:], "--method", "ITQ", "--n-bits", "20"]], ids=str)
 def test_bench_search_beside_faiss(
     method: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""``posh eval`` with a user's own files: recall of the true neighbours, without labels."""
+"""``posh tune --index`` with files of queries: recall of the true neighbours, without labels."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.cli.conftest import DIGITS
 from tests.cli.running import fails_in_one_line, run_json
 
 QUERIES = DIGITS.queries[:40]
+TEN = ["-k", "10"]
 
 
 @pytest.fixture(scope="module")
@@ -48,21 +49,21 @@ def recall(ids, metric, k):
 
 def test_a_collection_with_a_metric(capsys):
     values = run_json(
-        capsys, "eval", "metric", "queries.npy", "--neighbours", "5", "--at", "5", "--recall", "0.5"
+        capsys, "tune", "queries.npy", "--index", "metric", "--n-neighbors", "5", "-k", "5", "--recall", "0.5"
     )
     assert (values["by"], values["n_queries"]) == ("cosine", 40)
     with posh.Collection("metric") as collection:
         ids = collection.search(QUERIES, 5, recall=0.5).ids
     expected = recall([[int(name[1:]) for name in own] for own in ids], "cosine", 5)
     assert values["results"]["recall 5@5"]["mean"] == pytest.approx(expected, abs=0.01)
-    exact = run_json(capsys, "eval", "metric", "queries.npy", "--exact")
+    exact = run_json(capsys, "tune", "queries.npy", "--index", "metric", "--exact")
     assert exact["results"]["recall 10@10"]["mean"] == 1.0
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_a_collection_with_a_hasher(metric, capsys):
-    arguments = ["--metric", metric, "--at", "30", "--neighbours", "10"]
-    values = run_json(capsys, "eval", "codes", "queries.jsonl", *arguments)
+    arguments = ["--metric", metric, "-k", "30", "--n-neighbors", "10"]
+    values = run_json(capsys, "tune", "queries.jsonl", "--index", "codes", *arguments)
     with posh.Collection("codes") as collection:
         ids = collection.search(QUERIES, 30).ids
     assert 0.1 < values["results"]["recall 10@10"]["mean"] < 1
@@ -72,15 +73,17 @@ def test_a_collection_with_a_hasher(metric, capsys):
 
 
 def test_an_index_with_a_metric(capsys):
-    values = run_json(capsys, "eval", "index", "queries.npy", "--queries", "7")
+    values = run_json(capsys, "tune", "queries.npy", "--index", "index", "--n-queries", "7")
     assert (values["by"], values["n_queries"]) == ("euclidean", 7)
     assert values["results"]["recall 10@10"]["mean"] > 0.9
-    assert main(["eval", "index", "queries.npy"]) == 0
+    assert main(["tune", "queries.npy", "--index", "index"]) == 0
     assert "queries.npy, 40 queries, by euclidean" in capsys.readouterr().out
 
 
 def test_an_index_of_codes_with_its_vectors(capsys):
-    values = run_json(capsys, "eval", "codes-index", "queries.npy", "--base", "base.npy", "--at", "10")
+    values = run_json(
+        capsys, "tune", "queries.npy", "--index", "codes-index", "--base", "base.npy", "-k", "10"
+    )
     index = posh.CodeIndex.load("codes-index")
     expected = recall(index.search(QUERIES, 10).ids, "euclidean", 10)
     assert values["results"]["recall 10@10"]["mean"] == pytest.approx(expected, abs=0.01)
@@ -89,7 +92,7 @@ def test_an_index_of_codes_with_its_vectors(capsys):
 def test_the_key_chooses_the_queries(capsys):
     np.savez("two.npz", a=QUERIES[:3], b=QUERIES[:8])
     for key, n in (("a", 3), ("b", 8)):
-        assert run_json(capsys, "eval", "metric", "two.npz", "--key", key)["n_queries"] == n
+        assert run_json(capsys, "tune", "two.npz", "--index", "metric", "--key", key)["n_queries"] == n
 
 
 @pytest.mark.parametrize(
@@ -103,13 +106,14 @@ def test_the_key_chooses_the_queries(capsys):
         ),
         (
             2,
-            ["metric", "queries.npy", "--neighbours", "9", "--at", "8"],
-            "expected --neighbours of at most 8",
+            ["metric", "queries.npy", "--n-neighbors", "9", "-k", "8"],
+            "expected --n-neighbors of at most 8",
         ),
-        (2, ["metric", "queries.npy", "--at", "99999"], "of at most 1597, the number of vectors, got 99999"),
+        (2, ["metric", "queries.npy", "-k", "99999"], "of at most 1597, the number of vectors, got 99999"),
         (2, ["index", "digits", "--key", "a"], "--key is for files of queries"),
         (1, ["metric", "nope.npy"], "nope.npy: no such file"),
     ],
 )
 def test_errors(code, arguments, message, capsys):
-    fails_in_one_line(capsys, code, ["eval", *arguments], message)
+    index, data, *options = arguments
+    fails_in_one_line(capsys, code, ["tune", data, "--index", index, *options], message)

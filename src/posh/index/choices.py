@@ -1,0 +1,32 @@
+"""Names that parameters of indexes accept, apart from their implementations: quick to import."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["METRICS", "REFINER_NAMES", "SCORINGS", "STORES", "STRUCTURE_NAMES", "Scoring"]
+
+
+class Scoring(NamedTuple):
+    """A way to find candidates."""
+
+    about: str
+    sparse_only: bool
+
+
+METRICS = {
+    "cosine": "the cosine of the angle; 0 for a zero vector",
+    "euclidean": "minus the squared distance",
+    "dot": "the inner product",
+}
+STORES = {
+    "float32": "4 bytes a number: exact",
+    "float16": "2 bytes a number: 3 digits",
+    "int8": "none beside the blocks, which have 1 byte a number",
+}
+SCORINGS = {
+    "overlap": Scoring("shared bits", sparse_only=False),
+    "asymmetric": Scoring("more accurate, slower", sparse_only=True),
+}
+STRUCTURE_NAMES = {"exact": "scan everything", "ivf": "scan only the nearest lists"}
+REFINER_NAMES = ("decoder", "sbiht", "vectors", "cosine")
