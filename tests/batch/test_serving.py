@@ -26,7 +26,7 @@ from posh.batch.shard_search import search_shards
 from posh.client import Client
 from posh.errors import MissingShardsError
 from posh.index.nearest.options import NearestParams
-from posh.serve.shards import ShardSource
+from posh.serve.sources import ShardSource
 from tests.batch.doing import DIGITS, Here, write_npy
 from tests.batch.watching import asked, children, first_problem, stopped, wait_for
 from tests.serve.service import MemorySource, running

@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
 from tests.serve.test_openapi import OPERATIONS
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "serve.md").read_text()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh.serve.folder import Folder
+from posh.serve.sources import Folder
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.conftest import SMALL, filled

@@ -14,8 +14,8 @@ from schemathesis.specs.openapi import checks
 
 import posh
 from posh.client import Client
-from posh.serve.folder import Folder
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
+from posh.serve.sources import Folder
 from tests.conftest import CASES
 from tests.serve.service import running
 

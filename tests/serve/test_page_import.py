@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from posh.serve.folder import Folder
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
+from posh.serve.sources import Folder
 from tests.serve.browser import Page, opened, require_browser
 from tests.serve.pages import book
 from tests.serve.service import running

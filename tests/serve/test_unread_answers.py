@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 import posh
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.raw import ended, head

@@ -76,7 +76,7 @@ def _serve(args: argparse.Namespace) -> Report:
     from posh.serve import require_extra
 
     require_extra()
-    from posh.serve.metrics import Metrics
+    from posh.serve.middleware import Metrics
     from posh.serve.registry import Registry
     from posh.serve.server import Server, bind, is_loopback, stop_on_signals
 
@@ -127,19 +127,19 @@ def _source(args: argparse.Namespace, limits: Any) -> Any:
     """Where the collections are."""
     if args.engine == "milvus":
         from posh.engines.milvus import Milvus
-        from posh.serve.on_milvus import MilvusSource
+        from posh.serve.sources import MilvusSource
 
         token = read_token(args.milvus_token_file)
         return MilvusSource(Milvus(args.uri, token=token, ca_file=args.milvus_ca_file))
     if (args.folder / JOB).exists():
-        from posh.serve.shards import ShardSource
+        from posh.serve.sources import ShardSource
 
         if args.samples or args.backups is not None:
             raise UsageError(
                 f"--sample and --backups are for folders of collections, got shards: {args.folder}"
             )
         return ShardSource(args.folder, args.processes)
-    from posh.serve.folder import Folder
+    from posh.serve.sources import Folder
 
     if args.processes is not None:
         raise UsageError(f"--processes is for shards of 'posh batch build', got {args.folder}: leave it out")
@@ -183,15 +183,16 @@ def _found(folder: Path | None, names: list[str], uri: str | None = None) -> str
 
 
 def _make_samples(args: argparse.Namespace) -> None:
-    from posh.serve import folder, sample
+    from posh.serve.samples import SAMPLES, make_samples
+    from posh.serve.sources import prepare_folder
 
-    unknown = [name for name in args.samples if name not in sample.SAMPLES]
+    unknown = [name for name in args.samples if name not in SAMPLES]
     if unknown:
-        raise UsageError(f"expected --sample of one of {', '.join(sample.SAMPLES)}, got {unknown[0]!r}")
+        raise UsageError(f"expected --sample of one of {', '.join(SAMPLES)}, got {unknown[0]!r}")
     for name in args.samples:
-        folder.prepare(args.folder)
+        prepare_folder(args.folder)
         _tell(args, f"sample collections of {name} …")
-        _tell(args, sample.make(args.folder, name))
+        _tell(args, make_samples(args.folder, name))
 
 
 def _tell(args: argparse.Namespace, line: str) -> None:
@@ -209,7 +210,7 @@ def _token(given: str | None) -> str | None:
 
 
 def _limits(assignments: list[tuple[str, str]]) -> Any:
-    from posh.serve.limits import Limits
+    from posh.serve.capacity import Limits
 
     kinds = {name: type(value) for name, value in asdict(Limits()).items()}
     chosen = {}

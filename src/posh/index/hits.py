@@ -125,7 +125,7 @@ class Hits:
         return len(self.ids)
 
     def __getitem__(self, query: int) -> list[Hit]:
-        found = self.found[query]
+        found = _mark_found(self.ids[query])
         ids, scores = self.ids[query][found].tolist(), self.scores[query][found].tolist()
         payloads = [None] * len(ids) if self.payloads is None else self.payloads[query]
         vectors = [None] * len(ids) if self.vectors is None else self.vectors[query]
@@ -137,10 +137,8 @@ class Hits:
 
     @property
     def found(self) -> npt.NDArray[np.bool_]:
-        """Which places hold a hit, (m, k)."""
-        if self.ids.dtype == object:
-            return np.asarray(self.ids != _NO_ID, bool)
-        return np.asarray(self.ids >= 0)
+        """The mask of places that hold a hit, (m, k)."""
+        return _mark_found(self.ids)
 
     def with_items(
         self, items: Callable[[list[Any]], Mapping[Any, Any]], payloads: bool, vectors: bool
@@ -222,6 +220,10 @@ class Hits:
         if self.vectors is not None:
             columns["vector"] = [hit.vector for _, hit in rows]
         return columns
+
+
+def _mark_found(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return np.asarray(ids != _NO_ID, bool) if ids.dtype == object else np.asarray(ids >= 0)
 
 
 def _to_pandas(columns: Mapping[str, list[Any]]) -> Any:
