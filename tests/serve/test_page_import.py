@@ -34,7 +34,7 @@ def driver(driver, address):
     page.wait(lambda: page.one("#ask-token").is_displayed())
     page.one("#token").send_keys("secret\n")
     page.wait(lambda: page.one("#problem").is_displayed())
-    assert "There are no collections yet. “Import…” makes one" in page.text("#problem")
+    assert "There are no collections yet. “Import…” creates one" in page.text("#problem")
     driver.get_log("browser")  # the 401 that led to the question is logged by the browser itself
     return driver
 

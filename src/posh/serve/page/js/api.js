@@ -1,6 +1,6 @@
-// The service, as the page sees it.
+// Calls of the service.
 
-/** What the service said instead of an answer. */
+/** An error response of the service, or an error of the page. */
 export class Problem extends Error {
   constructor(status, detail) {
     super(detail);
@@ -20,7 +20,7 @@ export function onTokenNeeded(ask) {
   };
 }
 
-/** Call the service: GET without a body, else POST or `method`. Errors are problems with the service's own words. */
+/** Call the service: GET without a body, else POST or `method`. Errors are problems with the service's message. */
 export async function call(path, body, signal, method = body ? "POST" : "GET") {
   const token = sessionStorage.getItem(TOKEN);
   const headers = { ...(token && { authorization: `Bearer ${token}` }) };

@@ -1,4 +1,4 @@
-// The page: pick a collection, ask, look. The address holds what is asked for; everything is shown from it.
+// The page: choose a collection, search, view the results. The address holds the query; everything is shown from it.
 
 import * as address from "./address.js";
 import * as api from "./api.js";
@@ -32,7 +32,7 @@ async function start() {
 async function reload() {
   state.all = await api.collections();
   controls.options("collection", state.all.map((one) => [one.name, one.metadata.title ?? one.name]));
-  if (!state.all.length) throw new api.Problem(0, "There are no collections yet. “Import…” makes one of a file; “make serve” makes samples.");
+  if (!state.all.length) throw new api.Problem(0, "There are no collections yet. “Import…” creates one from a file; “make serve” creates samples.");
 }
 
 function wire() {
@@ -72,13 +72,13 @@ function wire() {
   });
 }
 
-/** Ask for something, and remember what was asked before for Back. */
+/** Show another query, and add it to the browser's history. */
 function go(asked, { replace = false } = {}) {
   history[replace ? "replaceState" : "pushState"](null, "", address.write(asked));
   return show(asked, { restore: false });
 }
 
-/** Another query with the same options. */
+/** Show another query with the same options. */
 function navigate({ like, home, vector, drawing }, how) {
   return guarded(() => go({ ...state.asked, like, home, vector, drawing }, how));
 }
@@ -87,7 +87,7 @@ function filtered(conditions) {
   return go({ ...state.asked, filter: filters.joined(conditions) });
 }
 
-/** Show what is asked for. `restore` puts a drawing back, which came with the address. */
+/** Show the query of the address. `restore` redraws a drawing that the address holds. */
 async function show(asked, { restore }) {
   const found = state.all.find((one) => one.name === asked.collection);
   if (asked.collection && !found) throw new api.Problem(404, `There is no collection “${asked.collection}” here.`);
@@ -149,7 +149,7 @@ async function browse() {
   byId("items").append(...page.items.map((item) => element("li", {}, card({ ...item, payload: brief(item, place) }, place, acts(place)))));
 }
 
-/** Only what the name of an item is made of: the list to browse is narrow. */
+/** Fields that the name of an item needs: the list to browse is narrow. */
 function brief({ payload = {} }, { summary, metadata }) {
   const names = [summary?.title, metadata.name, metadata.label?.field];
   return Object.fromEntries(Object.entries(payload).filter(([name]) => names.includes(name)));
@@ -175,7 +175,7 @@ async function invite() {
   map.light(null, []);
 }
 
-/** Items to begin with: a choice of the service, or the first that pass the filter. */
+/** Fetch items to start from: the service's examples, or the first that pass the filter. */
 async function examples(place, filter) {
   await place.known;
   if (filter || !place.summary.examples.length) {
@@ -227,7 +227,7 @@ function pasted() {
   return navigate({ vector: controls.numbers(byId("vector").value, state.place.collection.n_features) });
 }
 
-/** A drawing replaces the one before it: Back does not lead through all strokes. */
+/** Search for a drawing in place of the previous one: Back does not lead through all strokes. */
 function drawn() {
   if (!pad.isEmpty()) navigate({ drawing: pad.greys(state.place.metadata.image) }, { replace: Boolean(state.asked.drawing) });
 }
@@ -237,7 +237,7 @@ function submitted(event, action) {
   guarded(action);
 }
 
-/** Run an action and show its problem, if it has one, instead of what was there before. */
+/** Run an action; if it fails, show the problem instead of the previous results. */
 async function guarded(action) {
   const place = byId("problem");
   place.hidden = true;

@@ -1,4 +1,4 @@
-// One hit in full: its payload, its score, and its code beside that of the query.
+// One hit in full: its payload, its score, and its code next to that of the query.
 
 import { element, raster, strip } from "./pictures.js";
 import { isOwn, listed, nameOf } from "./payloads.js";
@@ -31,7 +31,7 @@ function codes(hit, { collection }, code, shared) {
   );
 }
 
-/** A link to a picture of another site, which this page does not load by itself. */
+/** Return a link to a picture of another site, which this page does not load. */
 function elsewhere({ payload }, { summary }) {
   const address = payload?.[summary?.image];
   if (typeof address !== "string" || !/^https?:/.test(address) || isOwn(address)) return [];

@@ -10,7 +10,7 @@ const ITEMS = 500; // in one request, unless the service takes fewer
 const NUMBERS = 2_000_000;
 const state = { table: null, file: null, stop: false };
 
-/** Make the dialog work: `collections()` are those that there are, `done(name)` is called when one has new items. */
+/** Set up the dialog: `collections()` returns the collections, `done(name)` is called when one has new items. */
 export function wireImport(collections, done) {
   byId("open-import").addEventListener("click", () => {
     options("import-into", [["", "a new collection"], ...collections().map(({ name }) => [name, name])]);
@@ -45,7 +45,7 @@ function intoChosen() {
   byId("import-name").required = isNew;
 }
 
-/** Read the file, and offer its columns. */
+/** Read the file, and offer its columns as vector and id. */
 async function chosen() {
   state.table = null;
   byId("import-columns").hidden = true;
@@ -64,7 +64,7 @@ async function chosen() {
 
 const suggested = (name) => name.toLowerCase().replace(/\.[^.]*$/, "").replace(/[^a-z0-9_-]+/g, "-").replace(/^[_-]+/, "").slice(0, 64);
 
-/** Check all rows, then write them; the name of the collection. */
+/** Validate all rows, then write them; return the name of the collection. */
 async function importAll(collections) {
   if (!state.table) throw new api.Problem(0, "Choose a file first.");
   const into = collections.find(({ name }) => name === byId("import-into").value);
@@ -100,7 +100,7 @@ function packed(rows, width) {
   return { shape: [rows.length, width], float32: toBase64(new Uint8Array(numbers.buffer)) };
 }
 
-/** Run a step, and say what went wrong in the dialog. */
+/** Run a step, and show its problem in the dialog. */
 async function told(step) {
   const place = byId("import-problem");
   place.hidden = true;

@@ -1,6 +1,6 @@
 // Items and codes as pictures.
 
-/** An element with attributes and children; children that are null are left out. */
+/** Create an element with attributes and children; null children are omitted. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -11,7 +11,7 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** A vector as a grey image, or nothing if the vectors of this collection are no images. */
+/** Draw a vector as a grey image; return null if the vectors of this collection are not images. */
 export function image(vector, metadata, description) {
   if (!metadata.image || !vector) return null;
   const { width, height, low = 0, high = 255 } = metadata.image;
@@ -30,7 +30,7 @@ const CELL = 8;
 const STRIP = 16; // cells in a row of a strip
 const MOST = 64; // cells of a strip: more of them are counted, not drawn
 
-/** All bits of a code as a square, those that the query shares in another colour. */
+/** Draw all bits of a code as a square, those shared with the query in another colour. */
 export function raster(code, nBits, shared = new Set()) {
   const columns = Math.ceil(Math.sqrt(nBits));
   const rows = Math.ceil(nBits / columns);
@@ -45,7 +45,7 @@ export function raster(code, nBits, shared = new Set()) {
   });
 }
 
-/** The set bits of a code as a strip, large enough to count: those that the query shares come first. */
+/** Draw the set bits of a code as a strip, large enough to count: those shared with the query come first. */
 export function strip(code, shared) {
   const common = code.filter((bit) => shared.has(bit)).length;
   const step = Math.max(1, code.length / MOST);
@@ -61,7 +61,7 @@ export function strip(code, shared) {
   });
 }
 
-/** A canvas that is painted again when the theme changes. */
+/** Create a canvas that is repainted when the theme changes. */
 function painted(width, height, words, kind, paint) {
   const canvas = element("canvas", { width, height, role: "img", "aria-label": words, title: words, class: kind });
   canvas.paint = () => {

@@ -1,4 +1,4 @@
-// What was found: cards or a table, for each collection that was asked.
+// Results: cards or a table, for each searched collection.
 
 import { element, image, strip } from "./pictures.js";
 import { cell, nameOf, parts } from "./payloads.js";
@@ -8,7 +8,7 @@ const MOST_COLUMNS = 6;
 const LONG = 40; // characters of a cell from which on it needs room
 
 /**
- * A column of hits. `place` is what is known of the collection: itself, its metadata and the summary of its fields.
+ * Build a column of hits. `place` has the collection, its metadata and the summary of its fields.
  * `act` has the functions `choose(hit)` and `detail(hit)`, or neither if hits are ids and scores only.
  */
 export function column(place, found, query, view, act) {
@@ -23,7 +23,7 @@ export function column(place, found, query, view, act) {
   );
 }
 
-/** Mark the hits that two searches have in common; how many these are. */
+/** Mark the hits that two searches have in common; return their number. */
 export function markBoth(one, other) {
   const ids = new Set(one.hits.map((hit) => hit.id));
   const both = new Set(other.hits.filter((hit) => ids.has(hit.id)).map((hit) => hit.id));
@@ -31,7 +31,7 @@ export function markBoth(one, other) {
   return both.size;
 }
 
-/** How a collection is searched, in a few words. */
+/** Describe the index of a collection in a few words. */
 export function describe({ hasher, index }) {
   if (index.metric) return `nearest by ${index.metric}`;
   if (!hasher) return "no hasher yet";
@@ -54,7 +54,7 @@ function cards(place, found, act) {
   return element("ol", { class: isWide(found.hits, place) ? "cards wide" : "cards" }, ...list);
 }
 
-/** One item as a card. */
+/** Build the card of an item. */
 export function card(item, place, act, ...below) {
   const picture = image(item.vector, place.metadata, `Item ${item.id}`);
   const [photo, ...rest] = parts(item, place);
@@ -94,7 +94,7 @@ function table(place, found, act) {
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Neighbours as a table" }, made);
 }
 
-/** The name of an item; a click on it asks for its neighbours, if that can be asked. */
+/** Show the name of an item; if its neighbours can be searched, a click does so. */
 function title(item, place, act) {
   const name = nameOf(item, place);
   if (!act.choose) return element("span", { class: "name" }, name);
@@ -114,7 +114,7 @@ function details(hit, place, act) {
   return button;
 }
 
-/** Cards with something to read need room. */
+/** Make cards with text wider. */
 function isWide(hits, { summary }) {
   return hits.some(({ payload }) => payload && Object.keys(payload).length > 2) || Boolean(summary?.text);
 }
