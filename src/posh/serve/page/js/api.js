@@ -25,7 +25,7 @@ export async function call(path, body, signal, method = body ? "POST" : "GET") {
   const token = sessionStorage.getItem(TOKEN);
   const headers = { ...(token && { authorization: `Bearer ${token}` }) };
   if (body) headers["content-type"] = "application/json";
-  const answer = await reached(path, {
+  const answer = await fetchFrom(path, {
     method,
     headers,
     body: body && JSON.stringify(body),
@@ -38,7 +38,7 @@ export async function call(path, body, signal, method = body ? "POST" : "GET") {
   throw new Problem(answer.status, detail);
 }
 
-async function reached(path, options) {
+async function fetchFrom(path, options) {
   try {
     return await fetch(path, options);
   } catch (error) {

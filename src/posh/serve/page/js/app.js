@@ -9,7 +9,7 @@ import { wireImport } from "./importing.js";
 import { makeMap } from "./map.js";
 import { makePad } from "./pad.js";
 import { element } from "./pictures.js";
-import { placeOf, queried, queryLine, search } from "./query.js";
+import { placeOf, makeQuery, queryLine, search } from "./query.js";
 import { card, column, markBoth } from "./results.js";
 import { welcome } from "./welcome.js";
 
@@ -18,10 +18,10 @@ const byId = (id) => document.getElementById(id);
 const state = { all: [], asked: {}, place: null, ready: null, items: [], after: undefined, running: null };
 
 api.onTokenNeeded(askToken);
-const pad = makePad(byId("pad"), drawn);
+const pad = makePad(byId("pad"), searchByDrawing);
 const map = makeMap(byId("map"), (id) => navigate({ like: id }));
 wire();
-await guarded(start);
+await guard(start);
 
 async function start() {
   await reload();
@@ -36,39 +36,39 @@ async function reload() {
 }
 
 function wire() {
-  addEventListener("popstate", () => guarded(() => show(address.read(), { restore: true })));
+  addEventListener("popstate", () => guard(() => show(address.read(), { restore: true })));
   byId("skip").addEventListener("click", (event) => {
     event.preventDefault(); // the part of the address after # is taken
     byId("results").focus();
   });
-  byId("collection").addEventListener("change", (event) => guarded(() => go({ collection: event.target.value, view: state.asked.view })));
+  byId("collection").addEventListener("change", (event) => guard(() => go({ collection: event.target.value, view: state.asked.view })));
   for (const tab of document.querySelectorAll('[role="tab"]')) tab.addEventListener("click", () => controls.choose(tab));
   controls.walkTabs(byId("ways"), controls.choose);
   byId("clear").addEventListener("click", () => {
     pad.clear();
     if (state.asked.drawing) navigate({});
   });
-  byId("more").addEventListener("click", () => guarded(browse));
-  byId("way-name").addEventListener("submit", (event) => submitted(event, named));
-  byId("way-paste").addEventListener("submit", (event) => submitted(event, pasted));
+  byId("more").addEventListener("click", () => guard(browse));
+  byId("way-name").addEventListener("submit", (event) => submitForm(event, searchByName));
+  byId("way-paste").addEventListener("submit", (event) => submitForm(event, searchByVector));
   byId("field").addEventListener("change", filters.fieldChosen);
   byId("add-condition").addEventListener("submit", (event) =>
-    submitted(event, () => filtered([...filters.split(state.asked.filter), filters.built()])),
+    submitForm(event, () => applyFilter([...filters.split(state.asked.filter), filters.readCondition()])),
   );
   byId("controls").addEventListener("change", (event) =>
-    guarded(() => {
-      const written = byId("filter").value.trim();
-      if (event.target.id === "filter") return filtered(written ? filters.split(filters.parsed(written)) : []);
-      return go({ ...state.asked, ...controls.taken() });
+    guard(() => {
+      const text = byId("filter").value.trim();
+      if (event.target.id === "filter") return applyFilter(text ? filters.split(filters.parse(text)) : []);
+      return go({ ...state.asked, ...controls.readOptions() });
     }),
   );
   byId("views").addEventListener("click", ({ target }) => {
-    if (target.dataset.view) guarded(() => go({ ...state.asked, view: target.dataset.view }));
+    if (target.dataset.view) guard(() => go({ ...state.asked, view: target.dataset.view }));
   });
   wireImport(() => state.all, async (name) => {
     await reload();
     state.place = null; // what is shown of it may be older
-    await guarded(() => go({ collection: name }));
+    await guard(() => go({ collection: name }));
   });
 }
 
@@ -80,11 +80,11 @@ function go(asked, { replace = false } = {}) {
 
 /** Show another query with the same options. */
 function navigate({ like, home, vector, drawing }, how) {
-  return guarded(() => go({ ...state.asked, like, home, vector, drawing }, how));
+  return guard(() => go({ ...state.asked, like, home, vector, drawing }, how));
 }
 
-function filtered(conditions) {
-  return go({ ...state.asked, filter: filters.joined(conditions) });
+function applyFilter(conditions) {
+  return go({ ...state.asked, filter: filters.join(conditions) });
 }
 
 /** Show the query of the address. `restore` redraws a drawing that the address holds. */
@@ -99,7 +99,7 @@ async function show(asked, { restore }) {
   if (opened) open(collection);
   controls.put(state.asked);
   const conditions = filters.split(state.asked.filter);
-  filters.chips(conditions, (i) => guarded(() => filtered(conditions.filter((_, at) => at !== i))));
+  filters.chips(conditions, (i) => guard(() => applyFilter(conditions.filter((_, at) => at !== i))));
   if (opened || JSON.stringify(before.filter) !== JSON.stringify(asked.filter)) {
     state.ready = firstItems();
     state.ready.catch(() => {}); // a search with this filter has the same problem
@@ -198,7 +198,7 @@ async function run() {
   const other = state.all.find((one) => one.name === asked.compare && one !== place.collection);
   const sides = [place, ...(other ? [placeOf(other)] : [])];
   const home = state.all.find((one) => one.name === asked.home);
-  const query = await queried(asked, home ? placeOf(home) : place, running.signal);
+  const query = await makeQuery(asked, home ? placeOf(home) : place, running.signal);
   const found = await Promise.all(sides.map((side) => search(side, asked, query, running.signal)));
   await Promise.all(sides.map((side) => side.known));
   if (running !== state.running || place !== state.place) return;
@@ -213,7 +213,7 @@ async function run() {
   map.light(query, found[0].hits);
 }
 
-async function named() {
+async function searchByName() {
   const text = byId("name").value.trim();
   const number = /^-?\d+$/.test(text) ? Number(text) : NaN;
   const ids = Number.isSafeInteger(number) ? [number, text] : [text];
@@ -223,22 +223,22 @@ async function named() {
   await navigate({ like: item.id });
 }
 
-function pasted() {
+function searchByVector() {
   return navigate({ vector: controls.numbers(byId("vector").value, state.place.collection.n_features) });
 }
 
 /** Search for a drawing in place of the previous one: Back does not lead through all strokes. */
-function drawn() {
+function searchByDrawing() {
   if (!pad.isEmpty()) navigate({ drawing: pad.greys(state.place.metadata.image) }, { replace: Boolean(state.asked.drawing) });
 }
 
-function submitted(event, action) {
+function submitForm(event, action) {
   event.preventDefault();
-  guarded(action);
+  guard(action);
 }
 
 /** Run an action; if it fails, show the problem instead of the previous results. */
-async function guarded(action) {
+async function guard(action) {
   const place = byId("problem");
   place.hidden = true;
   try {

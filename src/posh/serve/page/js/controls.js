@@ -39,7 +39,7 @@ export function put({ k, scoring, oversample, compare, filter, view = "cards" })
 }
 
 /** Read the options from the controls, except the filter. */
-export function taken() {
+export function readOptions() {
   const k = byId("k").valueAsNumber;
   if (!Number.isInteger(k) || k < 1 || k > most()) {
     const got = byId("k").value || "something else";

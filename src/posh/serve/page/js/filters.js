@@ -52,7 +52,7 @@ function input(field) {
 }
 
 /** Read the condition from the form. */
-export function built() {
+export function readCondition() {
   const field = fields.find(({ name }) => name === byId("field").value);
   return OPERATORS[byId("operator").value].make(field.name, value(field));
 }
@@ -75,13 +75,13 @@ export function split(filter) {
 }
 
 /** Join conditions into a filter, or undefined without any. */
-export function joined(conditions) {
+export function join(conditions) {
   if (conditions.length < 2) return conditions[0];
   return { and: conditions };
 }
 
 /** Parse a filter that the user has typed. */
-export function parsed(text) {
+export function parse(text) {
   try {
     const filter = JSON.parse(text);
     if (filter && typeof filter === "object" && !Array.isArray(filter)) return filter;
@@ -94,7 +94,7 @@ export function parsed(text) {
 /** Show conditions as chips; `drop(i)` is called when one is clicked. */
 export function chips(conditions, drop) {
   const list = conditions.map((condition, i) => {
-    const button = element("button", { type: "button", "aria-label": `Remove the filter ${said(condition)}` }, `${said(condition)} ✕`);
+    const button = element("button", { type: "button", "aria-label": `Remove the filter ${formatCondition(condition)}` }, `${formatCondition(condition)} ✕`);
     button.addEventListener("click", () => drop(i));
     return element("li", {}, button);
   });
@@ -102,10 +102,10 @@ export function chips(conditions, drop) {
 }
 
 /** Format a condition for people. */
-export function said(condition) {
+export function formatCondition(condition) {
   const [[name, test], ...more] = Object.entries(condition);
   if (more.length || name === "and" || name === "or") return JSON.stringify(condition);
-  if (name === "not") return `not ${said(test)}`;
+  if (name === "not") return `not ${formatCondition(test)}`;
   if (test === null || typeof test !== "object") return `${name} = ${test}`;
   return Object.entries(test)
     .map(([operator, bound]) => `${name} ${SIGNS[operator] ?? operator} ${Array.isArray(bound) ? bound.join(", ") : bound}`)

@@ -89,21 +89,21 @@ function asNumbers(value) {
 
 function jsonRows(text) {
   if (text.trimStart().startsWith("[")) {
-    const rows = parsed(text, 1);
+    const rows = parseJson(text, 1);
     rows.forEach((row, i) => requireObject(row, i));
     return rows;
   }
   const rows = [];
   for (const line of text.split("\n")) {
     if (!line.trim()) continue;
-    const row = parsed(line, rows.length + 1);
+    const row = parseJson(line, rows.length + 1);
     requireObject(row, rows.length);
     rows.push(row);
   }
   return rows;
 }
 
-function parsed(text, row) {
+function parseJson(text, row) {
   try {
     return JSON.parse(text);
   } catch {

@@ -20,10 +20,10 @@ export function wireImport(collections, done) {
   byId("import-close").addEventListener("click", () => byId("import").close());
   byId("import").addEventListener("close", () => (state.stop = true));
   byId("import-into").addEventListener("change", intoChosen);
-  byId("import-file").addEventListener("change", () => told(chosen));
+  byId("import-file").addEventListener("change", () => guard(chosen));
   byId("import-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    told(async () => {
+    guard(async () => {
       const name = await importAll(collections());
       byId("import").close();
       await done(name);
@@ -84,7 +84,7 @@ async function write(name, items, atOnce) {
     const part = (list) => list.slice(start, start + atOnce);
     try {
       if (state.stop) throw new api.Problem(0, "Stopped.");
-      await api.upsert(name, { ids: part(items.ids), vectors: packed(part(items.vectors), items.width), payloads: part(items.payloads) });
+      await api.upsert(name, { ids: part(items.ids), vectors: pack(part(items.vectors), items.width), payloads: part(items.payloads) });
     } catch (error) {
       throw new api.Problem(error.status ?? 0, `${error.message} The rows up to ${start.toLocaleString("en")} were imported.`);
     }
@@ -94,14 +94,14 @@ async function write(name, items, atOnce) {
   }
 }
 
-function packed(rows, width) {
+function pack(rows, width) {
   const numbers = new Float32Array(rows.length * width);
   rows.forEach((row, i) => numbers.set(row, i * width));
   return { shape: [rows.length, width], float32: toBase64(new Uint8Array(numbers.buffer)) };
 }
 
 /** Run a step, and show its problem in the dialog. */
-async function told(step) {
+async function guard(step) {
   const place = byId("import-problem");
   place.hidden = true;
   byId("import-start").disabled = true;

@@ -43,7 +43,7 @@ export function makeMap(canvas, choose) {
       if (!place.collection.has_items) return;
       const data = await api.map(place.collection.name).catch(() => null); // the page is complete without a map
       if (!data || map.place !== place || data.ids.length < 3) return;
-      map.data = prepared(data);
+      map.data = prepare(data);
       byId("map-section").hidden = false;
       explain(data);
       draw();
@@ -57,7 +57,7 @@ export function makeMap(canvas, choose) {
 }
 
 /** Scale points to [0, 1], y downwards; return them and the scaling. */
-function prepared(data) {
+function prepare(data) {
   const [xs, ys] = [0, 1].map((axis) => data.points.map((point) => point[axis]));
   const [left, right, low, high] = [min(xs), max(xs), min(ys), max(ys)];
   const size = Math.max(right - left, high - low) * 1.08 || 1;

@@ -38,7 +38,7 @@ export function makePad(canvas, changed) {
     clear,
     isEmpty: () => bounds(canvas).width <= 0,
     greys: (shape) => centred(canvas, shape),
-    show: (greys, shape) => shown(canvas, context, greys, shape),
+    show: (greys, shape) => draw(canvas, context, greys, shape),
   };
 }
 
@@ -79,7 +79,7 @@ function keyed(event, canvas, pen, line, clear, changed) {
 export const vectorOf = (greys, { low = 0, high = 255 }) => greys.map((grey) => low + (grey / 255) * (high - low));
 
 /** Draw grey values, for instance those of a link. */
-function shown(canvas, context, greys, { width, height }) {
+function draw(canvas, context, greys, { width, height }) {
   const small = document.createElement("canvas");
   [small.width, small.height] = [width, height];
   const pixels = new ImageData(width, height);

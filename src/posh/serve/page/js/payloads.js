@@ -29,7 +29,7 @@ export function parts(item, place) {
 }
 
 /** Build a list of all names and values of a payload. */
-export function listed(payload) {
+export function listValues(payload) {
   const rows = Object.entries(payload).flatMap(([name, value]) => [
     element("dt", {}, name),
     element("dd", {}, isPlain(value) ? words(value) : JSON.stringify(value)),

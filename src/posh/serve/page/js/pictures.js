@@ -35,7 +35,7 @@ export function raster(code, nBits, shared = new Set()) {
   const columns = Math.ceil(Math.sqrt(nBits));
   const rows = Math.ceil(nBits / columns);
   const words = `${code.length} of ${nBits} bits set, ${code.filter((bit) => shared.has(bit)).length} shared with the query`;
-  return painted(CELL * columns, CELL * rows, words, "raster", (context, colour) => {
+  return paintCanvas(CELL * columns, CELL * rows, words, "raster", (context, colour) => {
     context.fillStyle = colour("--empty");
     context.fillRect(0, 0, CELL * columns, CELL * rows);
     for (const bit of code) {
@@ -52,7 +52,7 @@ export function strip(code, shared) {
   const [full, cells] = [Math.round(common / step), Math.round(code.length / step)];
   const rows = Math.max(1, Math.ceil(cells / STRIP));
   const words = `${common} of ${code.length} set bits shared with the query`;
-  return painted(CELL * STRIP, CELL * rows, words, "strip", (context, colour) => {
+  return paintCanvas(CELL * STRIP, CELL * rows, words, "strip", (context, colour) => {
     for (let i = 0; i < cells; i++) {
       context.fillStyle = colour(i < full ? "--shared" : "--bit");
       context.globalAlpha = i < full ? 1 : 0.45;
@@ -62,7 +62,7 @@ export function strip(code, shared) {
 }
 
 /** Create a canvas that is repainted when the theme changes. */
-function painted(width, height, words, kind, paint) {
+function paintCanvas(width, height, words, kind, paint) {
   const canvas = element("canvas", { width, height, role: "img", "aria-label": words, title: words, class: kind });
   canvas.paint = () => {
     const colours = getComputedStyle(document.documentElement);

@@ -16,12 +16,12 @@ export function placeOf(collection, changed = () => {}) {
     place.summary = summary;
     changed(place);
   });
-  place.known.catch(() => {}); // whoever waits for it is told
+  place.known.catch(() => {}); // callers that await it get the error
   return place;
 }
 
 /** Build the query of `asked`: a vector and its name. `from` is the collection of a stored item. */
-export async function queried({ like, vector, drawing }, from, signal) {
+export async function makeQuery({ like, vector, drawing }, from, signal) {
   if (drawing) return { vector: vectorOf(drawing, from.metadata.image), name: "Your drawing" };
   if (vector) return { vector, name: "Your vector" };
   const { items } = await api.get(from.collection.name, { ids: [like], include: ["payload", "vector"] }, signal);

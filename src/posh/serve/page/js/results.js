@@ -2,7 +2,7 @@
 
 import { element, image, strip } from "./pictures.js";
 import { cell, nameOf, parts } from "./payloads.js";
-import { explained, milliseconds, scored, sharedBits } from "./scores.js";
+import { explainScores, milliseconds, formatScore, sharedBits } from "./scores.js";
 
 const MOST_COLUMNS = 6;
 const LONG = 40; // characters of a cell from which on it needs room
@@ -45,7 +45,7 @@ function cards(place, found, act) {
     const last = element(
       "span",
       { class: "last" },
-      element("span", { class: "score", title: sharedBits(hit, shared) ?? "" }, `${i + 1}. ${scored(hit, found.kind)}`),
+      element("span", { class: "score", title: sharedBits(hit, shared) ?? "" }, `${i + 1}. ${formatScore(hit, found.kind)}`),
       hit.both ? element("span", { class: "badge" }, "in both") : null,
       details(hit, place, act),
     );
@@ -79,7 +79,7 @@ function table(place, found, act) {
     const cells = [
       element("td", { class: "number" }, `${i + 1}`),
       element("td", {}, title(hit, place, act)),
-      element("td", { class: "number score" }, scored(hit, found.kind), hit.both ? element("span", { class: "badge" }, " in both") : null),
+      element("td", { class: "number score" }, formatScore(hit, found.kind), hit.both ? element("span", { class: "badge" }, " in both") : null),
       bits ? element("td", { class: "number" }, sharedBits(hit, shared)?.replace(" bits shared", "")) : null,
       ...fields.map(({ name, type }) => {
         const text = cell(hit.payload?.[name]);
@@ -121,7 +121,7 @@ function isWide(hits, { summary }) {
 
 function summary(found, query, metadata) {
   const times = `${milliseconds(found.seconds)} in the service, ${milliseconds(found.roundTrip)} in all`;
-  const said = [explained(found.kind), `${times}.`];
+  const said = [explainScores(found.kind), `${times}.`];
   const field = metadata.label?.field;
   if (field && query.label !== undefined && found.hits.length) {
     const same = found.hits.filter((hit) => hit.payload?.[field] === query.label).length;

@@ -13,7 +13,7 @@ const EXPLAINED = {
 const DISTANCES = ["decoder", "sbiht", "euclidean"];
 
 /** Format a score: “cosine 0.83”. */
-export function scored({ score }, kind) {
+export function formatScore({ score }, kind) {
   if (score === null) return "no score";
   if (kind === "overlap") return `${score} shared bits`;
   if (kind === "equal-bits") return `${score} equal bits`;
@@ -24,7 +24,7 @@ export function scored({ score }, kind) {
 }
 
 /** Explain the scores of a kind. */
-export const explained = (kind) => EXPLAINED[kind] ?? `Scores: ${kind}.`;
+export const explainScores = (kind) => EXPLAINED[kind] ?? `Scores: ${kind}.`;
 
 /** Format “28 of 32 bits shared”; null without codes. */
 export function sharedBits(hit, shared) {
