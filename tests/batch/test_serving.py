@@ -231,7 +231,7 @@ def test_the_service(folder, one, tmp_path):
             assert remote.count() == len(DIGITS.base)
             with pytest.raises(ValueError, match="got a request for writes"):
                 remote.upsert([1], DIGITS.base[:1])
-            with pytest.raises(ValueError, match="expected no new collections beside shards"):
+            with pytest.raises(ValueError, match="expected no new collections next to shards"):
                 client.create("other")
             [server] = [child for child in children(service.pid) if children(child)]
             started = children(server)

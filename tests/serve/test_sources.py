@@ -249,7 +249,7 @@ def test_names_are_on_the_disk_before_the_answer(tmp_path, monkeypatch):
         synced.append((folder, sorted(path.name[:8] for path in folder.iterdir())))
 
     monkeypatch.setattr("posh._durable.sync_folder", sync)
-    monkeypatch.setattr("posh.serve.sources.sync_folder", sync)
+    monkeypatch.setattr(sources, "sync_folder", sync)
     folder = Folder(tmp_path / "new")
     assert synced[-2:] == [(tmp_path, ["new"]), (tmp_path / "new", [])]
     made = folder.create("shop", {}, {})

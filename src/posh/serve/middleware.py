@@ -206,7 +206,7 @@ class ResponseBudget:
             raise ProblemError(
                 503,
                 "busy",
-                f"expected at most {limit} bytes of answers at once, got more: try again later",
+                f"expected at most {limit} bytes of responses at once, got more: try again later",
                 {"retry-after": "1"},
             )
         self._responses[response] = n_bytes, now

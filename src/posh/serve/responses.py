@@ -338,7 +338,7 @@ class ItemWriter:
             raise ProblemError(
                 413,
                 "too-large",
-                f"expected an answer of at most {self._max_bytes} bytes of payloads, vectors and codes, "
+                f"expected a response of at most {self._max_bytes} bytes of payloads, vectors and codes, "
                 "got more: ask for less at once",
             )
 

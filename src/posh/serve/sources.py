@@ -254,7 +254,7 @@ class ShardSource(CollectionSource):
     def create(self, name: str, metadata: dict[str, Any], options: dict[str, Any]) -> NoReturn:
         """Raise a ValueError: shards are the only collection."""
         raise ValueError(
-            f"expected no new collections beside shards, got {name!r}: serve another folder for them"
+            f"expected no new collections next to shards, got {name!r}: serve another folder for them"
         )
 
     def drop(self, name: str) -> NoReturn:

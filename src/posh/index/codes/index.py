@@ -165,7 +165,8 @@ def estimate_memory(hasher: Hasher[Any], options: CodeOptions, n: int, n_feature
     n_bytes = n * (2 * (options.document_active or hasher.n_active) + _ID + 4 * numbers)
     if options.structure == "ivf":
         n_lists = n_lists_for(options, n)
-        return n_bytes + n_lists * (8 * n_bits * stride_words(-(-n // n_lists)) + 4 * n_features)
+        per_list = 8 * n_bits * stride_words(-(-n // n_lists)) + 4 * n_features
+        return n_bytes + n_lists * per_list + 12 * n  # a slot and a list number for each document
     whole, rest = divmod(n, MAX_DOCS)
     words = whole * stride_words(MAX_DOCS) + (stride_words(rest) if rest else 0)
     return n_bytes + 8 * n_bits * words
