@@ -52,5 +52,5 @@ class FlatCollection(posh.Collection):
 def main() -> int:
     from posh.cli import main
 
-    with mock.patch("posh.serve.folder.Collection", FlatCollection):
+    with mock.patch("posh.serve.sources.Collection", FlatCollection):
         return main()

@@ -10,13 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from posh.serve.app import operations
-from posh.serve.folder import Folder
-from posh.serve.limits import Limits
-from posh.serve.metrics import Metrics
-from posh.serve.openapi import describe
+from posh.serve.app import describe, list_operations
+from posh.serve.capacity import Limits
+from posh.serve.middleware import Metrics
 from posh.serve.registry import Registry
 from posh.serve.requests import Reader
+from posh.serve.sources import Folder
 
 
 @cache
@@ -25,7 +24,7 @@ def description() -> dict[str, Any]:
     limits = Limits()
     with tempfile.TemporaryDirectory() as folder:
         registry = Registry(Folder(Path(folder)), limits, Metrics())
-        return describe(operations(registry, Reader(limits)), limits, with_token=True)
+        return describe(list_operations(registry, Reader(limits)), limits, with_token=True)
 
 
 def description_text() -> str:

@@ -23,7 +23,7 @@ import pytest
 
 import posh
 from posh.collection import filters
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
 from tests.adversary.prober import Prober, probing
 from tests.serve.service import served
 

@@ -26,7 +26,7 @@ from posh.batch.shard_search import search_shards
 from posh.client import Client
 from posh.errors import MissingShardsError
 from posh.index.nearest.options import NearestParams
-from posh.serve.shards import ShardSource
+from posh.serve.sources import ShardSource
 from tests.batch.doing import DIGITS, Here, write_npy
 from tests.batch.watching import asked, children, first_problem, stopped, wait_for
 from tests.serve.service import MemorySource, running
@@ -231,7 +231,7 @@ def test_the_service(folder, one, tmp_path):
             assert remote.count() == len(DIGITS.base)
             with pytest.raises(ValueError, match="got a request for writes"):
                 remote.upsert([1], DIGITS.base[:1])
-            with pytest.raises(ValueError, match="expected no new collections beside shards"):
+            with pytest.raises(ValueError, match="expected no new collections next to shards"):
                 client.create("other")
             [server] = [child for child in children(service.pid) if children(child)]
             started = children(server)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from posh.client import Client
-from posh.serve.folder import Folder
+from posh.serve.sources import Folder
 from tests.docs.pages import ROOT, blocks
 from tests.serve.service import running
 

@@ -219,7 +219,8 @@ def test_one_vector_and_an_empty_index():
 
 
 def test_memory_is_told_and_estimated():
-    for options in ({}, {"refine": "vectors"}, {"refine": "decoder"}):
+    lists = {"structure": "ivf", "n_lists": 10}
+    for options in ({}, {"refine": "vectors"}, lists, {"refine": "decoder"}):
         index = posh.CodeIndex(SPARSE, **options)
         assert index.memory_usage()["total"] == 0
         X = np.resize(DATA, (40_000, 16))

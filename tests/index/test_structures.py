@@ -18,7 +18,7 @@ from posh.index.codes.refine import REFINERS
 from posh.index.codes.snapshot import choose_structure
 from posh.index.codes.structures import Queries
 from posh.index.nearest.options import NearestOptions
-from posh.serve import models
+from posh.serve import requests
 from tests.conftest import clusters
 
 DATA = clusters(300, 8).astype(np.float32)
@@ -143,7 +143,7 @@ def test_every_hasher_is_in_the_table():
     ("option", "table"), [("structure", STRUCTURE_NAMES), ("scoring", SCORINGS), ("refine", REFINERS)]
 )
 def test_choices_are_those_of_the_table(option, table, capsys):
-    literal, _ = get_args(models.IndexOptions.model_fields[option].annotation)
+    literal, _ = get_args(requests.IndexOptions.model_fields[option].annotation)
     assert get_args(literal) == tuple(table)
     with pytest.raises(ValueError, match=", ".join(repr(name) for name in table)):
         posh.CodeIndex(SPARSE, **{option: "x"})
@@ -153,6 +153,6 @@ def test_choices_are_those_of_the_table(option, table, capsys):
 
 
 def test_the_service_takes_the_methods_of_the_table():
-    assert get_args(models.Fit.model_fields["method"].annotation) == tuple(HASHERS)
+    assert get_args(requests.Fit.model_fields["method"].annotation) == tuple(HASHERS)
     options = {*CodeOptions.names(), *NearestOptions.names()}
-    assert set(models.IndexOptions.model_fields) == options
+    assert set(requests.IndexOptions.model_fields) == options

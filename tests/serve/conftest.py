@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.browser import browser

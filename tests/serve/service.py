@@ -17,11 +17,11 @@ from typing import Any
 
 from posh.client import Client
 from posh.collection.base import BaseCollection
-from posh.serve.folder import Folder
-from posh.serve.limits import Limits
-from posh.serve.metrics import Metrics
-from posh.serve.registry import CollectionSource, Registry
+from posh.serve.capacity import Limits
+from posh.serve.middleware import Metrics
+from posh.serve.registry import Registry
 from posh.serve.server import Server, bind
+from posh.serve.sources import CollectionSource, Folder
 from tests.collection.reference import ReferenceCollection
 
 

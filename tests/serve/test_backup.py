@@ -14,7 +14,7 @@ from posh.client import AsyncClient, Client
 from posh.collection import maintenance
 from posh.collection.maintenance import check_collection
 from posh.errors import CollectionExistsError, UnknownCollectionError
-from posh.serve.folder import Folder
+from posh.serve.sources import Folder
 from tests.collection.implementations import DATA, SPARSE
 from tests.serve.service import running
 

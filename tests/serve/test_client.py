@@ -15,8 +15,8 @@ import posh
 from posh import client as client_module
 from posh.client import AsyncClient, Client
 from posh.errors import CollectionExistsError, ServiceError, StorageError, UnknownCollectionError
-from posh.serve.folder import Folder
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
+from posh.serve.sources import Folder
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.conftest import filled

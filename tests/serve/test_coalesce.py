@@ -15,9 +15,9 @@ from posh.collection.filters import parse
 from posh.index.codes.options import CodeParams
 from posh.index.hits import Hits
 from posh.index.nearest.options import NearestParams
+from posh.serve.capacity import Limits
 from posh.serve.coalesce import Coalescer, LargeResultError, SharedOptions
-from posh.serve.limits import Limits
-from posh.serve.problems import ProblemError
+from posh.serve.responses import ProblemError
 
 
 class Kernel:

@@ -42,7 +42,7 @@ def test_made_and_dropped(http):
     assert again.status_code == 409
     assert again.json() == {
         "type": "urn:posh:collection-exists",
-        "title": "There is such a collection already",
+        "title": "The collection already exists",
         "status": 409,
         "detail": "expected a new name, got 'new-1', which is taken: drop it first",
     }

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
 from tests.collection.reference import ReferenceCollection
 from tests.serve.conftest import TOKEN
 from tests.serve.raw import CHUNKED, HEALTH, answers, ended, head, is_refused, raw, response

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from posh._runtime import track_progress
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.conftest import filled

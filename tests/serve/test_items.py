@@ -12,9 +12,9 @@ import orjson
 import pytest
 
 from posh.client import Client
-from posh.serve.folder import Folder
-from posh.serve.items import ItemWriter
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
+from posh.serve.responses import ItemWriter
+from posh.serve.sources import Folder
 from tests.collection.implementations import DATA, DENSE, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.conftest import SMALL, filled, payloads
@@ -118,7 +118,7 @@ def test_codes_are_the_numbers_of_set_bits(ask):
 
 def test_codes_of_dense_hashers_and_without_a_hasher():
     def page(collection: ReferenceCollection) -> list:
-        found = ItemWriter(collection, ["code"], 10_000).page(collection.items(limit=2), 2)
+        found = ItemWriter(collection, ["code"], 10_000).write_page(collection.items(limit=2), 2)
         assert found.is_complete
         return [orjson.loads(item) for item in found.items]
 

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.service import MemorySource, running

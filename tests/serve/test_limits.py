@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import posh
-from posh.serve.folder import Folder
+from posh.serve.sources import Folder
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.conftest import SMALL, filled
@@ -154,7 +154,7 @@ def test_answers_are_bounded(ask, http):
     assert ask("upsert", {"ids": list(range(5)), "vectors": vectors, "payloads": payloads}, "heavy")[0] == 200
     status, problem = ask("get", {"ids": [0, 1, 2]}, "heavy")
     assert (status, problem["type"]) == (413, "urn:posh:too-large")
-    assert "expected an answer of at most 2000 bytes of payloads, vectors and codes" in problem["detail"]
+    assert "expected a response of at most 2000 bytes of payloads, vectors and codes" in problem["detail"]
     assert ask("get", {"ids": [0, 1]}, "heavy")[0] == 200
     ids, after = [], None
     for _ in range(4):  # pages are cut instead

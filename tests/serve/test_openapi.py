@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
+from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +17,8 @@ from schemathesis.specs.openapi import checks
 
 import posh
 from posh.client import Client
-from posh.serve.folder import Folder
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
+from posh.serve.sources import Folder
 from tests.conftest import CASES
 from tests.serve.service import running
 
@@ -141,3 +144,17 @@ def test_nothing_at_random_breaks_it(api, method, path, mode):
         case.call_and_validate(headers={"authorization": f"Bearer {TOKEN}"}, checks=CHECKS, timeout=60)
 
     requests()
+
+
+TEXT = (Path(__file__).parent.parent.parent / "docs" / "serve.md").read_text()
+
+
+def test_the_documentation_has_the_limits():
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", TEXT, flags=re.MULTILINE))
+    assert rows == {name: str(value) for name, value in asdict(Limits()).items()}
+
+
+def test_the_documentation_has_all_operations():
+    rows = re.findall(r"^\| `(GET|PUT|POST|DELETE) ([^ `?]+)", TEXT, flags=re.MULTILINE)
+    found = {(method.lower(), re.sub(r"^C\b", "/v1/collections/{name}", path)) for method, path in rows}
+    assert found == set(OPERATIONS)

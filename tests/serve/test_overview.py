@@ -9,12 +9,17 @@ import httpx
 import numpy as np
 import pytest
 
-from posh.serve import remembered
-from posh.serve.capacity import CallQueue, new_executor
-from posh.serve.fields import MOST_FIELDS, MOST_VALUES, shortened, summarise
-from posh.serve.limits import Limits
-from posh.serve.projection import plane_of
-from posh.serve.remembered import AnswerCache, Remembered
+from posh.serve import overview
+from posh.serve.capacity import CallQueue, Limits, make_executor
+from posh.serve.overview import (
+    MOST_FIELDS,
+    MOST_VALUES,
+    CachedOverview,
+    OverviewCache,
+    compute_plane,
+    shorten_payload,
+    summarise,
+)
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.service import MemorySource, running
@@ -87,7 +92,7 @@ def test_a_title_is_found_by_what_it_is():
 
 def test_large_payloads_are_shortened_before_they_are_looked_at():
     large = {"text": "x" * 10_000, "tags": ["a", "b" * 1000], "maker": {"name": "c" * 1000}, "n": 3}
-    found = shortened(large | {f"field-{i}": "d" * 1000 for i in range(200)})
+    found = shorten_payload(large | {f"field-{i}": "d" * 1000 for i in range(200)})
     assert len(found) == MOST_FIELDS
     assert (found["tags"], found["maker"], found["n"]) == (["a"], {}, 3)
     assert max(len(str(value)) for value in found.values()) == 300
@@ -109,7 +114,7 @@ def test_what_is_told_of_fields_is_bounded():
 def test_a_plane_is_that_of_the_singular_vectors(shape):
     rng = np.random.default_rng(1)
     X = (rng.normal(size=shape) * np.linspace(3, 0.5, shape[1]) ** 2 + 5).astype(np.float32)
-    plane = plane_of(X)
+    plane = compute_plane(X)
     expected = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:2]
     assert np.abs(np.sum(plane.axes * expected, axis=1)) == pytest.approx([1, 1], abs=1e-3)
     np.testing.assert_allclose(plane.mean, X.mean(axis=0), rtol=1e-5)
@@ -117,7 +122,7 @@ def test_a_plane_is_that_of_the_singular_vectors(shape):
 
 @pytest.mark.parametrize("X", [np.zeros((0, 3)), np.ones((1, 3)), np.ones((5, 1)), np.full((4, 3), 1e30)])
 def test_a_plane_of_nothing_much(X):
-    plane = plane_of(X.astype(np.float32))
+    plane = compute_plane(X.astype(np.float32))
     assert plane.axes.shape == (2, X.shape[1])
     assert not plane.axes.any()
 
@@ -189,7 +194,7 @@ def test_an_empty_collection_has_a_map_of_nothing():
 
 
 def test_an_overview_is_made_once_until_something_is_written(http, books, monkeypatch):
-    monkeypatch.setattr(remembered, "_SHARE", 1.0)  # else it stays for minutes if its making was held up
+    monkeypatch.setattr(overview, "_SHARE", 1.0)  # else it stays for minutes if its making was held up
     first = [http.get("/map").content for _ in range(3)]
     assert len(set(first)) == 1
     assert books.n_sampled == 1
@@ -204,7 +209,7 @@ def test_an_overview_is_made_once_until_something_is_written(http, books, monkey
 
 def test_a_failure_is_told_to_all_who_wait_and_not_remembered():
     async def story():
-        answer = Remembered(AnswerCache(2), CallQueue(new_executor(), 1, 60, 60), lambda: 0)
+        answer = CachedOverview(OverviewCache(2), CallQueue(make_executor(), 1, 60, 60), lambda: 0)
 
         def fail():
             raise ValueError("no")
@@ -218,11 +223,11 @@ def test_a_failure_is_told_to_all_who_wait_and_not_remembered():
 
 
 def test_what_was_not_asked_for_longest_is_forgotten():
-    cache = AnswerCache(2)
+    cache = OverviewCache(2)
     for key in "ab":
-        cache.keep(key, key.encode())
+        cache.put(key, key.encode())
     assert cache.get("a") == b"a"
-    cache.keep("c", b"c")
+    cache.put("c", b"c")
     assert [cache.get(key) for key in "abc"] == [b"a", None, b"c"]
-    cache.forget("a")
+    cache.evict("a")
     assert cache.get("a") is None

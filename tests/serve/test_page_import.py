@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from posh.serve.folder import Folder
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
+from posh.serve.sources import Folder
 from tests.serve.browser import Page, opened, require_browser
 from tests.serve.pages import book
 from tests.serve.service import running
@@ -34,7 +34,7 @@ def driver(driver, address):
     page.wait(lambda: page.one("#ask-token").is_displayed())
     page.one("#token").send_keys("secret\n")
     page.wait(lambda: page.one("#problem").is_displayed())
-    assert "There are no collections yet. “Import…” makes one" in page.text("#problem")
+    assert "There are no collections yet. “Import…” creates one" in page.text("#problem")
     driver.get_log("browser")  # the 401 that led to the question is logged by the browser itself
     return driver
 

@@ -271,10 +271,10 @@ def test_everything_has_a_name_for_screen_readers(page):
 def test_distances_are_square_roots_of_scores(page):
     words = page.driver.execute_async_script(
         "const done = arguments[0];"
-        "import('/js/scores.js').then(({ scored, sharedBits }) => done(["
-        "  scored({ score: -4 }, 'euclidean'), scored({ score: -2.25 }, 'decoder'),"
-        "  scored({ score: 0.834 }, 'cosine'), scored({ score: 12.5 }, 'dot'),"
-        "  scored({ score: 28 }, 'overlap'), scored({ score: null }, 'cosine'),"
+        "import('/js/scores.js').then(({ formatScore, sharedBits }) => done(["
+        "  formatScore({ score: -4 }, 'euclidean'), formatScore({ score: -2.25 }, 'decoder'),"
+        "  formatScore({ score: 0.834 }, 'cosine'), formatScore({ score: 12.5 }, 'dot'),"
+        "  formatScore({ score: 28 }, 'overlap'), formatScore({ score: null }, 'cosine'),"
         "  sharedBits({ code: [1, 2, 3] }, new Set([2, 3, 4]))]))"
     )
     assert words == [

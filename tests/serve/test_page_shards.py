@@ -6,7 +6,7 @@ import pytest
 
 import posh
 from posh import batch
-from posh.serve.shards import ShardSource
+from posh.serve.sources import ShardSource
 from tests.batch.doing import DIGITS, Here, write_npy
 from tests.serve.browser import opened, require_browser
 from tests.serve.service import running

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from posh.errors import CollectionExistsError, FormatError, StorageError, UnknownCollectionError
-from posh.serve.problems import TITLES, ProblemError, problem_of
+from posh.serve.responses import TITLES, ProblemError, make_problem
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.service import MemorySource, running
@@ -54,7 +54,7 @@ def sqlite_error(code: int) -> StorageError:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
 def test_every_error_has_its_answer(error, status, kind, detail):
-    problem = problem_of(error)
+    problem = make_problem(error)
     assert (problem.status, problem.kind) == (status, kind)
     assert problem.detail.startswith(detail)
     assert kind in TITLES
@@ -62,7 +62,7 @@ def test_every_error_has_its_answer(error, status, kind, detail):
 
 
 def test_words_that_are_no_unicode_are_answered_nevertheless():
-    assert b'"detail":"got \'?\'"' in problem_of(ValueError("got '\ud800'")).body()
+    assert b'"detail":"got \'?\'"' in make_problem(ValueError("got '\ud800'")).body()
 
 
 class Broken(ReferenceCollection):

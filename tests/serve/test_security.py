@@ -8,7 +8,7 @@ from http.client import HTTPConnection
 import httpx
 import pytest
 
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
 from tests.collection.implementations import DATA
 from tests.serve.conftest import filled
 from tests.serve.service import MemorySource, running

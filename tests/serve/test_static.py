@@ -10,8 +10,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from posh.serve.docs_page import docs_page
-from posh.serve.static import POLICY, PageFiles
+from posh.serve.static import POLICY, PageFiles, write_docs
 
 
 def test_the_page_is_at_the_root(http):
@@ -98,5 +97,5 @@ def test_docs_escape_what_they_show():
         "components": {"schemas": {}},
         "paths": {"/<q>": {"get": operation}},
     }
-    page = docs_page(description)
+    page = write_docs(description)
     assert not re.search("<(b>&|i>|t>|v>|d>|q>)", page)

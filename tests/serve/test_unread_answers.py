@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 import posh
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.raw import ended, head
@@ -81,7 +81,7 @@ def test_all_answers_together_are_bounded():
         refused = post_many(address)
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
-        assert "expected at most 20000000 bytes of answers at once" in refused.json()["detail"]
+        assert "expected at most 20000000 bytes of responses at once" in refused.json()["detail"]
         assert httpx.get(f"{address}/health").status_code == 200
         time.sleep(1.7)
         assert len(post_many(address).content) > N_BYTES

@@ -77,7 +77,7 @@ def _serve(args: argparse.Namespace) -> Report:
     from posh.serve import require_extra
 
     require_extra()
-    from posh.serve.metrics import Metrics
+    from posh.serve.middleware import Metrics
     from posh.serve.registry import Registry
     from posh.serve.server import Server, bind, is_loopback, stop_on_signals
 
@@ -128,19 +128,19 @@ def _open_source(args: argparse.Namespace, limits: Any) -> Any:
     """Return the source of collections for the registry: Milvus, shards or a folder."""
     if args.engine == "milvus":
         from posh.engines.milvus import Milvus
-        from posh.serve.on_milvus import MilvusSource
+        from posh.serve.sources import MilvusSource
 
         token = read_token(args.milvus_token_file)
         return MilvusSource(Milvus(args.uri, token=token, ca_file=args.milvus_ca_file))
     if (args.folder / _JOB).exists():
-        from posh.serve.shards import ShardSource
+        from posh.serve.sources import ShardSource
 
         if args.samples or args.backups is not None:
             raise UsageError(
                 f"--sample and --backups are for folders of collections, got shards: {args.folder}"
             )
         return ShardSource(args.folder, args.n_processes)
-    from posh.serve.folder import Folder
+    from posh.serve.sources import Folder
 
     if args.n_processes is not None:
         raise UsageError(
@@ -186,15 +186,16 @@ def _list_collections(folder: Path | None, names: list[str], uri: str | None = N
 
 
 def _create_samples(args: argparse.Namespace) -> None:
-    from posh.serve import folder, sample
+    from posh.serve.samples import SAMPLES, make_samples
+    from posh.serve.sources import prepare_folder
 
-    unknown = [name for name in args.samples if name not in sample.SAMPLES]
+    unknown = [name for name in args.samples if name not in SAMPLES]
     if unknown:
-        raise UsageError(f"expected --sample of one of {', '.join(sample.SAMPLES)}, got {unknown[0]!r}")
+        raise UsageError(f"expected --sample of one of {', '.join(SAMPLES)}, got {unknown[0]!r}")
     for name in args.samples:
-        folder.prepare(args.folder)
+        prepare_folder(args.folder)
         _announce(args, f"sample collections of {name} …")
-        _announce(args, sample.make(args.folder, name))
+        _announce(args, make_samples(args.folder, name))
 
 
 def _announce(args: argparse.Namespace, line: str) -> None:
@@ -214,7 +215,7 @@ def _read_own_token(option: str | None) -> str | None:
 
 
 def _make_limits(assignments: list[tuple[str, str]]) -> Any:
-    from posh.serve.limits import Limits
+    from posh.serve.capacity import Limits
 
     kinds = {name: type(value) for name, value in asdict(Limits()).items()}
     limits = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -251,10 +252,19 @@ def make_search_params(k: int, hasher: Hasher[Any] | None, options: Mapping[str,
             raise ValueError(
                 f"{name}={value!r} needs a collection with {needed}, got one with {present}: leave it out"
             )
-    params = kind(k, **options)
+    try:
+        params = _PARAMS[kind](k, **options)
+    except TypeError:  # a value that cannot be hashed is a wrong one
+        params = kind(k, **options)
     if hasher is not None and isinstance(params, CodeParams):
         require_scoring(params.scoring, hasher)
     return params
+
+
+# Constructors that validate values once if they come repeatedly.
+_PARAMS: dict[type[SearchParams], Callable[..., SearchParams]] = {
+    kind: lru_cache(maxsize=1024, typed=True)(kind) for kind in (NearestParams, CodeParams)
+}
 
 
 class BaseCollection(CollectionContract):

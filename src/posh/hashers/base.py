@@ -113,6 +113,10 @@ class Hasher(
         """Return codes of vectors (n, d); ``n_threads`` (default: all cores) does not change the result."""
 
     @abstractmethod
+    def _encode(self, X: npt.NDArray[Any], n_active: Any = None, n_threads: int | None = None) -> C:
+        """Return codes of valid vectors (n, d); ``n_active`` is for sparse codes."""
+
+    @abstractmethod
     def _check_params(self) -> None:
         """Raise ValueError or TypeError for invalid parameters."""
 
@@ -310,13 +314,17 @@ class SparseHasher(Hasher[Codes]):
         """
         if n_active is not None:
             validate_code_shape(self.n_bits, n_active)
-        array, n_chosen = self._validate_input(X, finite=False), n_active or self.n_active
-        out = np.empty((len(array), n_chosen), np.uint16)
+        return self._encode(self._validate_input(X, finite=False), n_active, n_threads)
+
+    def _encode(self, X: npt.NDArray[Any], n_active: Any = None, n_threads: int | None = None) -> Codes:
+        """Return codes of valid vectors (n, d)."""
+        n_chosen = n_active or self.n_active
+        out = np.empty((len(X), n_chosen), np.uint16)
 
         def select(scores: Float32, rows: slice) -> None:
             kernels.winners(scores, n_chosen, out[rows])
 
-        self._for_each_tile(array, select, resolve_threads(n_threads))
+        self._for_each_tile(X, select, resolve_threads(n_threads))
         return Codes.wrap(out, self.n_bits)
 
 
@@ -374,13 +382,16 @@ class DenseHasher(Hasher[PackedCodes]):
 
     def encode(self, X: npt.ArrayLike, *, n_threads: int | None = None) -> PackedCodes:
         """Return codes of vectors (n, d); ``n_threads`` (default: all cores) does not change the result."""
-        array = self._validate_input(X, finite=False)
-        out = np.empty((len(array), -(-self.n_bits // 8)), np.uint8)
+        return self._encode(self._validate_input(X, finite=False), n_threads=n_threads)
+
+    def _encode(self, X: npt.NDArray[Any], n_active: Any = None, n_threads: int | None = None) -> PackedCodes:
+        """Return codes of valid vectors (n, d)."""
+        out = np.empty((len(X), -(-self.n_bits // 8)), np.uint8)
 
         def pack_signs(scores: Float32, rows: slice) -> None:
             out[rows] = np.packbits(scores > 0, axis=1, bitorder="little")
 
-        self._for_each_tile(array, pack_signs, resolve_threads(n_threads))
+        self._for_each_tile(X, pack_signs, resolve_threads(n_threads))
         return PackedCodes.wrap(out, self.n_bits)
 
 

@@ -125,7 +125,7 @@ class Hits:
         return len(self.ids)
 
     def __getitem__(self, query: int) -> list[Hit]:
-        found = self.is_hit[query]
+        found = _mark_found(self.ids[query])
         ids, scores = self.ids[query][found].tolist(), self.scores[query][found].tolist()
         payloads = [None] * len(ids) if self.payloads is None else self.payloads[query]
         vectors = [None] * len(ids) if self.vectors is None else self.vectors[query]
@@ -138,9 +138,7 @@ class Hits:
     @property
     def is_hit(self) -> npt.NDArray[np.bool_]:
         """Mask of the places that hold a hit, (m, k)."""
-        if self.ids.dtype == object:
-            return np.asarray(self.ids != _NO_ID, bool)
-        return np.asarray(self.ids >= 0)
+        return _mark_found(self.ids)
 
     def with_items(
         self, items: Callable[[list[Any]], Mapping[Any, Any]], payloads: bool, vectors: bool
@@ -222,6 +220,10 @@ class Hits:
         if self.vectors is not None:
             columns["vector"] = [hit.vector for _, hit in rows]
         return columns
+
+
+def _mark_found(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return np.asarray(ids != _NO_ID, bool) if ids.dtype == object else np.asarray(ids >= 0)
 
 
 def _to_pandas(columns: Mapping[str, list[Any]]) -> Any:

@@ -1,7 +1,7 @@
-"""Searches that arrive while a collection is busy are run as one batch, so that many clients get batch speed.
+"""Batches of concurrent searches, so that many clients get the speed of batch searches.
 
-A search that finds the collection idle runs at once. The next batch holds the searches that arrived while the
-last batch ran. We never delay a search to fill a batch.
+A search of an idle collection runs immediately. The next batch has the searches that arrived while the last
+batch ran. No search is delayed to fill a batch.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from posh.collection.filters import Filter
 from posh.index.hits import Hits
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
-from posh.serve.capacity import busy, too_long
-from posh.serve.limits import Limits
-from posh.serve.problems import ProblemError
+from posh.serve.capacity import Limits, make_busy_problem, make_timeout_problem
+from posh.serve.responses import ProblemError
 
 __all__ = ["Coalescer", "LargeResultError", "SharedOptions"]
 
@@ -68,7 +67,7 @@ class _Waiting:
     options: SharedOptions
     result: asyncio.Future[Hits]
     deadline: float  # of the event loop's clock
-    disconnect: asyncio.Task[None] | None  # ends when the client hangs up
+    disconnect: asyncio.Task[None] | None  # ends when the client disconnects
 
 
 class Coalescer:
@@ -86,8 +85,8 @@ class Coalescer:
         self._queue: deque[_Waiting] = deque()
         self._n_waiting = 0
         self._unanswered: dict[_Waiting, None] = {}  # in the order of their deadlines
-        self._watches = False  # a timer is set for the first of them
-        self.busy = False
+        self._has_timer = False  # a timer is set for the first of them
+        self.is_busy = False
 
     async def search(
         self,
@@ -101,7 +100,7 @@ class Coalescer:
         dropped then: watching takes a considerable part of the time of a request.
         """
         if self._n_waiting + len(vectors) > self._limits.waiting:
-            raise busy(f"expected at most {self._limits.waiting} waiting queries, got more")
+            raise make_busy_problem(f"expected at most {self._limits.waiting} waiting queries, got more")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._limits.seconds
         is_late = self._n_waiting + len(vectors) > self._limits.batch
@@ -110,11 +109,11 @@ class Coalescer:
         self._queue.append(waiting)
         self._unanswered[waiting] = None
         self._n_waiting += len(vectors)
-        if not self.busy:
-            self.busy = True
-            loop.call_soon(self._next, loop)  # after the other requests of this turn of the event loop
-        if not self._watches:
-            self._watch(loop)
+        if not self.is_busy:
+            self.is_busy = True
+            loop.call_soon(self._start_batch, loop)  # after the other requests of this turn of the event loop
+        if not self._has_timer:
+            self._expire(loop)
         try:
             return await waiting.result
         finally:
@@ -122,48 +121,50 @@ class Coalescer:
             if disconnect is not None:
                 disconnect.cancel()
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer the searches whose time is over. One timer serves all: one for each search costs more."""
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Time out overdue searches, and set a timer for the next: one for each search would cost more."""
         now = loop.time()
         for one in self._unanswered:
             if one.deadline > now:
                 break
             if not one.result.done():
-                one.result.set_exception(too_long(self._limits.seconds))  # if it still waits, it never runs
-        self._watches = bool(self._unanswered)
-        if self._watches:
-            loop.call_at(max(next(iter(self._unanswered)).deadline, now + _TICK), self._watch, loop)
+                one.result.set_exception(
+                    make_timeout_problem(self._limits.seconds)
+                )  # if queued, it never runs
+        self._has_timer = bool(self._unanswered)
+        if self._has_timer:
+            loop.call_at(max(next(iter(self._unanswered)).deadline, now + _TICK), self._expire, loop)
 
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        batch = self._take()
-        self.busy = bool(batch)
+    def _start_batch(self, loop: asyncio.AbstractEventLoop) -> None:
+        batch = self._take_batch()
+        self.is_busy = bool(batch)
         if batch:
             self._observe(sum(len(one.vectors) for one in batch))
             work = loop.run_in_executor(self._executor, self._search, batch)
-            work.add_done_callback(lambda done: self._done(loop, batch, done))
+            work.add_done_callback(lambda done: self._finish_batch(loop, batch, done))
 
-    def _take(self) -> list[_Waiting]:
-        """The next batch, without those that nobody waits for any more."""
+    def _take_batch(self) -> list[_Waiting]:
+        """Remove the next batch from the queue, without searches that timed out or whose client is gone."""
         batch: list[_Waiting] = []
         room = self._limits.batch
         while self._queue and (not batch or len(self._queue[0].vectors) <= room):
             one = self._queue.popleft()
             self._n_waiting -= len(one.vectors)
             if not one.result.done() and one.disconnect is not None and one.disconnect.done():
-                one.result.set_exception(ProblemError(499, "gone", "the client has hung up"))
+                one.result.set_exception(ProblemError(499, "gone", "the client disconnected"))
             if one.result.done():
                 continue
             batch.append(one)
             room -= len(one.vectors)
         return batch
 
-    def _done(
+    def _finish_batch(
         self,
         loop: asyncio.AbstractEventLoop,
         batch: list[_Waiting],
         work: asyncio.Future[list[Hits | BaseException]],
     ) -> None:
-        self._next(loop)  # first, so that the kernel works while answers are written
+        self._start_batch(loop)  # first, so that the kernel works while responses are written
         failed = work.exception()
         outcomes = [failed] * len(batch) if failed is not None else work.result()
         for one, outcome in zip(batch, outcomes, strict=True):
@@ -175,12 +176,12 @@ class Coalescer:
                 one.result.set_result(outcome)
 
     def _search(self, batch: list[_Waiting]) -> list[Hits | BaseException]:
-        """In a thread: one search per group of equal options, results in the order of the batch."""
+        """Search once per group of equal options, in a thread; return results in the order of the batch."""
         groups: dict[SharedOptions, list[int]] = {}
         for i, one in enumerate(batch):
             groups.setdefault(one.options, []).append(i)
         outcomes: dict[int, Hits | BaseException] = {}
-        # BLAS's own threads go on spinning after their work, on cores that other requests need.
+        # Threads of BLAS spin after their work, on cores that other requests need.
         with one_blas_thread if len(batch) > 1 else nullcontext():
             for options, members in groups.items():
                 parts = [batch[i].vectors for i in members]
@@ -197,7 +198,7 @@ class Coalescer:
         except Exception as error:
             if len(parts) == 1:
                 return [error]
-            return [self._search_group(options, [part])[0] for part in parts]  # only the culprit fails
+            return [self._search_group(options, [part])[0] for part in parts]  # only the faulty one fails
         return [hits] if len(parts) == 1 else list(_split_hits(hits, parts))
 
 

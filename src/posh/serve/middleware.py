@@ -1,4 +1,4 @@
-"""ASGI middleware for every path: it checks who may ask, adds headers to answers, and counts requests."""
+"""Middleware for every request: access control, common headers, bounded sending, metrics."""
 
 from __future__ import annotations
 
@@ -8,14 +8,74 @@ import logging
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from functools import lru_cache
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from posh.serve.limits import Limits
-from posh.serve.metrics import Metrics
-from posh.serve.problems import ProblemError, internal
+from posh.serve.capacity import Limits
+from posh.serve.responses import ProblemError, log_failure
 
-__all__ = ["AccessMiddleware", "header", "send_problem"]
+__all__ = ["CONTENT_TYPE", "LOOPBACK", "AccessMiddleware", "Metrics", "get_header", "send_problem"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_QUERIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Metrics:
+    """Counters of one service, for Prometheus.
+
+    >>> metrics = Metrics()
+    >>> metrics.observe("/health", "GET", 200, 0.002)
+    >>> b'posh_requests_total{method="GET",route="/health",status="200"} 1.0' in metrics.dump()
+    True
+    """
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "posh_requests", "Requests answered.", ["route", "method", "status"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "posh_request_seconds",
+            "Time to answer.",
+            ["route", "method"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self.batch_size = Histogram(
+            "posh_search_batch_queries",
+            "Queries in a batch.",
+            ["collection"],
+            buckets=_QUERIES,
+            registry=self._registry,
+        )
+        self._items = Gauge(
+            "posh_collection_items", "Items of a collection.", ["collection"], registry=self._registry
+        )
+
+    def observe(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count one response."""
+        count, time = self._by_labels(route, method, status)
+        count.inc()
+        time.observe(seconds)
+
+    @lru_cache(1024)  # noqa: B019  # the lookup takes longer than counting, and a service is not collected
+    def _by_labels(self, route: str, method: str, status: int) -> tuple[Counter, Histogram]:
+        return self._requests.labels(route, method, status), self._seconds.labels(route, method)
+
+    def remove(self, collection: str) -> None:
+        """Remove the counters of a collection that was dropped."""
+        self.batch_size.remove(collection)
+
+    def dump(self, counts: dict[str, int] | None = None) -> bytes:
+        """Return all counters in the text format; ``counts`` are the items of each collection."""
+        self._items.clear()
+        for name, count in (counts or {}).items():
+            self._items.labels(name).set(count)
+        return generate_latest(self._registry)
+
 
 _HEADERS = [
     (b"server", b"posh"),
@@ -23,9 +83,9 @@ _HEADERS = [
     (b"referrer-policy", b"no-referrer"),
 ]
 _NOT_STORED = [*_HEADERS, (b"cache-control", b"no-store")]
-_PIECE = 32 << 10  # bytes of an answer that are sent in one go; small answers are of one piece
-_OWN_SITES = (None, b"same-origin", b"none")  # no browser, the own page, and an address that was typed
-_LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0  # of a body after its request is refused
+_PIECE = 32 << 10  # bytes of a response per message; small responses are one piece
+_OWN_SITES = (None, b"same-origin", b"none")  # no browser, the service's page, and an address that was typed
+_LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0  # read of a body after its request is refused
 _log = logging.getLogger("posh.serve")
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -33,10 +93,10 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 class AccessMiddleware:
     """Wraps an application.
 
-    With a token, every path but ``open_paths`` needs it. Without one only this machine can ask, and this
-    class keeps web pages of other sites from doing so through a browser: it refuses other names that point
-    to this machine, and requests that the browser says come from another origin. Links of other sites to
-    ``open_paths``, the page among them, are followed.
+    With a token, every path except ``open_paths`` requires it. Without one the service listens on loopback,
+    and this class refuses requests that web pages of other sites make through a browser: those to other names
+    of this machine, and those that the browser marks as coming from another origin. Links of other sites to
+    ``open_paths``, such as the page, work.
     """
 
     def __init__(
@@ -50,7 +110,7 @@ class AccessMiddleware:
     ) -> None:
         limits = limits or Limits()
         self._app, self._metrics = app, metrics
-        self._answers, self._seconds = AnswerBudget(limits), limits.answer_seconds
+        self._budget, self._seconds = ResponseBudget(limits), limits.answer_seconds
         self._token = None if token is None else token.encode()
         self._open, self._hosts = frozenset(open_paths), frozenset(hosts)
 
@@ -58,34 +118,35 @@ class AccessMiddleware:
         """Answer one request."""
         start = time.perf_counter()
         added = _HEADERS if scope["path"] in self._open else _NOT_STORED
-        answer = _Sender(scope, send, added, self._answers, self._seconds)
+        sender = _Sender(scope, send, added, self._budget, self._seconds)
         try:
-            if (refusal := self._refusal(scope)) is None:
-                await self._app(scope, receive, answer)
+            if (refusal := self._check_access(scope)) is None:
+                await self._app(scope, receive, sender)
             else:
-                await send_problem(refusal, answer)
+                await send_problem(refusal, sender)
         except ProblemError as problem:
-            await send_problem(problem, answer)
+            await send_problem(problem, sender)
         except Exception as error:
-            if answer.status:
+            if sender.status:
                 raise
-            await send_problem(internal(error), answer)
+            await send_problem(log_failure(error), sender)
         finally:
-            if answer.status >= 400 and scope["method"] != "GET":
+            if sender.status >= 400 and scope["method"] != "GET":
                 await _discard_body(receive)
             route = getattr(scope.get("route"), "path", "other")
-            self._metrics.observe(route, scope["method"], answer.status, time.perf_counter() - start)
+            self._metrics.observe(route, scope["method"], sender.status, time.perf_counter() - start)
 
-    def _refusal(self, scope: Scope) -> ProblemError | None:
+    def _check_access(self, scope: Scope) -> ProblemError | None:
+        """Return the reason to refuse a request, or None."""
         if self._token is None:
-            return self._refusal_of_other_sites(scope)
-        return None if scope["path"] in self._open else self._refusal_of_strangers(scope, self._token)
+            return self._check_site(scope)
+        return None if scope["path"] in self._open else self._check_token(scope, self._token)
 
-    def _refusal_of_strangers(self, scope: Scope, token: bytes) -> ProblemError | None:
-        scheme, _, given = (header(scope, b"authorization") or b"").partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), token):
+    def _check_token(self, scope: Scope, token: bytes) -> ProblemError | None:
+        scheme, _, value = (get_header(scope, b"authorization") or b"").partition(b" ")
+        if scheme.lower() == b"bearer" and hmac.compare_digest(value.strip(), token):
             return None
-        got = "another one" if given else "none"
+        got = "another one" if value else "none"
         return ProblemError(
             401,
             "unauthorized",
@@ -93,8 +154,8 @@ class AccessMiddleware:
             {"www-authenticate": 'Bearer realm="posh"'},
         )
 
-    def _refusal_of_other_sites(self, scope: Scope) -> ProblemError | None:
-        host = (header(scope, b"host") or b"").decode("latin-1").lower()
+    def _check_site(self, scope: Scope) -> ProblemError | None:
+        host = (get_header(scope, b"host") or b"").decode("latin-1").lower()
         if host.removesuffix(f":{host.rpartition(':')[2]}") not in self._hosts and host not in self._hosts:
             return ProblemError(
                 403,
@@ -102,10 +163,10 @@ class AccessMiddleware:
                 f"expected a request to {' or '.join(sorted(self._hosts))}, got one to {host!r:.80}: "
                 "use a token to serve other names",
             )
-        origin = header(scope, b"origin")
+        origin = get_header(scope, b"origin")
         is_foreign = origin is not None and origin.partition(b"://")[2].decode("latin-1").lower() != host
-        # Browsers send no Origin with pictures, scripts and frames, but they say where these are from.
-        is_foreign |= header(scope, b"sec-fetch-site") not in _OWN_SITES and not self._is_link(scope)
+        # Browsers send no Origin with pictures, scripts and frames, but Sec-Fetch-Site.
+        is_foreign |= get_header(scope, b"sec-fetch-site") not in _OWN_SITES and not self._is_link(scope)
         if is_foreign:
             return ProblemError(
                 403,
@@ -116,51 +177,51 @@ class AccessMiddleware:
         return None
 
     def _is_link(self, scope: Scope) -> bool:
-        """Whether a browser follows a link, in a window of its own, to a path that is open to everybody."""
-        kind = (header(scope, b"sec-fetch-mode"), header(scope, b"sec-fetch-dest"))
+        """Return whether a browser follows a link, in a top-level window, to an open path."""
+        kind = (get_header(scope, b"sec-fetch-mode"), get_header(scope, b"sec-fetch-dest"))
         is_reading = scope["method"] in ("GET", "HEAD")
         return is_reading and kind == (b"navigate", b"document") and scope["path"] in self._open
 
 
-class AnswerBudget:
-    """Bytes of all large answers that are being sent.
+class ResponseBudget:
+    """Bytes of all large responses that are being sent.
 
-    An answer that takes longer than ``answer_seconds`` in all is evicted when others need its room, the
-    oldest first. The methods belong to the event loop's thread.
+    Responses that take longer than ``answer_seconds`` in all are evicted when others need their room, the
+    oldest first. Call the methods on the event loop's thread.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits, self._n_bytes = limits, 0
-        self._answers: dict[asyncio.Timeout, tuple[int, float]] = {}  # bytes and start time, the oldest first
+        self._responses: dict[asyncio.Timeout, tuple[int, float]] = {}  # bytes and start time, oldest first
 
-    def hold(self, answer: asyncio.Timeout, n_bytes: int) -> None:
-        """Count the bytes of an answer until :meth:`release`; raise a 503 if there is no room."""
+    def hold(self, response: asyncio.Timeout, n_bytes: int) -> None:
+        """Count the bytes of a response until :meth:`release`; raise a 503 if there is no room."""
         now, limit = asyncio.get_running_loop().time(), self._limits.answers_in_work
-        for other, (_, start) in list(self._answers.items()):
+        for other, (_, start) in list(self._responses.items()):
             if self._n_bytes + n_bytes <= limit or now - start <= self._limits.answer_seconds:
                 break
             self.release(other)
             other.reschedule(now)
-        if self._answers and self._n_bytes + n_bytes > limit:
+        if self._responses and self._n_bytes + n_bytes > limit:
             raise ProblemError(
                 503,
                 "busy",
-                f"expected at most {limit} bytes of answers at once, got more: try again later",
+                f"expected at most {limit} bytes of responses at once, got more: try again later",
                 {"retry-after": "1"},
             )
-        self._answers[answer] = n_bytes, now
+        self._responses[response] = n_bytes, now
         self._n_bytes += n_bytes
 
-    def release(self, answer: asyncio.Timeout) -> None:
-        """Stop counting an answer, if it is counted."""
-        self._n_bytes -= self._answers.pop(answer, (0, 0.0))[0]
+    def release(self, response: asyncio.Timeout) -> None:
+        """Stop counting a response, if it is counted."""
+        self._n_bytes -= self._responses.pop(response, (0, 0.0))[0]
 
 
 class _Sender:
-    """Sends an answer with the common headers, and large bodies in pieces.
+    """Sends a response with the common headers, and large bodies in pieces.
 
     The server buffers four pieces and 64 KB, then ``send`` waits for the client. So a large body counts as in
-    memory until all but its last pieces are taken.
+    memory until all but its last pieces are sent.
     """
 
     def __init__(
@@ -168,11 +229,11 @@ class _Sender:
         scope: Scope,
         send: Send,
         added: list[tuple[bytes, bytes]],
-        budget: AnswerBudget,
+        budget: ResponseBudget,
         seconds: float,
     ) -> None:
         self._scope = scope
-        self.status = 0  # of the answer that was sent
+        self.status = 0  # of the response that was sent
         self._send, self._added, self._budget, self._seconds = send, added, budget, seconds
         self._start: Message | None = None  # waits for the body, whose size decides whether it is sent
 
@@ -197,26 +258,26 @@ class _Sender:
             await self._send(start)
 
     async def _send_large(self, body: bytes) -> None:
-        """Send a body in pieces; give up if the client takes none of them for too long."""
+        """Send a body in pieces; time out if the client does not read."""
         loop = asyncio.get_running_loop()
-        answer = asyncio.timeout(self._seconds)
+        response = asyncio.timeout(self._seconds)
         try:
-            async with answer:
-                self._budget.hold(answer, len(body))
+            async with response:
+                self._budget.hold(response, len(body))
                 await self._send_start()
                 for first in range(0, len(body), _PIECE):
                     piece, is_more = body[first : first + _PIECE], first + _PIECE < len(body)
                     await self._send({"type": "http.response.body", "body": piece, "more_body": is_more})
-                    if not answer.expired():
-                        answer.reschedule(loop.time() + self._seconds)
+                    if not response.expired():
+                        response.reschedule(loop.time() + self._seconds)
         except TimeoutError:  # the server closes the connection, because the body is not complete
-            _log.info("a client did not take an answer of %d bytes", len(body))
+            _log.info("a client did not read a response of %d bytes", len(body))
         finally:
-            self._budget.release(answer)
+            self._budget.release(response)
 
 
-def header(scope: Scope, name: bytes) -> bytes | None:
-    """The first value of a header, whose name is in lower case."""
+def get_header(scope: Scope, name: bytes) -> bytes | None:
+    """Return the first value of a header, whose name is in lower case."""
     for key, value in scope["headers"]:
         if key == name:
             return bytes(value)
@@ -225,16 +286,16 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 def _has_large_rest(scope: Scope) -> bool:
     """Return whether more of the body may follow than is discarded: the server then closes the connection."""
-    if header(scope, b"transfer-encoding") is not None:
+    if get_header(scope, b"transfer-encoding") is not None:
         return True
-    n_bytes = header(scope, b"content-length") or b"0"
+    n_bytes = get_header(scope, b"content-length") or b"0"
     return not n_bytes.isdigit() or int(n_bytes) - scope.get("posh.bytes", 0) > _LINGER_BYTES
 
 
 async def _discard_body(receive: Receive) -> None:
-    """Read what a refused client is still sending, up to a bound.
+    """Read the rest of a refused request, up to a bound.
 
-    If bytes were unread when the connection is closed, the client's system could discard the answer.
+    If the connection is closed with unread bytes, the client's system may discard the response.
     """
     n_bytes = 0
     with suppress(TimeoutError):
@@ -247,7 +308,7 @@ async def _discard_body(receive: Receive) -> None:
 
 
 async def send_problem(problem: ProblemError, send: Send) -> None:
-    """Answer with a problem."""
+    """Send a problem as the response."""
     body = problem.body()
     headers = [(key.encode(), value.encode()) for key, value in problem.headers.items()]
     headers.append((b"content-length", str(len(body)).encode()))

@@ -1,31 +1,310 @@
-"""Reading requests: bounded while they arrive, then parsed."""
+"""Requests: the models of bodies, and reading them within the limits.
+
+The models parse bodies from bytes and describe them in OpenAPI. ``limit_field`` names the bound of
+:class:`posh.serve.capacity.Limits` for a field.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.requests import Request
 from starlette.types import Receive, Scope
 
-from posh.serve.capacity import MemoryBudget, MemoryShare
-from posh.serve.limits import Limits
-from posh.serve.middleware import header
-from posh.serve.models import Body, Packed
-from posh.serve.problems import ProblemError
+from posh._wire import NAME_PATTERN, unpack_vectors
+from posh.hashers import HASHERS
+from posh.index.choices import METRICS, REFINER_NAMES, SCORINGS, STORES, STRUCTURE_NAMES
+from posh.preprocess import Float32
+from posh.serve.capacity import Limits, MemoryBudget, MemoryShare
+from posh.serve.middleware import get_header
+from posh.serve.responses import ProblemError
 
-__all__ = ["Reader", "wait_for_disconnect"]
+__all__ = [
+    "Backup",
+    "Body",
+    "Count",
+    "Create",
+    "Delete",
+    "FieldNames",
+    "Fit",
+    "Get",
+    "IndexOptions",
+    "Items",
+    "Metadata",
+    "Packed",
+    "Reader",
+    "Reindex",
+    "Sample",
+    "Search",
+    "UpdatePayload",
+    "Upsert",
+    "Vectors",
+    "unpack_rows",
+    "wait_for_disconnect",
+]
+
+Id = Annotated[int, Field(ge=-(2**63), lt=2**63)] | Annotated[str, Field(min_length=1, max_length=512)]
+Row = Annotated[list[float], Field(fail_fast=True)]
+FieldNames = list[Literal["payload", "vector", "code"]]
+if TYPE_CHECKING:  # type checkers do not accept names from a table
+    Method: TypeAlias = str
+    Structure: TypeAlias = str
+    Scoring: TypeAlias = str
+    Refine: TypeAlias = str
+    Metric: TypeAlias = str
+    Store: TypeAlias = str
+else:
+    Method, Structure, Scoring, Refine, Metric, Store = (
+        Literal[tuple(table)]
+        for table in (HASHERS, STRUCTURE_NAMES, SCORINGS, REFINER_NAMES, METRICS, STORES)
+    )
+FILTER = {"label": {"in": [3, 5]}, "price": {"gte": 10, "lt": 20}}
+
+
+def limit_field(name: str, **options: Any) -> Any:
+    """Return a field whose value or length a limit bounds."""
+    return Field(json_schema_extra={"x-limit": name}, **options)
+
+
+class Body(BaseModel):
+    """Base of all bodies: no unknown fields, no conversions, no NaN."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    field_limits: ClassVar[tuple[tuple[str, str], ...]] = ()  # fields, and the names of their limits
+    nested: ClassVar[tuple[str, ...]] = ()  # fields that are bodies themselves
+    size_limit: ClassVar[str] = "body_bytes"  # the limit of the bytes of this body
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        extras = {name: field.json_schema_extra for name, field in cls.model_fields.items()}
+        cls.field_limits = tuple(
+            (name, str(extra["x-limit"]))
+            for name, extra in extras.items()
+            if isinstance(extra, dict) and "x-limit" in extra
+        )
+        kinds = {name: field.annotation for name, field in cls.model_fields.items()}
+        cls.nested = tuple(
+            name for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Body)
+        )
+
+
+def make_example(value: dict[str, Any]) -> ConfigDict:
+    """Return the settings of a body with an example."""
+    return ConfigDict(json_schema_extra={"examples": [value]})
+
+
+class Packed(Body):
+    """Vectors as bytes: base64 of little-endian float32, row by row."""
+
+    model_config = make_example({"shape": [1, 2], "float32": "AACAPwAAAEA="})
+    shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
+    float32: str = Field(json_schema_extra={"contentEncoding": "base64"})
+
+
+Vectors = Annotated[
+    Annotated[list[Row], Field(fail_fast=True)] | Packed,
+    Field(union_mode="left_to_right", description="Rows of numbers, or packed."),
+]
+Ids = Annotated[list[Id], Field(fail_fast=True)]
+Payloads = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
+
+
+def unpack_rows(vectors: list[list[float]] | Packed) -> Float32:
+    """Return vectors as an array (n, d), float32; numbers that are too large become inf."""
+    if not isinstance(vectors, list):
+        return unpack_vectors(vectors.shape, vectors.float32)
+    if not vectors:
+        raise ValueError(
+            "expected at least one vector, got none: give rows, or packed vectors of shape [0, d]"
+        )
+    lengths = {len(row) for row in vectors}
+    if len(lengths) > 1:
+        raise ValueError(f"expected vectors of equal length, got {min(lengths)} to {max(lengths)} numbers")
+    with np.errstate(over="ignore"):
+        return np.array(vectors, np.float32)
+
+
+class IndexOptions(Body):
+    """Options of ``posh.Index`` or ``posh.CodeIndex``; omitted ones keep their values."""
+
+    model_config = make_example({"refine": "vectors", "oversample": 4.0})
+    structure: Structure | None = None
+    scoring: Scoring | None = None
+    refine: Refine | None = None
+    document_active: int | None = Field(None, ge=1)
+    query_active: int | None = Field(None, ge=1)
+    n_lists: int | None = Field(None, ge=1, le=65_536)
+    n_probe: int | None = limit_field("n_probe", default=None, ge=1)
+    oversample: float | None = limit_field("oversample", default=None, ge=1)
+    random_state: int | None = Field(None, ge=0)
+    metric: Metric | None = None
+    store: Store | None = None
+    recall: float | None = Field(
+        None, gt=0, le=1, description="With a metric: the share of the nearest items to find."
+    )
+
+
+NO_OPTIONS: Any = Field(default_factory=lambda: IndexOptions.model_validate({}))
+
+
+class Create(Body):
+    """A new collection."""
+
+    size_limit = "metadata_bytes"
+    model_config = make_example(
+        {"metadata": {"title": "digits"}, "index": {"metric": "cosine", "recall": 0.95}}
+    )
+    metadata: dict[str, Any] = Field({}, description="A small object that is stored with the collection.")
+    index: IndexOptions = NO_OPTIONS
+
+
+class Upsert(Body):
+    """Items to write, replacing those that have the same ids."""
+
+    model_config = make_example(
+        {"ids": [1, "b"], "vectors": [[0.1, 0.2], [0.3, 0.4]], "payloads": [{"label": 3}, {}]}
+    )
+    ids: Ids = limit_field("items")
+    vectors: Vectors = limit_field("items")
+    payloads: Payloads | None = limit_field("items", default=None)
+
+
+class Delete(Body):
+    """Items to delete, by ids, of which those without an item are ignored, or by a filter."""
+
+    model_config = make_example({"ids": [1, "b"]})
+    ids: Ids | None = limit_field("items", default=None)
+    filter: dict[str, Any] | None = Field(None, description="Deletes up to the service's limit of items.")
+    limit: int | None = Field(None, ge=1, description="With a filter: a lower limit.")
+
+    @model_validator(mode="after")
+    def _require_one(self) -> Self:
+        if (self.ids is None) == (self.filter is None):
+            raise ValueError("expected either ids or a filter of items to delete, got both or neither")
+        if self.ids is not None and self.limit is not None:
+            raise ValueError("limit is for a filter: leave it out with ids")
+        return self
+
+
+class UpdatePayload(Body):
+    """New fields for the payloads of items; their vectors stay unchanged."""
+
+    model_config = make_example({"ids": [1, "b"], "payloads": [{"label": 4}, {"sold": True}]})
+    ids: Ids = limit_field("items")
+    payloads: Payloads = limit_field("items")
+    replace: bool = Field(False, description="Whether to remove all other fields.")
+
+
+class Get(Body):
+    """Ids of items to get."""
+
+    model_config = make_example({"ids": [1, "b"], "include": ["payload", "code"]})
+    ids: Ids = limit_field("items")
+    include: FieldNames = ["payload"]
+
+
+class Items(Body):
+    """A page of items, in the order of writing."""
+
+    size_limit = "filter_bytes"
+    model_config = make_example({"filter": FILTER, "limit": 20, "include": ["payload"]})
+    filter: dict[str, Any] | None = None
+    after: Id | None = Field(None, description="Start after the item with this id.")
+    limit: int | None = limit_field("page", default=100, ge=1, description="Null: the service's limit.")
+    include: FieldNames = ["payload"]
+
+
+class Count(Body):
+    """Items to count."""
+
+    size_limit = "filter_bytes"
+    model_config = make_example({"filter": FILTER})
+    filter: dict[str, Any] | None = None
+
+
+class Search(Body):
+    """Queries, as vectors or as ids of stored items, which are omitted from their own hits."""
+
+    model_config = make_example({"vectors": [[0.1, 0.2]], "k": 10, "filter": {"label": 3}})
+    vectors: Vectors | None = limit_field("queries", default=None)
+    ids: Ids | None = limit_field("queries", default=None)
+    k: int = limit_field("k", default=10, ge=1)
+    filter: dict[str, Any] | None = None
+    scoring: Scoring | None = Field(None, description="By default the collection's.")
+    oversample: float | None = limit_field("oversample", default=None, ge=1)
+    n_probe: int | None = limit_field("n_probe", default=None, ge=1)
+    slack: float | None = Field(
+        None, ge=0, le=100, description="With a metric: higher is slower and finds more."
+    )
+    exact: bool = Field(False, description="With a metric: compare all vectors.")
+    recall: float | None = Field(
+        None, gt=0, le=1, description="With a metric: the share of the nearest items to find."
+    )
+    min_score: float | None = Field(None, description="Omit hits with lower scores.")
+    include: FieldNames = ["payload"]
+
+    @model_validator(mode="after")
+    def _require_one(self) -> Self:
+        if (self.vectors is None) == (self.ids is None):
+            raise ValueError("expected either vectors or ids")
+        return self
+
+
+class Fit(Body):
+    """A method and its parameters, as in Python."""
+
+    size_limit = "metadata_bytes"
+    model_config = make_example(
+        {"method": "POSH", "params": {"n_bits": 1024, "n_active": 32, "random_state": 0}}
+    )
+    method: Method
+    params: dict[str, int | float | str | bool | None] = {}
+    index: IndexOptions = NO_OPTIONS
+
+
+class Reindex(Body):
+    """Options for rebuilding the index; without a metric the collection must have a hasher."""
+
+    size_limit = "metadata_bytes"
+    model_config = make_example({"index": {"metric": "cosine", "recall": 0.98}})
+    index: IndexOptions = NO_OPTIONS
+
+
+class Sample(Body):
+    """The number of vectors to draw."""
+
+    model_config = make_example({"n": 1000})
+    n: int = limit_field("sample", ge=0)
+
+
+class Backup(Body):
+    """The name of a copy of the collection."""
+
+    size_limit = "metadata_bytes"
+    model_config = make_example({"name": "digits-2026-11-17"})
+    name: str = Field(pattern=f"^{NAME_PATTERN}$")
+
+
+class Metadata(Body):
+    """The metadata that replaces the current one."""
+
+    size_limit = "metadata_bytes"
+    model_config = make_example({"metadata": {"title": "digits"}})
+    metadata: dict[str, Any]
+
 
 B = TypeVar("B", bound=Body)
 Content = bytes | bytearray
-_TINY = 16 << 10  # bytes whose values are not counted
-_SMALL = 256 << 10  # bytes that are parsed on the event loop
-_PART = 1 << 20  # bytes whose values are counted in one go
-_SEPARATORS = b",[{"  # every value but the first comes after one of these
-# What a parsed body takes: about its bytes once more, and once more as vectors, and so much for each value.
+_TINY = 16 << 10  # bytes up to which values are not counted
+_SMALL = 256 << 10  # bytes up to which a body is parsed on the event loop
+_PART = 1 << 20  # bytes whose values are counted per call
+_SEPARATORS = b",[{"  # every value but the first follows one of these
+# Memory of a parsed body: its bytes, about as many for strings, as many for vectors, and 120 for each value.
 _TIMES, _VALUE_BYTES = 3, 120
-_FILE_TIMES = 6  # of a model file: bytes and arrays, of what came and of the collection's own copy
+_FILE_TIMES = 6  # memory of a model file: bytes and arrays, of the request and of the collection's copy
 
 
 class Reader:
@@ -34,62 +313,66 @@ class Reader:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._in_work = 0
-        # Two of them, so that no two requests hold a part of one each and wait for the rest.
-        self._bodies, self._answers = (MemoryBudget(limits.work_bytes // 2, limits.seconds) for _ in range(2))
-        self._parsing = asyncio.Lock()  # of a large body: the interpreter does nothing else meanwhile
+        # Two budgets: with one, two requests could each hold a part of it, wait for the rest, and deadlock.
+        self._bodies, self._responses = (
+            MemoryBudget(limits.work_bytes // 2, limits.seconds) for _ in range(2)
+        )
+        self._parsing = asyncio.Lock()  # for large bodies: parsing blocks all other threads
 
     async def parse(self, request: Request, model: type[B]) -> B:
-        """The body of a request as a checked object."""
+        """Return the body of a request as a validated object."""
         _require_type(request.scope, b"application/json")
         body = await self.read(request, getattr(self._limits, model.size_limit))
         if len(body) <= _SMALL:
-            n_values = len(body) // 2 if len(body) <= _TINY else self._n_values(body)
-            await self._work(request.scope, _TIMES * len(body) + _VALUE_BYTES * n_values)
-            return self._parsed(body, model)
-        n_values = await asyncio.to_thread(self._n_values, body)
-        await self._work(request.scope, _TIMES * len(body) + _VALUE_BYTES * n_values)
+            n_values = len(body) // 2 if len(body) <= _TINY else self._count_values(body)
+            await self._hold_memory(request.scope, _TIMES * len(body) + _VALUE_BYTES * n_values)
+            return self._parse(body, model)
+        n_values = await asyncio.to_thread(self._count_values, body)
+        await self._hold_memory(request.scope, _TIMES * len(body) + _VALUE_BYTES * n_values)
         async with self._parsing:
-            return await asyncio.to_thread(self._parsed, body, model)
+            return await asyncio.to_thread(self._parse, body, model)
 
-    def _n_values(self, body: Content) -> int:
-        """About how many values the JSON of a body has, unless that would take long to parse."""
+    def _count_values(self, body: Content) -> int:
+        """Return about the number of values in the JSON of a body; raise a problem if there are too many."""
         content, n_values = np.frombuffer(body, np.uint8), 0
         for start in range(0, len(content), _PART):
             part = content[start : start + _PART]
             n_values += sum(int(np.count_nonzero(part == separator)) for separator in _SEPARATORS)
             if n_values > self._limits.body_values:
-                raise _too_large(f"{self._limits.body_values} values in JSON", "pack vectors as base64")
+                raise _make_size_problem(
+                    f"{self._limits.body_values} values in JSON", "pack vectors as base64"
+                )
         return n_values
 
-    async def _work(self, scope: Scope, n_bytes: int) -> None:
-        """Count the memory for a request in place of its bytes, when there is room for it."""
+    async def _hold_memory(self, scope: Scope, n_bytes: int) -> None:
+        """Wait for memory for a request, then count it instead of the received bytes."""
         share = scope["posh.share"] = MemoryShare(self._bodies)
         await share.wait_for(n_bytes)
         self._in_work -= scope.pop("posh.held", 0)
 
-    def grow(self, scope: Scope, n_bytes: int) -> None:
-        """Count the memory for a large answer, in the thread that writes it; once for each request."""
-        if "posh.answer" not in scope:
-            share = scope["posh.answer"] = MemoryShare(self._answers)
+    def hold_response(self, scope: Scope, n_bytes: int) -> None:
+        """Wait in a thread for memory for a large response; further calls for a request do nothing."""
+        if "posh.response" not in scope:
+            share = scope["posh.response"] = MemoryShare(self._responses)
             share.add(n_bytes)
 
-    def _parsed(self, body: Content, model: type[B]) -> B:
+    def _parse(self, body: Content, model: type[B]) -> B:
         parsed = model.model_validate_json(body)
-        self.check_limits(parsed)
+        self.require_limits(parsed)
         return parsed
 
     async def read_file(self, request: Request) -> bytes:
-        """The body of a request that is a file."""
+        """Return the body of a request that is a file."""
         _require_type(request.scope, b"application/octet-stream")
         content = await self.read(request, self._limits.body_bytes)
-        await self._work(request.scope, _FILE_TIMES * len(content))
+        await self._hold_memory(request.scope, _FILE_TIMES * len(content))
         return bytes(content)
 
     async def read(self, request: Request, most: int) -> Content:
-        """The bytes of a body."""
-        announced = header(request.scope, b"content-length")
+        """Return the bytes of a body, of which there may be ``most``."""
+        announced = get_header(request.scope, b"content-length")
         if announced is not None and (not announced.isdigit() or int(announced) > most):
-            raise _too_many_bytes(most)
+            raise _make_bytes_problem(most)
         try:
             async with asyncio.timeout(self._limits.body_seconds):
                 return await self._receive(request, most, -1 if announced is None else int(announced))
@@ -113,18 +396,18 @@ class Reader:
                 body = part
             else:
                 if isinstance(body, bytes):
-                    body = bytearray(body)  # parts would be in memory twice when they are joined
+                    body = bytearray(body)  # joining parts would need twice the memory
                 body += part
-            # Asking for the end of a body of known length would take another turn of the server's thread.
+            # Receiving the end of a body of known length would be another call to the server's thread.
             if not message.get("more_body", False) or len(body) == n_bytes:
                 return body
 
     def _hold(self, scope: Scope, n_bytes: int, most: int) -> None:
-        """Count bytes of a request until it is in work or answered."""
+        """Count received bytes of a request until it holds memory or is answered."""
         self._in_work += n_bytes
         scope["posh.bytes"] = scope["posh.held"] = scope.get("posh.bytes", 0) + n_bytes
         if scope["posh.bytes"] > most:
-            raise _too_many_bytes(most)
+            raise _make_bytes_problem(most)
         if self._in_work > self._limits.bytes_in_work:
             raise ProblemError(
                 503,
@@ -135,44 +418,44 @@ class Reader:
             )
 
     def release(self, scope: Scope) -> None:
-        """Forget the bytes and the memory of a request that is answered."""
+        """Release the bytes and the memory of a request that is answered."""
         self._in_work -= scope.pop("posh.held", 0)
-        for name in ("posh.share", "posh.answer"):
+        for name in ("posh.share", "posh.response"):
             share: MemoryShare | None = scope.get(name)
             if share is not None:
                 share.close()
 
-    def check_limits(self, body: Body, prefix: str = "") -> None:
-        """Raise a ValueError if a field exceeds its limit; ``prefix`` comes before its name."""
-        for name, limit in body.limited:
+    def require_limits(self, body: Body, prefix: str = "") -> None:
+        """Raise a ValueError if a field exceeds its limit; messages have ``prefix`` before its name."""
+        for name, limit in body.field_limits:
             value = getattr(body, name)
             if value is None or name not in body.model_fields_set:
                 continue
-            size, most = _size(value), getattr(self._limits, limit)
+            size, most = _measure(value), getattr(self._limits, limit)
             if size > most:
                 raise ValueError(
                     f"expected at most {most:,} for {prefix}{name}, got {size:,}: ask for less at once"
                 )
         for name in body.nested:
-            self.check_limits(getattr(body, name), f"{prefix}{name}.")
+            self.require_limits(getattr(body, name), f"{prefix}{name}.")
 
 
-def _size(value: Any) -> float:
+def _measure(value: Any) -> float:
     if isinstance(value, Packed):
         return value.shape[0]
     return value if isinstance(value, int | float) else len(value)
 
 
-def _too_many_bytes(most: int) -> ProblemError:
-    return _too_large(f"{most} bytes", "send less at once")
+def _make_bytes_problem(most: int) -> ProblemError:
+    return _make_size_problem(f"{most} bytes", "send less at once")
 
 
-def _too_large(bound: str, remedy: str) -> ProblemError:
+def _make_size_problem(bound: str, remedy: str) -> ProblemError:
     return ProblemError(413, "too-large", f"expected a body of at most {bound}, got more: {remedy}")
 
 
 def _require_type(scope: Scope, expected: bytes) -> None:
-    got = header(scope, b"content-type") or b"none"
+    got = get_header(scope, b"content-type") or b"none"
     if got.partition(b";")[0].strip().lower() != expected:
         raise ProblemError(
             415,
@@ -182,6 +465,6 @@ def _require_type(scope: Scope, expected: bytes) -> None:
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
-    """Return when a client whose body was read has hung up, or was answered."""
+    """Return when a client whose body was read has disconnected, or was answered."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""Running the service: listening, and stopping without losing anything."""
+"""The server: listening with Granian, signals, and a clean stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server as GranianServer
 
 from posh.serve.app import create_app
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
 from posh.serve.middleware import LOOPBACK
 from posh.serve.registry import Registry
 
@@ -27,20 +27,20 @@ __all__ = ["Server", "bind", "is_loopback", "stop_on_signals"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STOP_SECONDS = 30.0  # for the requests that run when the service is stopped
-_POLL_SECONDS = 0.1  # between two looks whether to stop
+_POLL_SECONDS = 0.1  # between two checks whether to stop
 _BACKLOG = 1024  # connections that wait to be accepted
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
-# Allocations between two garbage collections. Python's default runs them so often that a body with 300,000
-# lists takes ten times as long to parse, and nothing else runs concurrently.
+# Allocations between two garbage collections. With Python's default, a body with 300,000 lists takes ten
+# times as long to parse, and parsing blocks all other threads.
 _GC_THRESHOLDS = (50_000, 20, 100)
-_OTHER_FILES = 4096  # that a service opens next to its connections: databases, mainly
+_OTHER_FILES = 4096  # that a service opens in addition to its connections: mainly databases
 
 
 class Server:
     """Serves a registry until :meth:`stop`, SIGTERM or Ctrl-C.
 
-    ``bound`` holds the address and does not listen. ``listening`` is called with the address as soon as
-    requests can come.
+    ``bound`` is a socket that reserves the address and does not listen. ``listening`` is called with the
+    address when the server accepts connections.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Server:
             runner.run(self._serve())
 
     def stop(self, *_: Any) -> None:
-        """Finish the requests that run, then return from :meth:`run`.
+        """Finish the running requests, then return from :meth:`run`.
 
         Any thread may call this, repeatedly, and it may be the handler of a signal.
         """
@@ -75,7 +75,7 @@ class Server:
 
     async def _serve(self) -> None:
         if sys.platform != "linux":
-            self._bound.close()  # only Linux lets a second socket bind to the address of one that is silent
+            self._bound.close()  # only Linux lets a second socket bind to the address of a silent one
         server = _configure(self._app, self._host, self._port, self._registry.limits)
         serving = asyncio.create_task(server.serve())
         try:
@@ -127,9 +127,9 @@ def _choose_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _raise_file_limit(n_files: int) -> None:
-    """Let this process open so many files, if the system lets us; the usual 1,024 are too few."""
+    """Let this process open ``n_files`` files, if the system allows; the usual 1,024 are too few."""
     with suppress(ImportError, OSError, ValueError):
-        from resource import RLIMIT_NOFILE, getrlimit, setrlimit  # Windows has none, and no such limit
+        from resource import RLIMIT_NOFILE, getrlimit, setrlimit  # Windows has neither module nor limit
 
         now, most = getrlimit(RLIMIT_NOFILE)
         if now < n_files:
@@ -137,10 +137,10 @@ def _raise_file_limit(n_files: int) -> None:
 
 
 def _return_large_blocks() -> None:
-    """Let the C library give large blocks back to the system as soon as they are free.
+    """Make the C library return large blocks to the system as soon as they are free.
 
-    By default glibc keeps blocks of up to 32 MB for later, in each of up to eight arenas per core: gigabytes.
-    Smaller ones are kept, because every write needs them again.
+    By default glibc keeps blocks of up to 32 MB, in each of up to eight arenas per core: gigabytes. Smaller
+    blocks are still kept, because every write reuses them.
     """
     with suppress(AttributeError, OSError, TypeError):  # another C library
         c = ctypes.CDLL(None)
@@ -151,7 +151,7 @@ def _return_large_blocks() -> None:
 
 @contextmanager
 def stop_on_signals(server: Server) -> Iterator[None]:
-    """Stop the server, and do nothing else, when a signal asks for it, once or again."""
+    """Let SIGINT and SIGTERM stop the server during a block; repeated signals do nothing more."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -164,7 +164,7 @@ def stop_on_signals(server: Server) -> Iterator[None]:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at this address, which does not listen yet; port 0 is any free one."""
+    """Return a socket bound to this address, which does not listen yet; port 0 is any free one."""
     with ExitStack() as undo:
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -180,13 +180,13 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host.
+    """Return whether only this machine can reach a host.
 
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
     """
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return False
-    return all(ipaddress.ip_address(address[0]).is_loopback for *_, address in found)
+    return all(ipaddress.ip_address(address[0]).is_loopback for *_, address in addresses)

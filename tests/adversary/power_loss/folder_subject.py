@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from posh.serve.folder import Folder
+from posh.serve.sources import Folder
 from tests.adversary.power_loss.subjects import Subject
 
 NAME = "shop"

@@ -15,7 +15,7 @@ from posh import cli
 from posh.client import Client
 from posh.engines.milvus import Milvus, MilvusCollection
 from posh.errors import CollectionExistsError, ServiceError
-from posh.serve.on_milvus import MilvusSource
+from posh.serve.sources import MilvusSource
 from tests.collection.implementations import DATA, OTHER, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.collection.test_operations import same_hits

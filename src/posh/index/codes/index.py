@@ -9,16 +9,18 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from posh import _validate
-from posh.hashers.base import DenseHasher, Hasher
+from posh.hashers.base import Hasher, SparseHasher
 from posh.index.base import BaseIndex
 from posh.index.codes.bitsliced import MAX_DOCS, stride_words
+from posh.index.codes.lists import n_lists_for
 from posh.index.codes.options import CodeOptions, make_params
+from posh.index.codes.refine import REFINERS
 from posh.index.codes.snapshot import CodeSnapshot
 from posh.index.files import read_index
 from posh.index.hits import Hits
 from posh.index.ids import IdsLike
 
-__all__ = ["CodeIndex"]
+__all__ = ["CodeIndex", "estimate_memory"]
 
 _ID = 9  # bytes: an id, and whether the document is live
 
@@ -127,13 +129,8 @@ class CodeIndex(BaseIndex[CodeSnapshot]):
 
     def estimate_memory(self, n: int) -> int:
         """Return the bytes that ``n`` documents with integer ids will take."""
-        n, hasher, snapshot = _validate.validate_integer("n", n, 0), self.hasher, self._snapshot
-        rows = 4 * snapshot.refiner_row_width
-        if isinstance(hasher, DenseHasher):
-            return n * (-(-hasher.n_bits // 8) + _ID + rows)
-        whole, rest = divmod(n, MAX_DOCS)
-        words = whole * stride_words(MAX_DOCS) + (stride_words(rest) if rest else 0)
-        return 8 * hasher.n_bits * words + n * (2 * (self.options.document_active or 0) + _ID + rows)
+        n = _validate.validate_integer("n", n, 0)
+        return estimate_memory(self.hasher, self.options, n, self.hasher.n_features_in_)
 
     def __repr__(self) -> str:
         return f"CodeIndex({self._snapshot.describe()})"
@@ -153,3 +150,23 @@ class CodeIndex(BaseIndex[CodeSnapshot]):
         index.options = snapshot.options
         BaseIndex.__init__(index, snapshot)
         return index
+
+
+def estimate_memory(hasher: Hasher[Any], options: CodeOptions, n: int, n_features: int) -> int:
+    """Return the bytes that ``n`` documents will take, see :meth:`CodeIndex.estimate_memory`.
+
+    The hasher need not be fitted.
+    """
+    n_bits, numbers = hasher.n_bits, 0
+    if options.refine is not None:
+        numbers = n_features if REFINERS[options.refine].needs_vectors else 1
+    if not isinstance(hasher, SparseHasher):
+        return n * (-(-n_bits // 8) + _ID + 4 * numbers)
+    n_bytes = n * (2 * (options.document_active or hasher.n_active) + _ID + 4 * numbers)
+    if options.structure == "ivf":
+        n_lists = n_lists_for(options, n)
+        per_list = 8 * n_bits * stride_words(-(-n // n_lists)) + 4 * n_features
+        return n_bytes + n_lists * per_list + 12 * n  # a slot and a list number for each document
+    whole, rest = divmod(n, MAX_DOCS)
+    words = whole * stride_words(MAX_DOCS) + (stride_words(rest) if rest else 0)
+    return n_bytes + 8 * n_bits * words

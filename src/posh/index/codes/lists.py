@@ -33,10 +33,15 @@ from posh.index.hits import SlotScores
 from posh.index.kmeans import train_lists
 from posh.preprocess import Float32, Preprocess
 
-__all__ = ["InvertedLists", "ListStructure"]
+__all__ = ["InvertedLists", "ListStructure", "n_lists_for"]
 
 _EPOCHS = 10
 _SAMPLE_PER_LIST = 50
+
+
+def n_lists_for(options: CodeOptions, n: int) -> int:
+    """Return the number of lists of n documents."""
+    return min(options.n_lists or min(65_536, -(-n // 1000)), n) or 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +196,7 @@ class ListStructure(Structure):
     @classmethod
     def train(cls, hasher: Hasher[Any], options: CodeOptions, X: npt.NDArray[Any], n: int) -> Self:
         """Return a structure without documents, with centroids of vectors (m, d) for ``n`` documents."""
-        n_lists = min(options.n_lists or min(65_536, -(-n // 1000)), n) or 1
+        n_lists = n_lists_for(options, n)
         rng = np.random.default_rng(options.random_state)
         rows = np.sort(rng.permutation(len(X))[: _SAMPLE_PER_LIST * n_lists])
         centroids = train_lists(

@@ -173,12 +173,6 @@ class CodeSnapshot(IndexSnapshot):
         refiner = self._refiner_class
         return self._structure_class.needs_vectors or (refiner is not None and refiner.needs_vectors)
 
-    @property
-    def refiner_row_width(self) -> int:
-        """Numbers that the refiner has of each document."""
-        refiner = self._new_refiner()
-        return 0 if refiner is None else refiner.row_width()
-
     def describe(self) -> str:
         """Return documents, hasher and options in a few words."""
         hasher, o = self.hasher, self.options

@@ -48,10 +48,8 @@ class Queries(NamedTuple):
 def encode(
     hasher: Hasher[Any], X: npt.NDArray[Any], n_active: int | None, n_threads: int | None = None
 ) -> Any:
-    """Return the codes of vectors (n, d); ``n_active`` is for sparse codes, by default the hasher's."""
-    if isinstance(hasher, SparseHasher):
-        return hasher.encode(X, n_active=n_active, n_threads=n_threads)
-    return hasher.encode(X, n_threads=n_threads)
+    """Return codes of valid vectors (n, d); ``n_active`` is for sparse codes, by default the hasher's."""
+    return hasher._encode(X, n_active if isinstance(hasher, SparseHasher) else None, n_threads)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-// What is asked for, as the part of the address after “#”: so Back, bookmarks and shared links work.
+// The query and its options, as the part of the address after “#”: Back, bookmarks and shared links work.
 //
 // `asked` is an object: the names of a `collection` and of one to `compare` with, one query (`like`, an id, with its
 // `home` if that is another collection; `vector`, numbers; `drawing`, grey values from 0 to 255), and options.
@@ -10,7 +10,7 @@ const TEXTS = ["collection", "compare", "scoring", "view", "home"];
 const VALUES = ["like", "filter", "k", "oversample"];
 const LONGEST = 4096; // numbers of a vector in an address
 
-/** What an address asks for. */
+/** Parse an address into `asked`. */
 export function read(hash = location.hash) {
   const params = new URLSearchParams(hash.slice(1));
   const asked = {};
@@ -20,12 +20,12 @@ export function read(hash = location.hash) {
     if (params.get("drawing")) asked.drawing = Array.from(fromBase64(params.get("drawing")));
     if (params.get("vector")) asked.vector = Array.from(new Float32Array(fromBase64(params.get("vector")).buffer));
   } catch {
-    throw new Problem(0, "Expected a complete link, got one that cannot be read: was a part of it lost?");
+    throw new Problem(0, "Expected a complete link, got one that cannot be parsed: is a part of it missing?");
   }
   return asked;
 }
 
-/** The address of what is asked for. */
+/** Format `asked` as an address. */
 export function write(asked) {
   const params = new URLSearchParams();
   for (const name of TEXTS) if (asked[name]) params.set(name, asked[name]);

@@ -1,6 +1,6 @@
-// The service, as the page sees it.
+// Calls of the service.
 
-/** What the service said instead of an answer. */
+/** An error response of the service, or an error of the page. */
 export class Problem extends Error {
   constructor(status, detail) {
     super(detail);
@@ -20,12 +20,12 @@ export function onTokenNeeded(ask) {
   };
 }
 
-/** Call the service: GET without a body, else POST or `method`. Errors are problems with the service's own words. */
+/** Call the service: GET without a body, else POST or `method`. Errors are problems with the service's message. */
 export async function call(path, body, signal, method = body ? "POST" : "GET") {
   const token = sessionStorage.getItem(TOKEN);
   const headers = { ...(token && { authorization: `Bearer ${token}` }) };
   if (body) headers["content-type"] = "application/json";
-  const answer = await reached(path, {
+  const answer = await fetchFrom(path, {
     method,
     headers,
     body: body && JSON.stringify(body),
@@ -38,7 +38,7 @@ export async function call(path, body, signal, method = body ? "POST" : "GET") {
   throw new Problem(answer.status, detail);
 }
 
-async function reached(path, options) {
+async function fetchFrom(path, options) {
   try {
     return await fetch(path, options);
   } catch (error) {

@@ -1,4 +1,4 @@
-// The page: pick a collection, ask, look. The address holds what is asked for; everything is shown from it.
+// The page: choose a collection, search, view the results. The address holds the query; everything is shown from it.
 
 import * as address from "./address.js";
 import * as api from "./api.js";
@@ -9,7 +9,7 @@ import { wireImport } from "./importing.js";
 import { makeMap } from "./map.js";
 import { makePad } from "./pad.js";
 import { element } from "./pictures.js";
-import { placeOf, queried, queryLine, search } from "./query.js";
+import { placeOf, makeQuery, queryLine, search } from "./query.js";
 import { card, column, markBoth } from "./results.js";
 import { welcome } from "./welcome.js";
 
@@ -18,10 +18,10 @@ const byId = (id) => document.getElementById(id);
 const state = { all: [], asked: {}, place: null, ready: null, items: [], after: undefined, running: null };
 
 api.onTokenNeeded(askToken);
-const pad = makePad(byId("pad"), drawn);
+const pad = makePad(byId("pad"), searchByDrawing);
 const map = makeMap(byId("map"), (id) => navigate({ like: id }));
 wire();
-await guarded(start);
+await guard(start);
 
 async function start() {
   await reload();
@@ -32,62 +32,62 @@ async function start() {
 async function reload() {
   state.all = await api.collections();
   controls.options("collection", state.all.map((one) => [one.name, one.metadata.title ?? one.name]));
-  if (!state.all.length) throw new api.Problem(0, "There are no collections yet. “Import…” makes one of a file; “make serve” makes samples.");
+  if (!state.all.length) throw new api.Problem(0, "There are no collections yet. “Import…” creates one from a file; “make serve” creates samples.");
 }
 
 function wire() {
-  addEventListener("popstate", () => guarded(() => show(address.read(), { restore: true })));
+  addEventListener("popstate", () => guard(() => show(address.read(), { restore: true })));
   byId("skip").addEventListener("click", (event) => {
     event.preventDefault(); // the part of the address after # is taken
     byId("results").focus();
   });
-  byId("collection").addEventListener("change", (event) => guarded(() => go({ collection: event.target.value, view: state.asked.view })));
+  byId("collection").addEventListener("change", (event) => guard(() => go({ collection: event.target.value, view: state.asked.view })));
   for (const tab of document.querySelectorAll('[role="tab"]')) tab.addEventListener("click", () => controls.choose(tab));
   controls.walkTabs(byId("ways"), controls.choose);
   byId("clear").addEventListener("click", () => {
     pad.clear();
     if (state.asked.drawing) navigate({});
   });
-  byId("more").addEventListener("click", () => guarded(browse));
-  byId("way-name").addEventListener("submit", (event) => submitted(event, named));
-  byId("way-paste").addEventListener("submit", (event) => submitted(event, pasted));
+  byId("more").addEventListener("click", () => guard(browse));
+  byId("way-name").addEventListener("submit", (event) => submitForm(event, searchByName));
+  byId("way-paste").addEventListener("submit", (event) => submitForm(event, searchByVector));
   byId("field").addEventListener("change", filters.fieldChosen);
   byId("add-condition").addEventListener("submit", (event) =>
-    submitted(event, () => filtered([...filters.split(state.asked.filter), filters.built()])),
+    submitForm(event, () => applyFilter([...filters.split(state.asked.filter), filters.readCondition()])),
   );
   byId("controls").addEventListener("change", (event) =>
-    guarded(() => {
-      const written = byId("filter").value.trim();
-      if (event.target.id === "filter") return filtered(written ? filters.split(filters.parsed(written)) : []);
-      return go({ ...state.asked, ...controls.taken() });
+    guard(() => {
+      const text = byId("filter").value.trim();
+      if (event.target.id === "filter") return applyFilter(text ? filters.split(filters.parse(text)) : []);
+      return go({ ...state.asked, ...controls.readOptions() });
     }),
   );
   byId("views").addEventListener("click", ({ target }) => {
-    if (target.dataset.view) guarded(() => go({ ...state.asked, view: target.dataset.view }));
+    if (target.dataset.view) guard(() => go({ ...state.asked, view: target.dataset.view }));
   });
   wireImport(() => state.all, async (name) => {
     await reload();
     state.place = null; // what is shown of it may be older
-    await guarded(() => go({ collection: name }));
+    await guard(() => go({ collection: name }));
   });
 }
 
-/** Ask for something, and remember what was asked before for Back. */
+/** Show another query, and add it to the browser's history. */
 function go(asked, { replace = false } = {}) {
   history[replace ? "replaceState" : "pushState"](null, "", address.write(asked));
   return show(asked, { restore: false });
 }
 
-/** Another query with the same options. */
+/** Show another query with the same options. */
 function navigate({ like, home, vector, drawing }, how) {
-  return guarded(() => go({ ...state.asked, like, home, vector, drawing }, how));
+  return guard(() => go({ ...state.asked, like, home, vector, drawing }, how));
 }
 
-function filtered(conditions) {
-  return go({ ...state.asked, filter: filters.joined(conditions) });
+function applyFilter(conditions) {
+  return go({ ...state.asked, filter: filters.join(conditions) });
 }
 
-/** Show what is asked for. `restore` puts a drawing back, which came with the address. */
+/** Show the query of the address. `restore` redraws a drawing that the address holds. */
 async function show(asked, { restore }) {
   const found = state.all.find((one) => one.name === asked.collection);
   if (asked.collection && !found) throw new api.Problem(404, `There is no collection “${asked.collection}” here.`);
@@ -99,7 +99,7 @@ async function show(asked, { restore }) {
   if (opened) open(collection);
   controls.put(state.asked);
   const conditions = filters.split(state.asked.filter);
-  filters.chips(conditions, (i) => guarded(() => filtered(conditions.filter((_, at) => at !== i))));
+  filters.chips(conditions, (i) => guard(() => applyFilter(conditions.filter((_, at) => at !== i))));
   if (opened || JSON.stringify(before.filter) !== JSON.stringify(asked.filter)) {
     state.ready = firstItems();
     state.ready.catch(() => {}); // a search with this filter has the same problem
@@ -149,7 +149,7 @@ async function browse() {
   byId("items").append(...page.items.map((item) => element("li", {}, card({ ...item, payload: brief(item, place) }, place, acts(place)))));
 }
 
-/** Only what the name of an item is made of: the list to browse is narrow. */
+/** Fields that the name of an item needs: the list to browse is narrow. */
 function brief({ payload = {} }, { summary, metadata }) {
   const names = [summary?.title, metadata.name, metadata.label?.field];
   return Object.fromEntries(Object.entries(payload).filter(([name]) => names.includes(name)));
@@ -175,7 +175,7 @@ async function invite() {
   map.light(null, []);
 }
 
-/** Items to begin with: a choice of the service, or the first that pass the filter. */
+/** Fetch items to start from: the service's examples, or the first that pass the filter. */
 async function examples(place, filter) {
   await place.known;
   if (filter || !place.summary.examples.length) {
@@ -198,7 +198,7 @@ async function run() {
   const other = state.all.find((one) => one.name === asked.compare && one !== place.collection);
   const sides = [place, ...(other ? [placeOf(other)] : [])];
   const home = state.all.find((one) => one.name === asked.home);
-  const query = await queried(asked, home ? placeOf(home) : place, running.signal);
+  const query = await makeQuery(asked, home ? placeOf(home) : place, running.signal);
   const found = await Promise.all(sides.map((side) => search(side, asked, query, running.signal)));
   await Promise.all(sides.map((side) => side.known));
   if (running !== state.running || place !== state.place) return;
@@ -213,7 +213,7 @@ async function run() {
   map.light(query, found[0].hits);
 }
 
-async function named() {
+async function searchByName() {
   const text = byId("name").value.trim();
   const number = /^-?\d+$/.test(text) ? Number(text) : NaN;
   const ids = Number.isSafeInteger(number) ? [number, text] : [text];
@@ -223,22 +223,22 @@ async function named() {
   await navigate({ like: item.id });
 }
 
-function pasted() {
+function searchByVector() {
   return navigate({ vector: controls.numbers(byId("vector").value, state.place.collection.n_features) });
 }
 
-/** A drawing replaces the one before it: Back does not lead through all strokes. */
-function drawn() {
+/** Search for a drawing in place of the previous one: Back does not lead through all strokes. */
+function searchByDrawing() {
   if (!pad.isEmpty()) navigate({ drawing: pad.greys(state.place.metadata.image) }, { replace: Boolean(state.asked.drawing) });
 }
 
-function submitted(event, action) {
+function submitForm(event, action) {
   event.preventDefault();
-  guarded(action);
+  guard(action);
 }
 
-/** Run an action and show its problem, if it has one, instead of what was there before. */
-async function guarded(action) {
+/** Run an action; if it fails, show the problem instead of the previous results. */
+async function guard(action) {
   const place = byId("problem");
   place.hidden = true;
   try {

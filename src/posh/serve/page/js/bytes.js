@@ -1,6 +1,6 @@
-// Bytes as text that fits into addresses and JSON.
+// Base64 for addresses and JSON.
 
-/** Bytes as base64. */
+/** Encode bytes as base64. */
 export function toBase64(bytes) {
   let text = "";
   for (let start = 0; start < bytes.length; start += 8192) {
@@ -9,5 +9,5 @@ export function toBase64(bytes) {
   return btoa(text);
 }
 
-/** The bytes of base64. */
+/** Decode base64 to bytes. */
 export const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));

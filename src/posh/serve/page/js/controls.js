@@ -1,4 +1,4 @@
-// The form beside the results: what is asked for.
+// The form next to the results: the query and its options.
 
 import { Problem } from "./api.js";
 import { element } from "./pictures.js";
@@ -17,7 +17,7 @@ export function offer(collection, all) {
   byId("scoring").disabled = !hasher?.n_active || Boolean(index.metric);
   byId("oversample").disabled = !index.refine;
   byId("oversample-hint").textContent = index.refine
-    ? `Candidates per neighbour that are put in order by “${index.refine}”, by default ${index.oversample}.`
+    ? `Candidates per neighbour that “${index.refine}” reorders, by default ${index.oversample}.`
     : "This collection does not refine candidates, so there is nothing to oversample.";
   byId("name-label").textContent = metadata.name ? `Type a ${metadata.name}` : "Id of an item";
   byId("vector-label").textContent = `${width ?? "Some"} numbers, separated by commas or spaces`;
@@ -28,7 +28,7 @@ export function offer(collection, all) {
 
 export const isSearchable = ({ hasher, index }) => Boolean(hasher || index.metric);
 
-/** Put what is asked for into the controls. */
+/** Set the controls from `asked`. */
 export function put({ k, scoring, oversample, compare, filter, view = "cards" }) {
   byId("k").value = k ?? 10;
   byId("scoring").value = scoring ?? "";
@@ -38,8 +38,8 @@ export function put({ k, scoring, oversample, compare, filter, view = "cards" })
   for (const button of byId("views").children) button.setAttribute("aria-pressed", String(button.dataset.view === view));
 }
 
-/** What the controls say, all but the filter. */
-export function taken() {
+/** Read the options from the controls, except the filter. */
+export function readOptions() {
   const k = byId("k").valueAsNumber;
   if (!Number.isInteger(k) || k < 1 || k > most()) {
     const got = byId("k").value || "something else";
@@ -54,7 +54,7 @@ export function taken() {
   };
 }
 
-/** The options of a search, as the service takes them for this collection. */
+/** Convert options to those of the service for this collection. */
 export function forSearch({ k = 10, scoring, oversample, filter }, { hasher, index, has_items: has }) {
   const body = { k, filter, include: has ? ["payload", "vector", "code"] : [] };
   if (scoring && hasher?.n_active && !index.metric) body.scoring = scoring;
@@ -65,12 +65,12 @@ export function forSearch({ k = 10, scoring, oversample, filter }, { hasher, ind
 /** The largest k. */
 export const most = () => Number(byId("k").max);
 
-/** Keep to the limits of the service. */
+/** Apply the limits of the service. */
 export function bound({ k }) {
   byId("k").max = k;
 }
 
-/** The numbers of a pasted vector, as many as the collection's vectors have. */
+/** Parse a pasted vector, which must have as many numbers as those of the collection. */
 export function numbers(text, expected) {
   const parts = text.replace(/[[\]]/g, " ").split(/[\s,;]+/).filter(Boolean);
   const wrong = parts.find((part) => !Number.isFinite(Number(part)));
@@ -91,7 +91,7 @@ export function choose(tab) {
   }
 }
 
-/** Arrow keys go from tab to tab, as screen readers announce it. */
+/** Let arrow keys move between tabs, as screen readers announce it. */
 export function walkTabs(list, chooseTab) {
   list.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

@@ -1,8 +1,8 @@
-// One hit in full: its payload, its score, and its code beside that of the query.
+// One hit in full: its payload, its score, and its code next to that of the query.
 
 import { element, raster, strip } from "./pictures.js";
-import { isOwn, listed, nameOf } from "./payloads.js";
-import { explained, scored, sharedBits } from "./scores.js";
+import { isOwn, listValues, nameOf } from "./payloads.js";
+import { explainScores, formatScore, sharedBits } from "./scores.js";
 
 const byId = (id) => document.getElementById(id);
 
@@ -12,10 +12,10 @@ export function showDetails(hit, place, found) {
   byId("details-title").textContent = nameOf(hit, place);
   const bits = sharedBits(hit, shared);
   byId("details-body").replaceChildren(
-    element("p", {}, `Item ${JSON.stringify(hit.id)}: ${scored(hit, found.kind)}${bits ? `, ${bits}` : ""}.`),
-    element("p", { class: "hint" }, explained(found.kind)),
+    element("p", {}, `Item ${JSON.stringify(hit.id)}: ${formatScore(hit, found.kind)}${bits ? `, ${bits}` : ""}.`),
+    element("p", { class: "hint" }, explainScores(found.kind)),
     ...elsewhere(hit, place),
-    listed(hit.payload ?? {}),
+    listValues(hit.payload ?? {}),
     ...(bits ? [element("h3", {}, "Set bits, shared ones first"), strip(hit.code, shared), codes(hit, place, found.code, shared)] : []),
   );
   byId("details").showModal();
@@ -31,7 +31,7 @@ function codes(hit, { collection }, code, shared) {
   );
 }
 
-/** A link to a picture of another site, which this page does not load by itself. */
+/** Return a link to a picture of another site, which this page does not load. */
 function elsewhere({ payload }, { summary }) {
   const address = payload?.[summary?.image];
   if (typeof address !== "string" || !/^https?:/.test(address) || isOwn(address)) return [];

@@ -34,7 +34,7 @@ export function fieldChosen() {
   byId("value-place").replaceChildren(element("label", { for: "value", class: "unseen" }, "Value"), ...input(field));
 }
 
-/** Whether the service has listed all values that it has seen. */
+/** Whether the service has listed all values of its sample. */
 const hasFew = ({ values, distinct }) => values.length > 0 && distinct <= values.length;
 
 function input(field) {
@@ -51,8 +51,8 @@ function input(field) {
   return [element("input", { id: "value", list: "values", required: true, autocomplete: "off", ...kind }), known];
 }
 
-/** The condition that is chosen in the form. */
-export function built() {
+/** Read the condition from the form. */
+export function readCondition() {
   const field = fields.find(({ name }) => name === byId("field").value);
   return OPERATORS[byId("operator").value].make(field.name, value(field));
 }
@@ -66,7 +66,7 @@ function value({ type }) {
   return Number(text);
 }
 
-/** The conditions that all must pass, of a filter or of nothing. */
+/** Split a filter into conditions that must all hold. */
 export function split(filter) {
   if (!filter) return [];
   const names = Object.keys(filter);
@@ -74,19 +74,19 @@ export function split(filter) {
   return names.map((name) => ({ [name]: filter[name] }));
 }
 
-/** The filter of conditions, or nothing. */
-export function joined(conditions) {
+/** Join conditions into a filter, or undefined without any. */
+export function join(conditions) {
   if (conditions.length < 2) return conditions[0];
   return { and: conditions };
 }
 
-/** A filter that somebody has written. */
-export function parsed(text) {
+/** Parse a filter that the user has typed. */
+export function parse(text) {
   try {
     const filter = JSON.parse(text);
     if (filter && typeof filter === "object" && !Array.isArray(filter)) return filter;
   } catch {
-    // It is explained below.
+    // The problem below explains it.
   }
   throw new Problem(0, `Expected a filter like {"label": 3}, in JSON, got “${text.slice(0, 60)}”.`);
 }
@@ -94,18 +94,18 @@ export function parsed(text) {
 /** Show conditions as chips; `drop(i)` is called when one is clicked. */
 export function chips(conditions, drop) {
   const list = conditions.map((condition, i) => {
-    const button = element("button", { type: "button", "aria-label": `Remove the filter ${said(condition)}` }, `${said(condition)} ✕`);
+    const button = element("button", { type: "button", "aria-label": `Remove the filter ${formatCondition(condition)}` }, `${formatCondition(condition)} ✕`);
     button.addEventListener("click", () => drop(i));
     return element("li", {}, button);
   });
   byId("conditions").replaceChildren(...list);
 }
 
-/** A condition in words. */
-export function said(condition) {
+/** Format a condition for people. */
+export function formatCondition(condition) {
   const [[name, test], ...more] = Object.entries(condition);
   if (more.length || name === "and" || name === "or") return JSON.stringify(condition);
-  if (name === "not") return `not ${said(test)}`;
+  if (name === "not") return `not ${formatCondition(test)}`;
   if (test === null || typeof test !== "object") return `${name} = ${test}`;
   return Object.entries(test)
     .map(([operator, bound]) => `${name} ${SIGNS[operator] ?? operator} ${Array.isArray(bound) ? bound.join(", ") : bound}`)

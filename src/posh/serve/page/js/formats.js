@@ -8,7 +8,7 @@ import { Problem } from "./api.js";
 const MOST_BYTES = 100 * 2 ** 20;
 const LOOKED_AT = 50; // rows that tell which columns there are
 
-/** The table of a file. */
+/** Read a file as a table. */
 export async function readTable(file) {
   if (file.size > MOST_BYTES) {
     const size = Math.round(file.size / 2 ** 20);
@@ -22,7 +22,7 @@ export async function readTable(file) {
   throw new Problem(0, `Expected a file whose name ends in .jsonl, .json, .csv or .npy, got “${file.name}”.`);
 }
 
-/** The items of a table: ids, vectors and payloads; `own(i)` is the id of row i if no column has it. */
+/** Convert a table to items: ids, vectors and payloads; `own(i)` is the id of row i if no column has ids. */
 export function itemsOf({ rows, vectors }, vectorName, idColumn, own, width) {
   const { numbers, used } = vectors.find(({ name }) => name === vectorName);
   const seen = new Map();
@@ -68,7 +68,7 @@ function tableOf(rows) {
   return { rows, columns: columns.filter((name) => !lists.includes(name)), vectors };
 }
 
-/** Columns like x0, x1, x2: a vector in pieces, by number, as “posh import” takes them. */
+/** Find columns like x0, x1, x2: the numbers of a vector, in order, as “posh import” does. */
 function series(columns) {
   const groups = new Map();
   for (const name of columns) {
@@ -79,7 +79,7 @@ function series(columns) {
   return [...groups.values()].filter((names) => names.length > 1).map((names) => names.sort((a, b) => number(a) - number(b)));
 }
 
-/** The numbers of a list, or of a text like “[1, 2]” or “1 2”; null if it is none. */
+/** Return the numbers of a list, or of a text like “[1, 2]” or “1 2”; null for other values. */
 function asNumbers(value) {
   if (Array.isArray(value)) return value.every((one) => typeof one !== "string") ? value : null;
   if (typeof value !== "string" || !/^[\s[\]\d+\-.,;eEnaNA]+$/.test(value)) return null;
@@ -89,21 +89,21 @@ function asNumbers(value) {
 
 function jsonRows(text) {
   if (text.trimStart().startsWith("[")) {
-    const rows = parsed(text, 1);
+    const rows = parseJson(text, 1);
     rows.forEach((row, i) => requireObject(row, i));
     return rows;
   }
   const rows = [];
   for (const line of text.split("\n")) {
     if (!line.trim()) continue;
-    const row = parsed(line, rows.length + 1);
+    const row = parseJson(line, rows.length + 1);
     requireObject(row, rows.length);
     rows.push(row);
   }
   return rows;
 }
 
-function parsed(text, row) {
+function parseJson(text, row) {
   try {
     return JSON.parse(text);
   } catch {
@@ -117,7 +117,7 @@ function requireObject(row, i) {
   }
 }
 
-/** CSV with a line of names; values that are numbers become numbers. */
+/** Parse CSV with a line of names; values that are numbers become numbers. */
 export function csvRows(text) {
   const [head, ...lines] = csvLines(text);
   if (!head) return [];
@@ -155,7 +155,7 @@ function csvLines(text) {
   return lines;
 }
 
-/** Numbers that are written as JavaScript would write them too: “007” stays a text. */
+/** Convert a text to a number if JavaScript formats the number in the same way: “007” stays a text. */
 const typed = (value) => (/^-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?$/.test(value) && Math.abs(Number(value)) <= Number.MAX_SAFE_INTEGER ? Number(value) : value);
 
 const NUMPY = { "<f4": Float32Array, "<f8": Float64Array, "|u1": Uint8Array, "|i1": Int8Array, "<i4": Int32Array, "<i2": Int16Array };

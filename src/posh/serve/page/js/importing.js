@@ -10,7 +10,7 @@ const ITEMS = 500; // in one request, unless the service takes fewer
 const NUMBERS = 2_000_000;
 const state = { table: null, file: null, stop: false };
 
-/** Make the dialog work: `collections()` are those that there are, `done(name)` is called when one has new items. */
+/** Set up the dialog: `collections()` returns the collections, `done(name)` is called when one has new items. */
 export function wireImport(collections, done) {
   byId("open-import").addEventListener("click", () => {
     options("import-into", [["", "a new collection"], ...collections().map(({ name }) => [name, name])]);
@@ -20,10 +20,10 @@ export function wireImport(collections, done) {
   byId("import-close").addEventListener("click", () => byId("import").close());
   byId("import").addEventListener("close", () => (state.stop = true));
   byId("import-into").addEventListener("change", intoChosen);
-  byId("import-file").addEventListener("change", () => told(chosen));
+  byId("import-file").addEventListener("change", () => guard(chosen));
   byId("import-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    told(async () => {
+    guard(async () => {
       const name = await importAll(collections());
       byId("import").close();
       await done(name);
@@ -45,7 +45,7 @@ function intoChosen() {
   byId("import-name").required = isNew;
 }
 
-/** Read the file, and offer its columns. */
+/** Read the file, and offer its columns as vector and id. */
 async function chosen() {
   state.table = null;
   byId("import-columns").hidden = true;
@@ -64,7 +64,7 @@ async function chosen() {
 
 const suggested = (name) => name.toLowerCase().replace(/\.[^.]*$/, "").replace(/[^a-z0-9_-]+/g, "-").replace(/^[_-]+/, "").slice(0, 64);
 
-/** Check all rows, then write them; the name of the collection. */
+/** Validate all rows, then write them; return the name of the collection. */
 async function importAll(collections) {
   if (!state.table) throw new api.Problem(0, "Choose a file first.");
   const into = collections.find(({ name }) => name === byId("import-into").value);
@@ -84,7 +84,7 @@ async function write(name, items, atOnce) {
     const part = (list) => list.slice(start, start + atOnce);
     try {
       if (state.stop) throw new api.Problem(0, "Stopped.");
-      await api.upsert(name, { ids: part(items.ids), vectors: packed(part(items.vectors), items.width), payloads: part(items.payloads) });
+      await api.upsert(name, { ids: part(items.ids), vectors: pack(part(items.vectors), items.width), payloads: part(items.payloads) });
     } catch (error) {
       throw new api.Problem(error.status ?? 0, `${error.message} The rows up to ${start.toLocaleString("en")} were imported.`);
     }
@@ -94,14 +94,14 @@ async function write(name, items, atOnce) {
   }
 }
 
-function packed(rows, width) {
+function pack(rows, width) {
   const numbers = new Float32Array(rows.length * width);
   rows.forEach((row, i) => numbers.set(row, i * width));
   return { shape: [rows.length, width], float32: toBase64(new Uint8Array(numbers.buffer)) };
 }
 
-/** Run a step, and say what went wrong in the dialog. */
-async function told(step) {
+/** Run a step, and show its problem in the dialog. */
+async function guard(step) {
   const place = byId("import-problem");
   place.hidden = true;
   byId("import-start").disabled = true;

@@ -10,7 +10,7 @@ const REACH = 14; // pixels around a point in which it is meant
 const ZOOM = 1.5;
 const FARTHEST = 60;
 
-/** Make the canvas a map; `choose(id)` is called for an item that is clicked. */
+/** Turn the canvas into a map; `choose(id)` is called for an item that is clicked. */
 export function makeMap(canvas, choose) {
   const map = { data: null, place: null, query: null, hits: [], marked: null, scale: 1, x: 0, y: 0 };
   const draw = () => drawMap(canvas, map);
@@ -35,7 +35,7 @@ export function makeMap(canvas, choose) {
   canvas.paint = draw;
 
   return {
-    /** Show the map of a collection, when it is there. */
+    /** Show the map of a collection as soon as it is loaded. */
     async show(place) {
       if (!place || map.place === place) return;
       [map.place, map.data, map.scale, map.x, map.y] = [place, null, 1, 0, 0];
@@ -43,12 +43,12 @@ export function makeMap(canvas, choose) {
       if (!place.collection.has_items) return;
       const data = await api.map(place.collection.name).catch(() => null); // the page is complete without a map
       if (!data || map.place !== place || data.ids.length < 3) return;
-      map.data = prepared(data);
+      map.data = prepare(data);
       byId("map-section").hidden = false;
       explain(data);
       draw();
     },
-    /** Light up a query and its neighbours. */
+    /** Highlight a query and its neighbours. */
     light(query, hits) {
       [map.query, map.hits, map.marked] = [query?.vector ?? null, hits, null];
       draw();
@@ -56,8 +56,8 @@ export function makeMap(canvas, choose) {
   };
 }
 
-/** Points in [0, 1], y downwards, and how to get there. */
-function prepared(data) {
+/** Scale points to [0, 1], y downwards; return them and the scaling. */
+function prepare(data) {
   const [xs, ys] = [0, 1].map((axis) => data.points.map((point) => point[axis]));
   const [left, right, low, high] = [min(xs), max(xs), min(ys), max(ys)];
   const size = Math.max(right - left, high - low) * 1.08 || 1;
@@ -174,7 +174,7 @@ function wireKeys(canvas, map, { draw, zoom, choose }) {
   });
 }
 
-/** The next item from the marked one in a direction; the first is that in the middle. */
+/** Find the next item from the marked one in a direction; the first one is in the middle. */
 function next({ data, marked, x, y, scale }, [dx, dy]) {
   const start = marked === null ? { x: (0.5 - x) / scale, y: (0.5 - y) / scale } : data.places[marked];
   let best = { i: marked ?? 0, cost: Infinity };

@@ -1,14 +1,14 @@
-// The strokes of the map.
+// Drawing of the map.
 
 const isDark = () => matchMedia("(prefers-color-scheme: dark)").matches;
 
-/** The colour of a group. */
+/** Return the colour of a group. */
 export function hue(i, n) {
   const lightness = (isDark() ? 66 : 44) + (i % 2 ? 8 : 0);
   return i < 0 ? "gray" : `hsl(${Math.round((360 * i) / Math.max(1, n) + 15)} 65% ${lightness}%)`;
 }
 
-/** Where a place of the map is on the canvas, in pixels. */
+/** Convert a place on the map to pixels of the canvas. */
 export const onCanvas = (map, { x, y }, side) => [(map.x + x * map.scale) * side, (map.y + y * map.scale) * side];
 
 /** Draw the sample, then the query and its neighbours. */
@@ -50,7 +50,7 @@ function light(context, map, side, colour) {
   ring(context, from, 7, colour("--card"));
 }
 
-/** The place of a vector: the plane of the map was made by the service. */
+/** Project a vector to the plane of the map, which the service has computed. */
 function where({ mean, axes, by_direction: byDirection, placed }, vector) {
   const length = byDirection ? Math.hypot(...vector) || 1 : 1;
   return placed(axes.map((axis) => axis.reduce((sum, weight, i) => sum + weight * (vector[i] / length - mean[i]), 0)));

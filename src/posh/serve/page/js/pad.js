@@ -3,7 +3,7 @@
 const PEN = 18;
 const STEP = 10;
 
-/** Make the canvas a pad; `changed` is called after each stroke. */
+/** Turn the canvas into a pad; `changed` is called after each stroke. */
 export function makePad(canvas, changed) {
   const context = canvas.getContext("2d", { willReadFrequently: true });
   const pen = { x: canvas.width / 2, y: canvas.height / 2, down: false };
@@ -38,7 +38,7 @@ export function makePad(canvas, changed) {
     clear,
     isEmpty: () => bounds(canvas).width <= 0,
     greys: (shape) => centred(canvas, shape),
-    show: (greys, shape) => shown(canvas, context, greys, shape),
+    show: (greys, shape) => draw(canvas, context, greys, shape),
   };
 }
 
@@ -75,11 +75,11 @@ function keyed(event, canvas, pen, line, clear, changed) {
   if (pen.down || event.key === "Delete") changed();
 }
 
-/** Grey values from 0 to 255 as a vector, in the range of the collection. */
+/** Convert grey values from 0 to 255 to a vector in the range of the collection. */
 export const vectorOf = (greys, { low = 0, high = 255 }) => greys.map((grey) => low + (grey / 255) * (high - low));
 
-/** Draw grey values again, for instance those of a link. */
-function shown(canvas, context, greys, { width, height }) {
+/** Draw grey values, for instance those of a link. */
+function draw(canvas, context, greys, { width, height }) {
   const small = document.createElement("canvas");
   [small.width, small.height] = [width, height];
   const pixels = new ImageData(width, height);
@@ -88,7 +88,7 @@ function shown(canvas, context, greys, { width, height }) {
   context.drawImage(small, 0, 0, canvas.width, canvas.height);
 }
 
-/** The drawing as MNIST was made: as large as `box` pixels, its centre of mass in the middle. */
+/** Scale the drawing as MNIST does: `box` pixels large, its centre of mass in the middle. */
 function centred(canvas, { width, height, box: size = Math.min(width, height) }) {
   const box = bounds(canvas);
   const scale = size / Math.max(box.width, box.height);

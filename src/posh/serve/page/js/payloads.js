@@ -7,14 +7,14 @@ const MOST_TAGS = 6;
 const MOST_VALUES = 4;
 const LONG = 60;
 
-/** What an item is called: its title, else its label, else its id. */
+/** Return the name of an item: its title, else its label, else its id. */
 export function nameOf(item, { metadata, summary }) {
   const payload = item.payload ?? {};
   const value = payload[summary?.title] ?? payload[metadata.name] ?? payload[metadata.label?.field] ?? item.id;
   return words(value);
 }
 
-/** The parts of a payload for a card: a picture, the text, tags and values. */
+/** Build the parts of a card from a payload: a picture, the text, tags and values. */
 export function parts(item, place) {
   const { summary, metadata } = place;
   const payload = item.payload ?? {};
@@ -28,8 +28,8 @@ export function parts(item, place) {
   ];
 }
 
-/** All of a payload as a list of names and values. */
-export function listed(payload) {
+/** Build a list of all names and values of a payload. */
+export function listValues(payload) {
   const rows = Object.entries(payload).flatMap(([name, value]) => [
     element("dt", {}, name),
     element("dd", {}, isPlain(value) ? words(value) : JSON.stringify(value)),
@@ -37,21 +37,21 @@ export function listed(payload) {
   return element("dl", {}, ...rows);
 }
 
-/** A value in a cell of a table. */
+/** Format a value for a cell of a table. */
 export function cell(value) {
   if (value === undefined || value === null) return "";
   if (Array.isArray(value)) return value.map(words).join(", ").slice(0, 200);
   return isPlain(value) ? words(value).slice(0, 200) : JSON.stringify(value).slice(0, 200);
 }
 
-/** A plain value in words; numbers as the reader writes them. */
+/** Format a plain value; numbers in the reader's locale. */
 export function words(value) {
   return typeof value === "number" && !Number.isInteger(value) ? short(value) : String(value);
 }
 
 /**
- * A picture of this site, or within the address itself. Pictures of other sites are never loaded: they would tell
- * these sites who looks at what, and the policy of the page forbids it.
+ * Return a picture of this site, or of a `data:` address. Pictures of other sites are never loaded: requests would
+ * reveal to these sites what the user views, and the policy of the page forbids them.
  */
 function picture(address, description) {
   if (!isText(address) || !isOwn(address)) return null;

@@ -1,6 +1,6 @@
 // Items and codes as pictures.
 
-/** An element with attributes and children; children that are null are left out. */
+/** Create an element with attributes and children; null children are omitted. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -11,7 +11,7 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** A vector as a grey image, or nothing if the vectors of this collection are no images. */
+/** Draw a vector as a grey image; return null if the vectors of this collection are not images. */
 export function image(vector, metadata, description) {
   if (!metadata.image || !vector) return null;
   const { width, height, low = 0, high = 255 } = metadata.image;
@@ -30,12 +30,12 @@ const CELL = 8;
 const STRIP = 16; // cells in a row of a strip
 const MOST = 64; // cells of a strip: more of them are counted, not drawn
 
-/** All bits of a code as a square, those that the query shares in another colour. */
+/** Draw all bits of a code as a square, those shared with the query in another colour. */
 export function raster(code, nBits, shared = new Set()) {
   const columns = Math.ceil(Math.sqrt(nBits));
   const rows = Math.ceil(nBits / columns);
   const words = `${code.length} of ${nBits} bits set, ${code.filter((bit) => shared.has(bit)).length} shared with the query`;
-  return painted(CELL * columns, CELL * rows, words, "raster", (context, colour) => {
+  return paintCanvas(CELL * columns, CELL * rows, words, "raster", (context, colour) => {
     context.fillStyle = colour("--empty");
     context.fillRect(0, 0, CELL * columns, CELL * rows);
     for (const bit of code) {
@@ -45,14 +45,14 @@ export function raster(code, nBits, shared = new Set()) {
   });
 }
 
-/** The set bits of a code as a strip, large enough to count: those that the query shares come first. */
+/** Draw the set bits of a code as a strip, large enough to count: those shared with the query come first. */
 export function strip(code, shared) {
   const common = code.filter((bit) => shared.has(bit)).length;
   const step = Math.max(1, code.length / MOST);
   const [full, cells] = [Math.round(common / step), Math.round(code.length / step)];
   const rows = Math.max(1, Math.ceil(cells / STRIP));
   const words = `${common} of ${code.length} set bits shared with the query`;
-  return painted(CELL * STRIP, CELL * rows, words, "strip", (context, colour) => {
+  return paintCanvas(CELL * STRIP, CELL * rows, words, "strip", (context, colour) => {
     for (let i = 0; i < cells; i++) {
       context.fillStyle = colour(i < full ? "--shared" : "--bit");
       context.globalAlpha = i < full ? 1 : 0.45;
@@ -61,8 +61,8 @@ export function strip(code, shared) {
   });
 }
 
-/** A canvas that is painted again when the theme changes. */
-function painted(width, height, words, kind, paint) {
+/** Create a canvas that is repainted when the theme changes. */
+function paintCanvas(width, height, words, kind, paint) {
   const canvas = element("canvas", { width, height, role: "img", "aria-label": words, title: words, class: kind });
   canvas.paint = () => {
     const colours = getComputedStyle(document.documentElement);

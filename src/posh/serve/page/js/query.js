@@ -8,7 +8,7 @@ import { element, image } from "./pictures.js";
 
 const NO_FIELDS = { fields: [], examples: [] };
 
-/** What is known of a collection: itself, its metadata and, when `known` is fulfilled, the summary of its fields. */
+/** Collect data of a collection: itself, its metadata and, when `known` is fulfilled, the summary of its fields. */
 export function placeOf(collection, changed = () => {}) {
   const place = { collection, metadata: collection.metadata, summary: null };
   const asked = collection.has_items ? api.fields(collection.name) : Promise.resolve(NO_FIELDS);
@@ -16,12 +16,12 @@ export function placeOf(collection, changed = () => {}) {
     place.summary = summary;
     changed(place);
   });
-  place.known.catch(() => {}); // whoever waits for it is told
+  place.known.catch(() => {}); // callers that await it get the error
   return place;
 }
 
-/** The query of what is asked for: a vector, and what to call it. `from` is where an item comes from. */
-export async function queried({ like, vector, drawing }, from, signal) {
+/** Build the query of `asked`: a vector and its name. `from` is the collection of a stored item. */
+export async function makeQuery({ like, vector, drawing }, from, signal) {
   if (drawing) return { vector: vectorOf(drawing, from.metadata.image), name: "Your drawing" };
   if (vector) return { vector, name: "Your vector" };
   const { items } = await api.get(from.collection.name, { ids: [like], include: ["payload", "vector"] }, signal);
@@ -33,7 +33,7 @@ export async function queried({ like, vector, drawing }, from, signal) {
   return { id: like, home: from.collection.name, vector: items[0].vector, name: words, label };
 }
 
-/** The hits of a query; an item is not its own neighbour, whichever collection it comes from. */
+/** Search for a query; an item is not its own neighbour, in any collection. */
 export async function search({ collection }, asked, query, signal) {
   const options = controls.forSearch(asked, collection);
   const what =
@@ -52,12 +52,12 @@ export async function search({ collection }, asked, query, signal) {
   };
 }
 
-/** Whether a hit is the item that was asked for: another collection may give its id to something else. */
+/** Whether a hit is the queried item: another collection may use its id for another item. */
 function isSame(hit, query) {
   return hit.id === query.id && hit.vector.every((value, i) => value === query.vector[i]);
 }
 
-/** The query above its neighbours, with what the colours of bits mean. */
+/** Show the query above its neighbours, with a legend of the colours of bits. */
 export function queryLine(query, { metadata, collection }, { code }) {
   const parts = [image(query.vector, metadata, "The query"), element("span", { class: "name" }, query.name)].filter(Boolean);
   if (!code) return parts;

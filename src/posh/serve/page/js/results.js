@@ -1,14 +1,14 @@
-// What was found: cards or a table, for each collection that was asked.
+// Results: cards or a table, for each searched collection.
 
 import { element, image, strip } from "./pictures.js";
 import { cell, nameOf, parts } from "./payloads.js";
-import { explained, milliseconds, scored, sharedBits } from "./scores.js";
+import { explainScores, milliseconds, formatScore, sharedBits } from "./scores.js";
 
 const MOST_COLUMNS = 6;
 const LONG = 40; // characters of a cell from which on it needs room
 
 /**
- * A column of hits. `place` is what is known of the collection: itself, its metadata and the summary of its fields.
+ * Build a column of hits. `place` has the collection, its metadata and the summary of its fields.
  * `act` has the functions `choose(hit)` and `detail(hit)`, or neither if hits are ids and scores only.
  */
 export function column(place, found, query, view, act) {
@@ -23,7 +23,7 @@ export function column(place, found, query, view, act) {
   );
 }
 
-/** Mark the hits that two searches have in common; how many these are. */
+/** Mark the hits that two searches have in common; return their number. */
 export function markBoth(one, other) {
   const ids = new Set(one.hits.map((hit) => hit.id));
   const both = new Set(other.hits.filter((hit) => ids.has(hit.id)).map((hit) => hit.id));
@@ -31,7 +31,7 @@ export function markBoth(one, other) {
   return both.size;
 }
 
-/** How a collection is searched, in a few words. */
+/** Describe the index of a collection in a few words. */
 export function describe({ hasher, index }) {
   if (index.metric) return `nearest by ${index.metric}`;
   if (!hasher) return "no hasher yet";
@@ -45,7 +45,7 @@ function cards(place, found, act) {
     const last = element(
       "span",
       { class: "last" },
-      element("span", { class: "score", title: sharedBits(hit, shared) ?? "" }, `${i + 1}. ${scored(hit, found.kind)}`),
+      element("span", { class: "score", title: sharedBits(hit, shared) ?? "" }, `${i + 1}. ${formatScore(hit, found.kind)}`),
       hit.both ? element("span", { class: "badge" }, "in both") : null,
       details(hit, place, act),
     );
@@ -54,7 +54,7 @@ function cards(place, found, act) {
   return element("ol", { class: isWide(found.hits, place) ? "cards wide" : "cards" }, ...list);
 }
 
-/** One item as a card. */
+/** Build the card of an item. */
 export function card(item, place, act, ...below) {
   const picture = image(item.vector, place.metadata, `Item ${item.id}`);
   const [photo, ...rest] = parts(item, place);
@@ -79,7 +79,7 @@ function table(place, found, act) {
     const cells = [
       element("td", { class: "number" }, `${i + 1}`),
       element("td", {}, title(hit, place, act)),
-      element("td", { class: "number score" }, scored(hit, found.kind), hit.both ? element("span", { class: "badge" }, " in both") : null),
+      element("td", { class: "number score" }, formatScore(hit, found.kind), hit.both ? element("span", { class: "badge" }, " in both") : null),
       bits ? element("td", { class: "number" }, sharedBits(hit, shared)?.replace(" bits shared", "")) : null,
       ...fields.map(({ name, type }) => {
         const text = cell(hit.payload?.[name]);
@@ -94,7 +94,7 @@ function table(place, found, act) {
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Neighbours as a table" }, made);
 }
 
-/** The name of an item; a click on it asks for its neighbours, if that can be asked. */
+/** Show the name of an item; if its neighbours can be searched, a click does so. */
 function title(item, place, act) {
   const name = nameOf(item, place);
   if (!act.choose) return element("span", { class: "name" }, name);
@@ -114,14 +114,14 @@ function details(hit, place, act) {
   return button;
 }
 
-/** Cards with something to read need room. */
+/** Make cards with text wider. */
 function isWide(hits, { summary }) {
   return hits.some(({ payload }) => payload && Object.keys(payload).length > 2) || Boolean(summary?.text);
 }
 
 function summary(found, query, metadata) {
   const times = `${milliseconds(found.seconds)} in the service, ${milliseconds(found.roundTrip)} in all`;
-  const said = [explained(found.kind), `${times}.`];
+  const said = [explainScores(found.kind), `${times}.`];
   const field = metadata.label?.field;
   if (field && query.label !== undefined && found.hits.length) {
     const same = found.hits.filter((hit) => hit.payload?.[field] === query.label).length;

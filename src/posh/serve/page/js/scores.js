@@ -1,19 +1,19 @@
-// Scores in the words of their metric.
+// Scores, formatted by their metric.
 
 const EXPLAINED = {
   overlap: "Scores are shared bits.",
   "equal-bits": "Scores are equal bits.",
   asymmetric: "Scores are the query's projection, summed over the set bits of an item.",
-  decoder: "Distances are to the items as their codes remember them.",
-  sbiht: "Distances are to the items as their codes remember them.",
+  decoder: "Distances are to the items as decoded from their codes.",
+  sbiht: "Distances are to the items as decoded from their codes.",
   euclidean: "Distances are between vectors.",
   cosine: "Cosines are of the angle between vectors.",
   dot: "Products are inner products of vectors.",
 };
 const DISTANCES = ["decoder", "sbiht", "euclidean"];
 
-/** A score in a few words: “cosine 0.83”. */
-export function scored({ score }, kind) {
+/** Format a score: “cosine 0.83”. */
+export function formatScore({ score }, kind) {
   if (score === null) return "no score";
   if (kind === "overlap") return `${score} shared bits`;
   if (kind === "equal-bits") return `${score} equal bits`;
@@ -23,21 +23,21 @@ export function scored({ score }, kind) {
   return `score ${short(score)}`;
 }
 
-/** What the scores of a kind mean. */
-export const explained = (kind) => EXPLAINED[kind] ?? `Scores: ${kind}.`;
+/** Explain the scores of a kind. */
+export const explainScores = (kind) => EXPLAINED[kind] ?? `Scores: ${kind}.`;
 
-/** “28 of 32 bits shared”, or nothing without codes. */
+/** Format “28 of 32 bits shared”; null without codes. */
 export function sharedBits(hit, shared) {
   if (!hit.code || !shared.size) return null;
   return `${hit.code.filter((bit) => shared.has(bit)).length} of ${hit.code.length} bits shared`;
 }
 
-/** A number with four digits that matter. */
+/** Format a number with four significant digits. */
 export function short(value) {
   return value.toLocaleString("en", { maximumSignificantDigits: 4 });
 }
 
-/** A time in milliseconds. */
+/** Format a time in milliseconds. */
 export function milliseconds(seconds) {
   const value = 1000 * seconds;
   return `${value < 10 ? value.toPrecision(2) : Math.round(value)} ms`;

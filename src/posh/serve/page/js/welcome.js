@@ -1,4 +1,4 @@
-// The start: what this collection is, and examples to click.
+// The start: a description of the collection, and examples to click.
 
 import { isSearchable } from "./controls.js";
 import { element } from "./pictures.js";
@@ -8,7 +8,7 @@ const EXAMPLES = 12;
 
 const SPARSE = "Every vector becomes a few set bits out of many. Similar vectors share bits, so searching is counting them.";
 
-/** Invite to a first query. */
+/** Build the start of a collection. */
 export function welcome(place, items, act) {
   const { collection, metadata } = place;
   const title = metadata.title ?? collection.name;
@@ -18,9 +18,9 @@ export function welcome(place, items, act) {
     const vector = `a vector of ${collection.n_features} numbers`;
     return [start, element("p", {}, `It has ids and scores, and nothing else to show. Paste ${vector} to see the ids of its nearest neighbours.`)];
   }
-  if (!items.length) return [start, element("p", {}, "There is nothing in it yet. “Import…” above brings a file.")];
+  if (!items.length) return [start, element("p", {}, "It is empty. “Import…” above reads items from a file.")];
   if (!isSearchable(collection)) {
-    return [start, element("p", {}, "It cannot be searched yet: it has neither a hasher nor a metric. Fit one, or make its index by a metric.")];
+    return [start, element("p", {}, "It cannot be searched yet: it has neither a hasher nor a metric. Fit a hasher, or rebuild its index with a metric.")];
   }
   const ways = metadata.image && metadata.drawable !== false ? "Draw something, or choose" : "Choose";
   const list = items.slice(0, EXAMPLES).map((item) => element("li", {}, card(item, place, act)));

@@ -7,11 +7,13 @@ from posh import datasets
 from posh.cli import main
 from posh.collection.embedded import Collection
 from posh.errors import DataUnavailableError
-from posh.serve import sample
+from posh.serve import samples
 
 
 def test_digits_under_two_hashers(tmp_path):
-    assert sample.make(tmp_path, "digits") == "digits, digits-fruitfly: made of 1,597 vectors each"
+    assert (
+        samples.make_samples(tmp_path, "digits") == "digits, digits-fruitfly: created from 1,597 vectors each"
+    )
     data = posh.datasets.load("digits")
     for name, method in (("digits", posh.POSH), ("digits-fruitfly", posh.FruitFly)):
         with Collection(tmp_path / name) as collection:
@@ -22,10 +24,10 @@ def test_digits_under_two_hashers(tmp_path):
 
 
 def test_what_is_there_is_not_made_again(tmp_path):
-    sample.make(tmp_path, "digits")
+    samples.make_samples(tmp_path, "digits")
     with Collection(tmp_path / "digits") as collection:
         collection.delete([0])
-    assert sample.make(tmp_path, "digits") == "digits, digits-fruitfly: here already"
+    assert samples.make_samples(tmp_path, "digits") == "digits, digits-fruitfly: already exist"
     with Collection(tmp_path / "digits") as collection:
         assert collection.count() == 1596
 
@@ -34,7 +36,7 @@ def test_an_interrupted_one_is_made_again(tmp_path):
     half = tmp_path / ".digits"
     half.mkdir()
     (half / "something").write_text("half")
-    sample.make(tmp_path, "digits")
+    samples.make_samples(tmp_path, "digits")
     with Collection(tmp_path / "digits") as collection:
         assert collection.count() == 1597
     assert not half.exists()
@@ -55,5 +57,5 @@ def test_digits_stand_in_for_mnist(tmp_path, monkeypatch):
         return real(name)
 
     monkeypatch.setattr(datasets, "load", load)
-    assert "digits-fruitfly: made of" in sample.make(tmp_path, "mnist")
+    assert "digits-fruitfly: created from" in samples.make_samples(tmp_path, "mnist")
     assert (tmp_path / "digits").is_dir()

@@ -1,4 +1,4 @@
-"""Collections to play with: a data set under two hashers, with what the page needs to show it."""
+"""Sample collections: a data set under two hashers, with metadata for the page."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from posh.errors import DataUnavailableError
 from posh.hashers import POSH, FruitFly
 from posh.hashers.base import Hasher
 
-__all__ = ["SAMPLES", "make"]
+__all__ = ["SAMPLES", "make_samples"]
 
-# Accuracy hardly changes after the first epochs, and somebody waits for the page.
+# Accuracy hardly changes after the first epochs, and the user waits for the page.
 _TRAINING, _EPOCHS = 5000, 10
 _ABOUT: dict[str, dict[str, Any]] = {
     "mnist": {
@@ -35,48 +35,48 @@ _ABOUT: dict[str, dict[str, Any]] = {
 }
 
 SAMPLES = tuple(_ABOUT)
-"""Names of the data sets that can be sampled."""
+"""Names of the data sets of sample collections."""
 
 
-def make(folder: Path, name: str) -> str:
-    """Make the collections of a data set in ``folder``, unless they are there; return what was done.
+def make_samples(folder: Path, name: str) -> str:
+    """Create the collections of a data set in ``folder``, unless they exist; return a message for the user.
 
-    If MNIST can neither be found nor fetched, the smaller digits that need no network take its place. A
-    collection appears under its name when it is complete: an interrupted one is made again.
+    If MNIST is neither cached nor can be downloaded, the smaller digits, which need no network, replace it. A
+    collection appears under its name when it is complete: an interrupted one is created from scratch.
     """
-    wanted = _collections(name)
+    wanted = _make_hashers(name)
     if all((folder / collection).exists() for collection in wanted):
-        return f"{', '.join(wanted)}: here already"
+        return f"{', '.join(wanted)}: already exist"
     try:
         data = datasets.load(name)
     except DataUnavailableError as error:
         if name != "mnist":
             raise
-        return f"mnist cannot be had ({error}); {make(folder, 'digits')}"
+        return f"mnist is not available ({error}); {make_samples(folder, 'digits')}"
     for collection, hasher in wanted.items():
         if not (folder / collection).exists():
-            _make(folder, collection, hasher, data)
-    return f"{', '.join(wanted)}: made of {len(data.base):,} vectors each"
+            _create(folder, collection, hasher, data)
+    return f"{', '.join(wanted)}: created from {len(data.base):,} vectors each"
 
 
-def _collections(name: str) -> dict[str, Hasher[Any]]:
+def _make_hashers(name: str) -> dict[str, Hasher[Any]]:
     return {
         name: POSH(n_bits=1024, n_active=32, n_epochs=_EPOCHS, random_state=0),
         f"{name}-fruitfly": FruitFly(n_bits=1024, n_active=32, random_state=0),
     }
 
 
-def _make(folder: Path, name: str, hasher: Hasher[Any], data: Dataset) -> None:
-    hidden = folder / f".{name}"  # no name of a collection: the service does not see it
+def _create(folder: Path, name: str, hasher: Hasher[Any], data: Dataset) -> None:
+    hidden = folder / f".{name}"  # not a valid name of a collection: the service ignores it
     shutil.rmtree(hidden, ignore_errors=True)
     hasher.fit(data.base[:_TRAINING])
-    with Collection(hidden, hasher, metadata=_metadata(hasher, data), refine="decoder") as collection:
-        collection.upsert(_ids(data), data.base, _payloads(data))
+    with Collection(hidden, hasher, metadata=_make_metadata(hasher, data), refine="decoder") as collection:
+        collection.upsert(_make_ids(data), data.base, _make_payloads(data))
     hidden.rename(folder / name)
     sync_folder(folder)
 
 
-def _metadata(hasher: Hasher[Any], data: Dataset) -> dict[str, Any]:
+def _make_metadata(hasher: Hasher[Any], data: Dataset) -> dict[str, Any]:
     about = dict(_ABOUT[data.name])
     about["title"] = f"{about['title']} by {type(hasher).__name__}"
     if data.base_labels is not None:
@@ -84,11 +84,11 @@ def _metadata(hasher: Hasher[Any], data: Dataset) -> dict[str, Any]:
     return about
 
 
-def _ids(data: Dataset) -> list[Any]:
+def _make_ids(data: Dataset) -> list[Any]:
     return list(range(len(data.base))) if data.base_names is None else [str(name) for name in data.base_names]
 
 
-def _payloads(data: Dataset) -> list[dict[str, Any]] | None:
+def _make_payloads(data: Dataset) -> list[dict[str, Any]] | None:
     if data.base_labels is None:
         return None
     return [{"label": label} for label in data.base_labels.tolist()]

@@ -11,8 +11,8 @@ import pytest
 
 import posh
 from posh.client import Client
-from posh.serve.folder import Folder
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
+from posh.serve.sources import Folder
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.service import MemorySource, running

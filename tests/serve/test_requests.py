@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from posh.serve.limits import Limits
+from posh.serve.capacity import Limits
 from tests.collection.implementations import DATA
 from tests.collection.reference import ReferenceCollection
 from tests.serve.conftest import SMALL, filled

@@ -16,8 +16,8 @@ import pytest
 import posh
 from posh.client import Client
 from posh.errors import CollectionExistsError
-from posh.serve import folder
-from posh.serve.folder import Folder
+from posh.serve import sources
+from posh.serve.sources import Folder
 from tests.collection.implementations import DATA, OTHER, SPARSE
 from tests.serve.service import running
 
@@ -136,16 +136,16 @@ def test_writing_and_searching_at_once(tmp_path):
 @pytest.mark.parametrize("n_starts", [1, 2, 3])
 def test_who_starts_may_remove_what_is_being_made(tmp_path, monkeypatch, n_starts):
     """Before it is locked, it looks like what a killed process has left: it is made again, twice at most."""
-    source, locked, starts = Folder(tmp_path), folder._locked, iter(range(n_starts))
+    source, locked, starts = Folder(tmp_path), sources._lock_folder, iter(range(n_starts))
 
     def start_first(path):
         if next(starts, None) is not None:
             with monkeypatch.context() as patch:
-                patch.setattr(folder, "_locked", locked)
+                patch.setattr(sources, "_lock_folder", locked)
                 Folder(tmp_path)
         return locked(path)
 
-    monkeypatch.setattr(folder, "_locked", start_first)
+    monkeypatch.setattr(sources, "_lock_folder", start_first)
     if n_starts == 3:
         with pytest.raises(posh.StorageError):
             source.create("a", {}, {})
@@ -159,7 +159,7 @@ RACER = """
 import sys, time
 from pathlib import Path
 from posh.errors import PoshError
-from posh.serve.folder import Folder
+from posh.serve.sources import Folder
 
 folder, number = Path(sys.argv[1]), int(sys.argv[2])
 source, won = Folder(folder), []
@@ -249,7 +249,7 @@ def test_names_are_on_the_disk_before_the_answer(tmp_path, monkeypatch):
         synced.append((folder, sorted(path.name[:8] for path in folder.iterdir())))
 
     monkeypatch.setattr("posh._durable.sync_folder", sync)
-    monkeypatch.setattr("posh.serve.folder.sync_folder", sync)
+    monkeypatch.setattr(sources, "sync_folder", sync)
     folder = Folder(tmp_path / "new")
     assert synced[-2:] == [(tmp_path, ["new"]), (tmp_path / "new", [])]
     made = folder.create("shop", {}, {})

@@ -1,4 +1,4 @@
-"""Filters sent to a service mean what they meant."""
+"""Parsed filters keep their source, which clients send to a service."""
 
 from __future__ import annotations
 

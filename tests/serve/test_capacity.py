@@ -11,9 +11,8 @@ import httpx
 import numpy as np
 import pytest
 
-from posh.serve.capacity import MemoryBudget, MemoryShare
-from posh.serve.limits import Limits
-from posh.serve.problems import ProblemError
+from posh.serve.capacity import Limits, MemoryBudget, MemoryShare
+from posh.serve.responses import ProblemError
 from tests.collection.implementations import DATA
 from tests.collection.reference import ReferenceCollection
 from tests.serve.service import MemorySource, running
