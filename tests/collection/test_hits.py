@@ -26,7 +26,7 @@ def same(found, expected) -> None:
     assert found.kind == expected.kind
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)
     assert found.payloads == expected.payloads
-    for name in ("found", "vectors"):
+    for name in ("is_hit", "vectors"):
         one, other = getattr(found, name), getattr(expected, name)
         assert (one is None) == (other is None)
         assert one is None or all(np.array_equal(*rows) for rows in zip(one, other, strict=True))
