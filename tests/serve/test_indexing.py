@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import posh
 from posh.client import Client
 from posh.serve.capacity import Limits
+from posh.serve.handlers import CollectionOperations
 from posh.serve.sources import Folder
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
@@ -44,6 +46,22 @@ def test_a_fit_is_cancelled_and_the_collection_stays_as_it_is(endless):
     short = {"method": "LSH", "params": {"n_bits": 8, "random_state": 0}}
     assert endless.post(f"{url}/fit", json=short).status_code == 202
     assert finished(endless, "shop")["hasher"]["method"] == "LSH"
+
+
+def test_a_description_with_the_old_hasher_does_not_say_that_the_fit_is_finished():
+    """The fit ends while the collection is described, after its hasher was read."""
+    indexing = SimpleNamespace(state="running", message=None)
+
+    class Finishing(ReferenceCollection):
+        @property
+        def hasher(self):
+            indexing.state = "idle"
+            return SPARSE
+
+    opened = SimpleNamespace(name="shop", collection=Finishing(SPARSE), indexing=indexing)
+    registry = SimpleNamespace(source=SimpleNamespace(disk_bytes=lambda name: 0))
+    described = CollectionOperations._describe(SimpleNamespace(_registry=registry), opened)
+    assert described["indexing"]["state"] == "running"
 
 
 def test_cancelling_nothing_is_no_error(http, new):

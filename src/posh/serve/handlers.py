@@ -426,6 +426,8 @@ class CollectionOperations(Operations):
 
     def _describe(self, opened: OpenCollection) -> dict[str, Any]:
         collection = opened.collection
+        # Read first: a client that sees a finished fit must see its hasher.
+        indexing = {"state": opened.indexing.state, "message": opened.indexing.message}
         return {
             "name": opened.name,
             "count": collection.count(),
@@ -435,7 +437,7 @@ class CollectionOperations(Operations):
             "metadata": collection.metadata,
             "memory_bytes": collection.memory_usage(),
             "disk_bytes": self._registry.source.disk_bytes(opened.name),
-            "indexing": {"state": opened.indexing.state, "message": opened.indexing.message},
+            "indexing": indexing,
             "has_items": collection.has_items,
         }
 
