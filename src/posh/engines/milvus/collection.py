@@ -257,8 +257,8 @@ got 'my shop'
     def _report(self) -> IndexReport:
         self._get_snapshot()
         raise ValueError(
-            "expected an index with a metric and documents, which measures its recall, got Milvus: copy the "
-            "collection to a folder and call report there"
+            "expected a collection with a metric and items to report on, got one on Milvus: copy it to a "
+            "folder and report there"
         )
 
     # Writing -------------------------------------------------------------------------------------------
