@@ -35,7 +35,7 @@ coverage: $(READY)
 
 # The same for native: the test drivers, and the tests that compare the kernels with NumPy.
 NATIVE_TESTS ?= tests/test_kernels.py tests/test_search_kernels.py tests/test_table_kernels.py tests/index/blocks \
-  tests/index/test_metric_vectors.py
+  tests/index/test_graph.py tests/index/test_metric_vectors.py
 coverage-native: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check cmake nanobind ninja
 	$(BIN)/cmake -S . -B build/coverage-native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DPOSH_COVERAGE=ON \
@@ -45,6 +45,7 @@ coverage-native: $(READY)
 	build/coverage-native/search_driver 50
 	build/coverage-native/blocks_driver 50
 	build/coverage-native/workspace_driver 20
+	build/coverage-native/graph_driver 50
 	$(BIN)/python -m pytest --quiet -n 2 -p tests.native.instrumented $(NATIVE_TESTS)
 	mkdir -p build/coverage-native/html
 	$(BIN)/gcovr --root . --filter native/ --merge-lines --html-details build/coverage-native/html/index.html \
@@ -101,11 +102,13 @@ sanitize: $(READY)
 	build/sanitize/search_driver
 	build/sanitize/blocks_driver
 	build/sanitize/workspace_driver
+	build/sanitize/graph_driver
 	$(BIN)/cmake -S . -B build/sanitize-thread -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DPOSH_SANITIZE=thread
 	$(BIN)/cmake --build build/sanitize-thread
 	build/sanitize-thread/search_driver 40
 	build/sanitize-thread/blocks_driver 40
+	build/sanitize-thread/graph_driver 40
 
 # The sdist and the wheels in dist/, each tried in an empty environment, for the versions of Python that are found here.
 VERSIONS ?= 3.11 3.12 3.13 3.14

@@ -49,6 +49,7 @@ NB_MODULE(_native, m) {
   m.def("winners", winners, nb::arg("scores").noconvert(), nb::arg("out").noconvert(), nb::arg("kernel"));
   bind_metric(m);  // before the search in blocks, whose signatures name it
   bind_blocks(m);
+  bind_graph(m);
   bind_search(m);
   bind_tables(m);
 }

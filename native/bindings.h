@@ -27,6 +27,7 @@ const posh::Kernels& find_kernel(const std::string& name);
 
 // Each adds the functions of its file to the module.
 void bind_blocks(nb::module_& m);
+void bind_graph(nb::module_& m);
 void bind_metric(nb::module_& m);
 void bind_search(nb::module_& m);
 void bind_tables(nb::module_& m);

@@ -21,6 +21,7 @@
 #include "block_search.h"
 #include "block_adder.h"
 #include "block_avx2.h"
+#include "dot_avx512.h"
 
 namespace posh {
 namespace {
@@ -56,12 +57,6 @@ inline __attribute__((always_inline)) Bits512 add_complements(Bits512& ones, Bit
   ones.bits = _mm512_ternarylogic_epi64(ones.bits, a.bits, b.bits, sum_of_three);
   return {carries};
 }
-
-struct Dot512 {
-  static inline __attribute__((always_inline)) __m256i add(__m256i sums, __m256i numbers, __m256i others) {
-    return _mm256_dpbusd_epi32(sums, numbers, others);
-  }
-};
 
 struct BlockAvx512 : BlockAvx2 {
   static void route(const Router& router, const Routed& queries, float* scores) {

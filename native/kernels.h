@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "blocks.h"
+#include "graph.h"
 #include "threads.h"
 
 namespace posh {
@@ -144,6 +145,8 @@ struct Kernels {
   EncodeFn encode_docs;
   NearestListFn nearest_lists;
   ProjectRowsFn project_rows;
+  SearchGraphFn search_graph;
+  BuildGraphFn build_graph;
 };
 
 // All implementations of this build, slowest first. The default is the last one that this CPU supports.

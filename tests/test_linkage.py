@@ -17,7 +17,7 @@ import pytest
 NATIVE = Path(__file__).parent.parent / "native"
 FILES = sorted([*NATIVE.glob("*_avx2.cpp"), *NATIVE.glob("*_avx512.cpp")])
 COMPILER = shutil.which("c++")
-HEADERS = [NATIVE / "kernels.h", NATIVE / "blocks.h"]
+HEADERS = [NATIVE / "kernels.h", NATIVE / "blocks.h", NATIVE / "graph.h"]
 KERNELS = {
     name for header in HEADERS for name in re.findall(r"\b(\w+_avx(?:2|512))\(", header.read_text())
 }  # declared there

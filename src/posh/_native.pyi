@@ -121,6 +121,72 @@ class BlockSettings:
         min_shared: float,
     ) -> None: ...
 
+class GraphShape:
+    def __init__(self, n_columns: int, n_bits: int, degree: int) -> None: ...
+    @property
+    def is_valid(self) -> bool: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def head(self) -> int: ...
+    @property
+    def stride(self) -> int: ...
+
+class GraphSettings:
+    def __init__(self, n_open: int, stop: float, n_keep: int) -> None: ...
+
+class Graph:
+    def __init__(
+        self,
+        shape: GraphShape,
+        records: npt.NDArray[np.uint8],
+        slots: npt.NDArray[np.uint32],
+        entries: npt.NDArray[np.uint32],
+        rows: _Rows,
+        mean: _Rows,
+        bias: _Rows,
+        radius: float,
+        n_slots: int,
+        is_distance: bool,
+    ) -> None: ...
+    def nearest(
+        self,
+        settings: GraphSettings,
+        metric: Metric,
+        queries: npt.NDArray[np.generic],
+        vectors: BlockVectors,
+        live: npt.NDArray[np.uint8] | None,
+        ids: npt.NDArray[np.int64],
+        scores: _Rows,
+        n_threads: int,
+        kernel: str,
+    ) -> int: ...
+    def search(
+        self,
+        settings: GraphSettings,
+        queries: _Rows,
+        vectors: BlockVectors,
+        live: npt.NDArray[np.uint8] | None,
+        skipped: npt.NDArray[np.int64],
+        ids: npt.NDArray[np.int64],
+        scores: _Rows,
+        n_visited: npt.NDArray[np.uint32],
+        n_threads: int,
+        kernel: str,
+    ) -> None: ...
+
+def build_graph(
+    shape: GraphShape,
+    vectors: _Rows,
+    lost: _Rows,
+    candidates: npt.NDArray[np.int32],
+    entries: npt.NDArray[np.uint32],
+    alpha: float,
+    records: npt.NDArray[np.uint8],
+    n_threads: int,
+    kernel: str,
+) -> None: ...
+
 class BlockVectors:
     def __init__(self, floats: _Rows | None, halves: npt.NDArray[np.uint16] | None, n_slots: int) -> None: ...
 

@@ -84,6 +84,7 @@ def test_the_first_items_make_an_index_that_keeps_its_promise(collection):
         "store": "float32",
         "n_lists": None,
         "random_state": 0,
+        "optimize": "throughput",
     }
     report = collection.report()
     assert (report.n_documents, report.asked, report.store) == (N, 0.9, "float32")

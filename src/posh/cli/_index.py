@@ -22,7 +22,7 @@ from posh.cli._command import (
     require_output,
     write_arrays,
 )
-from posh.index.choices import METRICS, REFINER_NAMES, SCORINGS, STORES, STRUCTURE_NAMES
+from posh.index.choices import METRICS, OPTIMIZE, REFINER_NAMES, SCORINGS, STORES, STRUCTURE_NAMES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -56,6 +56,8 @@ def add_build_options(parser: Parser) -> None:
     parser.add_argument(
         "--store", choices=STORES, help="with --metric: number type of stored vectors; default: float32"
     )
+    aims = "; ".join(f"{name}: {about}" for name, about in OPTIMIZE.items())
+    parser.add_argument("--optimize", choices=OPTIMIZE, help=f"with --metric: {aims}; default: the first")
     scorings = {name: scoring.about for name, scoring in SCORINGS.items()}
     for option, table in (("--structure", STRUCTURE_NAMES), ("--scoring", scorings)):
         choices = [f"{name}: {about}" for name, about in table.items()]

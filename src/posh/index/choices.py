@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["METRICS", "REFINER_NAMES", "SCORINGS", "STORES", "STRUCTURE_NAMES", "Scoring"]
+__all__ = ["METRICS", "OPTIMIZE", "REFINER_NAMES", "SCORINGS", "STORES", "STRUCTURE_NAMES", "Scoring"]
 
 
 class Scoring(NamedTuple):
@@ -23,6 +23,10 @@ STORES = {
     "float32": "4 bytes a number: exact",
     "float16": "2 bytes a number: 3 digits",
     "int8": "none beside the blocks, which have 1 byte a number",
+}
+OPTIMIZE = {
+    "throughput": "lists: many queries at a time, filters, frequent writes",
+    "latency": "a graph next to the lists: one query at a time, documents that seldom change",
 }
 SCORINGS = {
     "overlap": Scoring("shared bits", sparse_only=False),

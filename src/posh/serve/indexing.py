@@ -33,6 +33,7 @@ __all__ = [
 
 _POLL = 0.01
 _MEASURED = 2000  # documents that are compared with all others to measure recall, including overhead
+_IN_GRAPH = 20_000  # products of 8-bit numbers that a node takes: its candidates, and the choice among them
 _log = logging.getLogger("posh.serve")
 
 
@@ -150,7 +151,8 @@ def _estimate_nearest(n: int, d: int, options: Mapping[str, Any]) -> FitCost:
     n_lists, n_sample = nearest_lists.n_lists_for(own, n), min(n, nearest_lists.training_size(own, n))
     training = (10 * n_sample + n) * n_lists // 4  # of 8-bit numbers, four at once
     n_bytes = nearest_index.estimate_memory(own, n, d) + 8 * n_lists * d + 12 * n_sample * d
-    return FitCost(n_bytes, (training + _MEASURED * n) * d)
+    in_graph = _IN_GRAPH * n if own.optimize == "latency" else 0
+    return FitCost(n_bytes, (training + _MEASURED * n + in_graph) * d)
 
 
 def _select_options(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

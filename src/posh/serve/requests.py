@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope
 
 from posh._wire import NAME_PATTERN, unpack_vectors
 from posh.hashers import HASHERS
-from posh.index.choices import METRICS, REFINER_NAMES, SCORINGS, STORES, STRUCTURE_NAMES
+from posh.index.choices import METRICS, OPTIMIZE, REFINER_NAMES, SCORINGS, STORES, STRUCTURE_NAMES
 from posh.preprocess import Float32
 from posh.serve.capacity import Limits, MemoryBudget, MemoryShare
 from posh.serve.middleware import get_header
@@ -56,10 +56,11 @@ if TYPE_CHECKING:  # type checkers do not accept names from a table
     Refine: TypeAlias = str
     Metric: TypeAlias = str
     Store: TypeAlias = str
+    Optimize: TypeAlias = str
 else:
-    Method, Structure, Scoring, Refine, Metric, Store = (
+    Method, Structure, Scoring, Refine, Metric, Store, Optimize = (
         Literal[tuple(table)]
-        for table in (HASHERS, STRUCTURE_NAMES, SCORINGS, REFINER_NAMES, METRICS, STORES)
+        for table in (HASHERS, STRUCTURE_NAMES, SCORINGS, REFINER_NAMES, METRICS, STORES, OPTIMIZE)
     )
 FILTER = {"label": {"in": [3, 5]}, "price": {"gte": 10, "lt": 20}}
 
@@ -145,6 +146,7 @@ class IndexOptions(Body):
     recall: float | None = Field(
         None, gt=0, le=1, description="With a metric: the share of the nearest items to find."
     )
+    optimize: Optimize | None = None
 
 
 NO_OPTIONS: Any = Field(default_factory=lambda: IndexOptions.model_validate({}))

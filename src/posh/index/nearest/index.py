@@ -12,6 +12,7 @@ from posh.index.base import BaseIndex
 from posh.index.files import read_index
 from posh.index.hits import Hits
 from posh.index.ids import IdsLike
+from posh.index.nearest.graph import largest_record
 from posh.index.nearest.lists import n_lists_for
 from posh.index.nearest.options import NearestOptions, make_params
 from posh.index.nearest.report import IndexReport, make_report
@@ -24,6 +25,7 @@ __all__ = ["Index", "estimate_memory"]
 _ID = 9  # bytes: an id, and whether the document is live
 _GROUP = 256  # documents for which a block has room at a time
 _DOCUMENT = 12  # bytes of lengths and slot in a block
+_NODE = 4  # bytes of a slot in a graph
 
 
 class Index(BaseIndex[NearestSnapshot]):
@@ -38,6 +40,9 @@ class Index(BaseIndex[NearestSnapshot]):
         stores none in addition to the 8-bit numbers of the lists.
     n_lists : the number of inverted lists; by default it follows from the number of documents.
     random_state : int, the seed of training.
+    optimize : ``"throughput"`` (lists), or ``"latency"`` (a graph next to them, which is faster for one query
+        at a time, takes longer to build and more memory). Searches with a filter, and those after many
+        writes, use the lists.
 
     Searches may run in any number of threads, even while another adds or deletes: each sees a consistent
     snapshot. ``copy.copy`` is cheap: the copy shares documents until one of the two changes.
@@ -63,8 +68,9 @@ class Index(BaseIndex[NearestSnapshot]):
         store: str = "float32",
         n_lists: int | None = None,
         random_state: int = 0,
+        optimize: str = "throughput",
     ) -> None:
-        self.options = NearestOptions(metric, recall, store, n_lists, random_state)
+        self.options = NearestOptions(metric, recall, store, n_lists, random_state, optimize)
         super().__init__(NearestSnapshot(self.options))
 
     @classmethod
@@ -78,6 +84,7 @@ class Index(BaseIndex[NearestSnapshot]):
         store: str = "float32",
         n_lists: int | None = None,
         random_state: int = 0,
+        optimize: str = "throughput",
     ) -> Index:
         """Build an index of vectors (n, d): ``Index(metric, …).add(X, ids)``.
 
@@ -87,7 +94,14 @@ class Index(BaseIndex[NearestSnapshot]):
         >>> index.search(data.queries, k=10).ids.shape, index.report().recall
         ((200, 10), 1.0)
         """
-        index = cls(metric, recall=recall, store=store, n_lists=n_lists, random_state=random_state)
+        index = cls(
+            metric,
+            recall=recall,
+            store=store,
+            n_lists=n_lists,
+            random_state=random_state,
+            optimize=optimize,
+        )
         return index.add(X, ids)
 
     def search(
@@ -186,4 +200,5 @@ def estimate_memory(options: NearestOptions, n: int, n_features: int | None) -> 
     with_room = max(n + n_lists * _GROUP // 2, n_lists * _GROUP)  # half of the last group is empty
     columns = -(-n_features // 64) * 64  # at most: of wide vectors, fewer numbers are kept
     in_blocks = with_room * (CodeShape().n_bits // 8 + 1 / 8) + n * (columns + _DOCUMENT)
-    return int(in_blocks) + n * (_ID + n_features * bytes_per_number(options.store))
+    in_graph = largest_record(n_features) + _NODE if options.optimize == "latency" else 0
+    return int(in_blocks) + n * (_ID + n_features * bytes_per_number(options.store) + in_graph)

@@ -21,8 +21,11 @@ from posh.index.brute_force import find_nearest
 from posh.index.hits import SlotScores
 from posh.index.nearest.calibration import Asked, Calibration, calibrate, spread_evenly, with_limits
 from posh.index.nearest.drift import NO_DRIFT, Drift
+from posh.index.nearest.graph import Graph, GraphEffort
 from posh.index.nearest.measuring import (
     Effort,
+    Measured,
+    Measurements,
     Tuning,
     is_held_out,
     mean_residual,
@@ -43,7 +46,7 @@ from posh.index.nearest.vectors import (
 )
 from posh.preprocess import Float32
 
-__all__ = ["FEW", "ROWS_AT_ONCE", "DirectSearch", "Lists", "n_lists_for", "training_size"]
+__all__ = ["FEW", "ROWS_AT_ONCE", "BlockSearch", "GraphSearch", "Lists", "n_lists_for", "training_size"]
 
 FEW = 2048
 """Up to this number of documents, a search compares all vectors: faster than lists, and exact."""
@@ -84,7 +87,8 @@ class Lists:
     """Documents by slot in lists of blocks, immutable: changes return a new object that shares the rest.
 
     ``live`` is the mask of slots that were not deleted. ``calibration`` and ``tuning`` are None until there
-    are enough documents to measure; ``drift`` counts writes since then.
+    are enough documents to measure; ``drift`` counts writes since then. ``graph`` is another structure for
+    the same documents, if the options ask for one.
     """
 
     options: NearestOptions
@@ -97,6 +101,7 @@ class Lists:
     tuning: Tuning | None = None
     drift: Drift = NO_DRIFT
     was_measured: bool = False
+    graph: Graph | None = None
 
     # Training --------------------------------------------------------------------------------------
 
@@ -153,6 +158,16 @@ class Lists:
         """Find the ``params.k`` nearest documents of queries (m, d), with the scores of the metric."""
         if allowed is not None:
             return self._search_filtered(X, params, allowed)
+        in_graph = GraphSearch.prepare(self, params)
+        if in_graph is not None:
+            found = in_graph(as_reals(X))
+            if found is None:
+                raise self.space.metric.too_large(X)
+            return found
+        return self.search_lists(X, params)
+
+    def search_lists(self, X: npt.NDArray[Any], params: NearestParams) -> SlotScores:
+        """Find the ``params.k`` nearest documents of queries (m, d) without a graph."""
         effort = self.choose_effort(params)
         if effort is None:
             return self._compare_all(X, params, None)
@@ -165,8 +180,9 @@ class Lists:
         if direct is _UNKNOWN:
             if len(searches) > _CACHED:
                 searches.clear()
-            direct = searches[params] = DirectSearch.prepare(self, params)
-        return None if direct is None else direct(X)
+            direct = searches[params] = GraphSearch.prepare(self, params) or BlockSearch.prepare(self, params)
+        queries = None if direct is None else as_plain_queries(X, self.space.n_features)
+        return None if queries is None else direct(queries)
 
     @cached_property
     def _direct_searches(self) -> dict[NearestParams, Any]:
@@ -197,8 +213,21 @@ class Lists:
             recall = self.drift.with_margin(params.recall or self.options.recall)
             effort = self.tuning.choose_effort(self.space, recall, params.k, rank, among)
         if effort is None and not self.stored.has_vectors:  # the best that is possible without vectors
-            return Effort(self.space.n_lists, ALL_LISTS, _CAREFUL, 8.0)
+            return self.widest_effort()
         return effort
+
+    def widest_effort(self) -> Effort:
+        """Return the effort of a search in all lists."""
+        return Effort(self.space.n_lists, ALL_LISTS, _CAREFUL, 8.0)
+
+    def choose_graph_effort(self, params: NearestParams) -> GraphEffort | None:
+        """Return the effort of a search in the graph; None if the search does not use it."""
+        graph = self.graph
+        if graph is None or params.exact or params.sets_effort or not graph.fits(len(self), self.n_live):
+            return None
+        if params.k > self.n_live or self.n_live <= FEW:
+            return None
+        return graph.choose_effort(self.drift.with_margin(params.recall or self.options.recall), params.k)
 
     def _effort_by_hand(self, params: NearestParams, n_allowed: int | None) -> Effort:
         """Return the effort of the parameters; a filter that leaves a tenth makes ``n_probe`` ten times."""
@@ -395,6 +424,7 @@ class Lists:
             stored=new.stored.with_rows(prepared),
             calibration=None,
             tuning=None,
+            graph=None,
         )
 
     def _extend(
@@ -421,12 +451,14 @@ class Lists:
         """Return the same documents in new slots, without gaps."""
         vectors = self.vectors(np.flatnonzero(self.live.rows))
         slots = np.arange(len(vectors), dtype=np.uint32)
-        return replace(
+        compacted = replace(
             self,
             live=AppendOnlyArray.of(np.ones(len(vectors), bool)),
             blocks=self._extend(_native.Blocks(self.space.native), vectors, slots),
             stored=VectorStore.empty(self.stored.store, vectors.shape[1]).with_rows(vectors),
+            graph=None,
         )
+        return compacted.calibrate() if compacted._lacks_graph else compacted
 
     def detach(self) -> Self:
         """Return a copy whose later additions do not affect these lists."""
@@ -449,7 +481,12 @@ class Lists:
     @property
     def is_due(self) -> bool:
         """Whether the documents have changed so much that searches must be measured again."""
-        return self.needs_calibration and (self.calibration is None or self.drift.is_due)
+        return self.needs_calibration and (self.calibration is None or self.drift.is_due or self._lacks_graph)
+
+    @property
+    def _lacks_graph(self) -> bool:
+        """Whether the options ask for a graph that is not there: files may be without one."""
+        return self.options.optimize == "latency" and self.graph is None and self.n_live > FEW
 
     @property
     def is_overdue(self) -> bool:
@@ -460,6 +497,15 @@ class Lists:
     def n_measured(self) -> int:
         """Documents at the last measurement; 0 if there was none."""
         return 0 if self.calibration is None else self.calibration.n_docs
+
+    def measured_rows(self) -> list[Measured]:
+        """Return the recalls that were measured for the recall of the index, by k."""
+        rows = {row.k: row for row in ([] if self.tuning is None else self.tuning.rows())}
+        for k in list(rows):
+            effort = self.choose_graph_effort(NearestParams(k))
+            if effort is not None and self.graph is not None:
+                rows[k] = self.graph.find_measured(k, effort)
+        return list(rows.values())
 
     @property
     def needs_calibration(self) -> bool:
@@ -492,6 +538,7 @@ class Lists:
             calibration=measured.calibration,
             tuning=measured.tuning,
             drift=measured.drift,
+            graph=measured.graph,
         ).with_writes(len(self) - len(before), n_deleted)
 
     def calibrate(self, added: npt.NDArray[Any] | None = None) -> Self:
@@ -500,13 +547,21 @@ class Lists:
         queries = self.space.metric.as_queries(documents)
         residual = mean_residual(self, documents, np.arange(len(documents)))
         known = replace(self, calibration=calibrate(self.space, self.blocks, queries, self.n_live))
-        tuning = None
-        if self.n_live > FEW:
-            calibration, tuning = measure(known, self.options.recall)
-        else:
-            calibration = known._find_limits(queries)
-        drift = Drift(self.n_live, residual)
-        return replace(known, calibration=calibration, tuning=tuning, drift=drift, was_measured=True)
+        known = replace(known, drift=Drift(self.n_live, residual), was_measured=True)
+        if self.n_live <= FEW:
+            return replace(known, calibration=known._find_limits(queries), tuning=None, graph=None)
+        measured = measure(replace(known, was_measured=self.was_measured), self.options.recall)
+        known = replace(known, calibration=measured.calibration, tuning=measured.tuning)
+        return replace(known, graph=known._build_graph(measured))
+
+    def _build_graph(self, measured: Measurements) -> Graph | None:
+        """Return a measured graph if the options ask for one: the present one if it still fits."""
+        if self.options.optimize != "latency":
+            return None
+        graph = self.graph
+        if graph is None or not graph.fits(len(self), self.n_live):
+            graph = Graph.build(self)
+        return graph.measure(self, measured.known, measured.groups)
 
     def _find_limits(self, queries: Float32) -> Calibration:
         """Return the calibration with first limits from searches, which also find the queries themselves."""
@@ -561,7 +616,13 @@ class Lists:
         if self.n_live < len(self):
             erase_deleted(self.space, blocks["blocks"], blocks["block_table"], blocks["block_live"])
         vectors = zero_deleted(self.stored.rows.rows, self.live.rows)
-        return self.trained_state() | blocks | {"vectors": vectors}
+        return self.trained_state() | blocks | {"vectors": vectors} | self._graph_arrays()
+
+    def _graph_arrays(self) -> Arrays:
+        """Return the arrays of the graph; none if it has deleted documents, which must not be written."""
+        if self.graph is None or not self.live.rows[self.graph.slots].all():
+            return {}
+        return self.graph.to_arrays()
 
     @classmethod
     def from_arrays(cls, options: NearestOptions, n: int, arrays: Arrays) -> Self:
@@ -571,6 +632,9 @@ class Lists:
         blocks = _native.Blocks.from_arrays(empty.space.native, *parts)
         live = AppendOnlyArray.of(np.ones(n, bool))
         full = replace(empty, live=live, n_live=n, blocks=blocks, stored=empty.stored.read_arrays(arrays, n))
+        if "graph_records" in arrays:
+            graph = Graph.from_arrays(arrays, full.space.n_features, n, full.space.metric.is_distance)
+            full = replace(full, graph=graph)
         removed = require_array(arrays, "removed", np.int64, (None,), low=0)
         if len(removed):
             full = replace(full.without(removed), drift=empty.drift)
@@ -594,37 +658,83 @@ def _drop_held_out(slots: Slots) -> Slots:
     return known if len(known) else slots
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DirectSearch:
-    """A search with fixed parameters, prepared for plain arrays of floats without a filter.
+# Searches with fixed parameters ---------------------------------------------------------------------------
+#
+# For one query, validation and choices in Python take longer than the kernels need. So the choices are made
+# once for parameters that come again, and the kernels notice wrong numbers. Other inputs fall back to the
+# general path, which validates them and raises clear errors.
 
-    For one query, validation and choices in Python take longer than the kernels need for a few lists. So the
-    choices are made once for parameters that come again, and the kernels notice wrong numbers. Other inputs
-    fall back to the general path, which validates them and raises clear errors.
-    """
+
+def as_plain_queries(X: Any, n_features: int) -> npt.NDArray[Any] | None:
+    """Return one vector (d,) or many (m, d) as queries (m, d); None if they have to be validated first."""
+    if type(X) is not np.ndarray or X.dtype.char not in "fd" or not X.dtype.isnative:
+        return None
+    queries = X[None] if X.ndim == 1 else X
+    if queries.ndim != 2 or queries.shape[1] != n_features or not queries.flags.c_contiguous:
+        return None
+    return queries
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockSearch:
+    """A search in lists."""
 
     lists: Lists
     settings: _native.BlockSettings
     k: int
-    n_features: int
     n_threads: int
 
     @classmethod
-    def prepare(cls, lists: Lists, params: NearestParams) -> DirectSearch | None:
+    def prepare(cls, lists: Lists, params: NearestParams) -> BlockSearch | None:
         """Return a prepared search; None if it compares all vectors or has too few documents."""
         effort = lists.choose_effort(params)
         if effort is None or params.k > lists.n_live:
             return None
-        settings = lists.settings(params.k, effort)
-        return cls(lists, settings, params.k, lists.space.n_features, params.threads)
+        return cls(lists, lists.settings(params.k, effort), params.k, params.threads)
 
-    def __call__(self, X: Any) -> SlotScores | None:
-        """Search for one vector (d,) or many (m, d); None if the vectors have to be validated first."""
-        if type(X) is not np.ndarray or X.dtype.char not in "fd" or not X.dtype.isnative:
-            return None
-        queries = X[None] if X.ndim == 1 else X
-        if queries.ndim != 2 or queries.shape[1] != self.n_features or not queries.flags.c_contiguous:
-            return None
+    def __call__(self, queries: npt.NDArray[Any]) -> SlotScores | None:
+        """Search for queries (m, d); None if they have numbers that are too large or not finite."""
         found = SlotScores.allocate(len(queries), self.k)
         fits = self.lists.write_nearest(self.settings, queries, None, *found, self.n_threads)
         return found if fits else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphSearch:
+    """A search in the graph; ``live`` (n_slots,) is None if no document was deleted."""
+
+    lists: Lists
+    graph: _native.Graph
+    settings: _native.GraphSettings
+    live: npt.NDArray[np.uint8] | None
+    params: NearestParams
+
+    @classmethod
+    def prepare(cls, lists: Lists, params: NearestParams) -> GraphSearch | None:
+        """Return a prepared search; None if searches with these parameters use the lists."""
+        effort = lists.choose_graph_effort(params)
+        if effort is None or lists.graph is None:
+            return None
+        live = None if lists.n_live == len(lists) else lists.live.rows.view(np.uint8)
+        return cls(lists, lists.graph.native, _native.GraphSettings(*effort), live, params)
+
+    def __call__(self, queries: npt.NDArray[Any]) -> SlotScores | None:
+        """Search for queries (m, d); None if they have numbers that are too large or not finite."""
+        found = SlotScores.allocate(len(queries), self.params.k)
+        try:
+            n_short = self.graph.nearest(
+                self.settings,
+                self.lists.space.metric.native,
+                queries,
+                self.lists.stored.native,
+                self.live,
+                *found,
+                self.params.threads,
+                kernels.active(),
+            )
+        except IndexError as error:
+            raise damaged_slot() from error
+        if n_short > 0:
+            rows = np.flatnonzero(found.slots[:, -1] < 0)
+            found.slots[rows], found.scores[rows] = self.lists.search_lists(queries[rows], self.params)
+        return found if n_short >= 0 else None

@@ -44,6 +44,7 @@ __all__ = [
     "Effort",
     "KnownNeighbours",
     "Measured",
+    "Measurements",
     "Tuning",
     "is_held_out",
     "mean_residual",
@@ -303,7 +304,16 @@ _REGIONS = np.tile([0.02, 0.1, 0.3], 6)  # shares of all lists
 _RESIDUALS = 2000  # documents whose residuals are looked at
 
 
-def measure(index: Lists, recall: float) -> tuple[Calibration, Tuning]:
+class Measurements(NamedTuple):
+    """The result of :func:`measure`: queries with known neighbours, and groups that must reach the recall."""
+
+    calibration: Calibration
+    tuning: Tuning
+    known: KnownNeighbours
+    groups: list[npt.NDArray[np.int64]]
+
+
+def measure(index: Lists, recall: float) -> Measurements:
     """Measure the searches of an index whose counts are calibrated.
 
     If the index was measured before, its newest documents must reach the recall by themselves: they may be of
@@ -317,7 +327,8 @@ def measure(index: Lists, recall: float) -> tuple[Calibration, Tuning]:
     known = _known_neighbours(index, rows, live, slots, list_of)
     assert index.calibration is not None
     calibration = with_limits(index.calibration, index.space, known.queries, known.true.scores)
-    return calibration, _tuning(replace(index, calibration=calibration), recall, known, rows, list_of, groups)
+    tuning = _tuning(replace(index, calibration=calibration), recall, known, rows, list_of, groups)
+    return Measurements(calibration, tuning, known, groups)
 
 
 def _tuning(

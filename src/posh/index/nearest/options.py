@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from posh import _validate
-from posh.index.choices import METRICS, STORES
+from posh.index.choices import METRICS, OPTIMIZE, STORES
 from posh.index.params import SearchParams
 
 __all__ = ["NearestOptions", "NearestParams", "make_params"]
@@ -22,6 +22,7 @@ class NearestOptions:
     store: str = "float32"
     n_lists: int | None = None
     random_state: int = 0
+    optimize: str = "throughput"
 
     def __post_init__(self) -> None:
         _validate.validate_choice("metric", self.metric, METRICS)
@@ -30,6 +31,12 @@ class NearestOptions:
         if self.n_lists is not None:
             _validate.validate_integer("n_lists", self.n_lists, 1, 65_536)
         _validate.validate_integer("random_state", self.random_state, 0)
+        _validate.validate_choice("optimize", self.optimize, OPTIMIZE)
+        if self.optimize == "latency" and self.store == "int8":
+            raise ValueError(
+                "expected optimize='throughput' with store='int8', got optimize='latency': a graph compares "
+                "stored vectors: use store='float16' or 'float32'"
+            )
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

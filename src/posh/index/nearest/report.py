@@ -28,7 +28,7 @@ class IndexReport:
     not measured, 1.0 if all documents are compared. ``ks``, ``recalls`` and ``errors`` have the same for
     several numbers of results. Measured with ``n_queries`` documents that were held out from training, among
     ``n_measured``; ``n_written`` were added or deleted since. A search for 10 visits ``lists_visited`` lists
-    on average. Times are of one thread, now, on this machine.
+    on average, or ``nodes_visited`` nodes of a graph. Times are of one thread, now, on this machine.
     """
 
     n_documents: int
@@ -50,6 +50,7 @@ class IndexReport:
     lists_visited: float | None
     slack: float | None
     oversample: float | None
+    nodes_visited: float | None
     bytes_per_document: float
     seconds_in_batch: float
     seconds_alone: float
@@ -69,9 +70,12 @@ class IndexReport:
         )
 
     def _structure(self) -> str:
-        return f"{self.n_lists:,} lists; codes with {self.n_active} of {self.n_bits} bits set"
+        graph = "a graph, and " if self.nodes_visited is not None else ""
+        return f"{graph}{self.n_lists:,} lists; codes with {self.n_active} of {self.n_bits} bits set"
 
     def _search(self) -> str:
+        if self.nodes_visited is not None:
+            return f"visits {self.nodes_visited:.3g} nodes of the graph on average"
         if self.lists_visited is None:
             return "compares all vectors"
         lists = f"visits {self.lists_visited:.3g} lists on average"
@@ -79,7 +83,7 @@ class IndexReport:
 
     def _recall(self) -> str:
         asked = f"; asked for: {self.asked:g}"
-        if self.lists_visited is None:
+        if self.lists_visited is None and self.nodes_visited is None:
             return f"1, since all vectors are compared{asked}"
         if self.recall is None:
             return f"not measured with so few documents{asked}"
@@ -101,8 +105,10 @@ def make_report(snapshot: NearestSnapshot) -> IndexReport:
     if lists is None or not lists.n_live:
         raise ValueError("expected an index with documents to report on, got one without: add some first")
     params = NearestParams(_K, n_threads=1)
-    effort = lists.choose_effort(params)
-    rows = [] if lists.tuning is None or effort is None else lists.tuning.rows()
+    in_graph = lists.choose_graph_effort(params)
+    effort = None if in_graph else lists.choose_effort(params)
+    compares_all = in_graph is None and effort is None
+    rows = [] if compares_all else lists.measured_rows()
     typical = next((row for row in rows if row.k == _K), None)
     live = np.flatnonzero(snapshot.live)
     some = lists.space.metric.restore(lists.vectors(live[:: max(1, len(live) // _QUERIES)][:_QUERIES]))
@@ -115,8 +121,8 @@ def make_report(snapshot: NearestSnapshot) -> IndexReport:
         n_bits=lists.space.shape.n_bits,
         n_active=lists.space.shape.n_active,
         asked=snapshot.options.recall,
-        recall=1.0 if effort is None else None if typical is None else typical.recall,
-        error=0.0 if effort is None else None if typical is None else typical.error,
+        recall=1.0 if compares_all else None if typical is None else typical.recall,
+        error=0.0 if compares_all else None if typical is None else typical.error,
         ks=[row.k for row in rows],
         recalls=[row.recall for row in rows],
         errors=[row.error for row in rows],
@@ -126,6 +132,9 @@ def make_report(snapshot: NearestSnapshot) -> IndexReport:
         lists_visited=None if effort is None else effort.n_probe or effort.reach.share * lists.space.n_lists,
         slack=None if effort is None else effort.slack,
         oversample=None if effort is None else effort.oversample,
+        nodes_visited=None
+        if in_graph is None or lists.graph is None
+        else lists.graph.count_visits(_K, in_graph),
         bytes_per_document=snapshot.memory_usage()["total"] / lists.n_live,
         seconds_in_batch=_time_searches(snapshot, params, [some]) / len(some),
         seconds_alone=_time_searches(snapshot, params, list(some[:_SINGLE, None])) / len(some[:_SINGLE]),

@@ -91,7 +91,9 @@ class NearestSnapshot(IndexSnapshot):
 
     def compares_all(self, params: NearestParams) -> bool:
         """Return whether a search compares all vectors: as asked, or because its recall needs it."""
-        return self.lists is not None and self.lists.choose_effort(params) is None
+        if self.lists is None or self.lists.choose_graph_effort(params) is not None:
+            return False
+        return self.lists.choose_effort(params) is None
 
     # State -----------------------------------------------------------------------------------------
 
@@ -123,6 +125,7 @@ class NearestSnapshot(IndexSnapshot):
         lists = self.lists
         parts = {
             "lists": 0 if lists is None else lists.blocks.nbytes,
+            "graph": 0 if lists is None or lists.graph is None else lists.graph.nbytes,
             "vectors": 0 if lists is None else lists.stored.rows.buffer.nbytes,
             "ids": 0 if lists is None else self.id_column.nbytes + lists.live.buffer.nbytes,
         }

@@ -1,0 +1,418 @@
+// The search in a graph, written once for every instruction set.
+//
+// `Isa` supplies, in addition to the primitives of block_search.h:
+//   std::int32_t dot(const std::int8_t* a, const std::int8_t* b, std::size_t n, std::int32_t b_sum)
+//     the sum of a * b; numbers are from -127 to 127, n is a multiple of 64, b_sum is the sum of b
+//   void fill_tables(const std::int8_t* steps, std::size_t n, std::uint8_t* tables)
+//     for each four of n steps 16 bytes: entry e is the sum of steps[i] over the set bits i of e, minus the sum of the
+//     negative ones
+//   void add_codes(const std::uint8_t* codes, const std::uint8_t* tables, std::size_t n_rows, std::uint16_t* sums)
+//     for each of 32 neighbours, the sum of the entries that its code selects
+//   std::uint32_t estimate(const Group& group, const Product& product, float bound, float* estimates)
+//     the distances of 32 neighbours; returns which of them are below the bound
+//   std::size_t insert(float* distances, std::uint32_t* nodes, std::size_t n, float distance, std::uint32_t node)
+//     inserts into n ascending distances after equal ones, and drops the last; returns the position, n if it does not
+//     belong there. n is a multiple of 16.
+// All integers, and all floats that results depend on, are the same for every Isa.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "block_score.h"
+#include "graph.h"
+#include "keys.h"
+#include "projection.h"
+#include "threads.h"
+
+namespace posh {
+namespace {  // internal linkage: see avx2_begin.h
+
+constexpr float farthest = std::numeric_limits<float>::infinity();
+constexpr std::uint32_t visited_bit = 0x80000000u;
+constexpr std::uint32_t no_node = 0xFFFFFFFFu;
+constexpr std::size_t n_ahead = 2;        // records that are fetched from memory while another one is visited
+constexpr float entry_margin = 0.1f;      // nodes up to (stop + margin) * the k-th lowest distance are remembered
+constexpr std::size_t first_seen = 2048;  // places for nodes that a search has met
+
+// The codes of 32 neighbours, and their sums.
+struct Group {
+  const std::uint16_t* sums;
+  const std::uint8_t *adds, *factors;
+  float add_low, add_step, factor_low, factor_step;  // add_low includes the distance of the node
+};
+
+// q · v = scale * (sum over a code) + offset.
+struct Product {
+  float scale, offset;
+};
+
+// Ascending distances and their nodes.
+struct Nearest {
+  std::vector<float> distances;
+  std::vector<std::uint32_t> nodes;
+  std::size_t n = 0;
+
+  void reset(std::size_t n_wanted) {
+    n = (n_wanted + 15) / 16 * 16;
+    if (distances.size() < n) {
+      distances.resize(n);
+      nodes.resize(n);
+    }
+    std::fill_n(distances.begin(), n, farthest);
+    std::fill_n(nodes.begin(), n, no_node);
+  }
+};
+
+// The nodes that a search has met: a hash table that grows.
+class Seen {
+ public:
+  void reset() {
+    if (places_.size() != first_seen) places_.resize(first_seen);
+    std::fill(places_.begin(), places_.end(), no_node);
+    n_ = 0;
+    shift_ = 32 - 11;
+    static_assert(first_seen == std::size_t{1} << 11);
+  }
+
+  // Returns whether the node is new.
+  bool add(std::uint32_t node) {
+    if (!insert(node)) return false;
+    if (2 * ++n_ > places_.size()) grow();
+    return true;
+  }
+
+ private:
+  bool insert(std::uint32_t node) {
+    const std::size_t mask = places_.size() - 1;
+    std::size_t at = node * 2654435769u >> shift_;
+    while (places_[at] != no_node) {
+      if (places_[at] == node) return false;
+      at = (at + 1) & mask;
+    }
+    places_[at] = node;
+    return true;
+  }
+
+  void grow() {
+    std::vector<std::uint32_t> before(2 * places_.size(), no_node);
+    before.swap(places_);
+    --shift_;
+    for (const std::uint32_t node : before)
+      if (node != no_node) insert(node);
+  }
+
+  std::vector<std::uint32_t> places_;
+  std::size_t n_ = 0;
+  unsigned shift_ = 0;
+};
+
+struct Reached {
+  float distance;
+  std::uint32_t node;
+  bool operator<(const Reached& other) const {
+    return distance < other.distance || (distance == other.distance && node < other.node);
+  }
+};
+
+struct GraphWorkspace {
+  std::vector<float> centred, columns, routed;
+  std::vector<std::int8_t> features, numbers, steps;
+  std::vector<std::uint8_t> tables;
+  Nearest open, best;
+  Seen seen;
+  std::vector<Reached> reached;
+  Workspace exact;
+};
+
+inline thread_local GraphWorkspace graph_workspace_of_thread;
+
+template <class Isa>
+class GraphSearcher {
+ public:
+  GraphSearcher(const GraphSearch& search, std::int64_t* ids, float* scores)
+      : s(search), g(*search.graph), w(graph_workspace_of_thread), last_search(make_last_search(search)),
+        last_step(last_search, w.exact), ids(ids), scores(scores) {
+    reserve(w.exact.queries, 1);
+    reserve(w.exact.kept, last_search.n_keep);
+    const std::size_t d = (g.n_features + 3) / 4 * 4;
+    reserve(w.centred, g.n_features);
+    reserve(w.features, d);
+    std::fill(w.features.begin(), w.features.end(), std::int8_t{0});
+    reserve(w.columns, (g.shape.n_columns + 7) / 8 * 8);
+    reserve(w.numbers, g.shape.n_columns);
+    reserve(w.steps, g.shape.n_columns * g.shape.n_bits);
+    reserve(w.tables, g.shape.n_rows() * 16);
+    reserve(w.routed, 8 * g.entry_router->n_groups());
+  }
+
+  void run(std::size_t row) {
+    const float* query = s.queries + row * g.n_features;
+    prepare(query);
+    w.open.reset(s.n_open);
+    w.best.reset(s.k);
+    w.seen.reset();
+    w.reached.clear();
+    first_open = 0;
+    skipped = s.skipped ? s.skipped[row] : -1;
+    enter();
+    const std::size_t n_visited = walk();
+    if (s.n_visited) s.n_visited[row] = static_cast<std::uint32_t>(n_visited);
+    finish(row, query);
+  }
+
+ private:
+  static BlockSearch make_last_search(const GraphSearch& s) {
+    BlockSearch search{};
+    search.k = s.k;
+    search.n_keep = s.n_keep + s.n_slots - s.first_new;
+    search.stored = s.stored;
+    search.vectors = s.vectors;
+    search.n_slots = s.n_slots;
+    search.n_features = s.graph->n_features;
+    search.is_distance = s.is_distance;
+    return search;
+  }
+
+  // Transforms the query, quantises it, and fills the tables for codes.
+  void prepare(const float* query) {
+    const std::size_t d = g.n_features, n = g.shape.n_columns;
+    float factor = 1.0f;
+    if (g.transform.radius > 0.0f) {
+      const float length = std::sqrt(Isa::product(query, query, d));
+      factor = length > 0.0f ? g.transform.radius / length : 0.0f;
+    }
+    for (std::size_t j = 0; j < d; ++j) w.centred[j] = factor * query[j] - g.transform.mean[j];
+    const float feature_unit = quantise(w.centred.data(), d, w.features.data());
+    Isa::route(*g.transform.rows, {w.features.data(), w.features.size(), &feature_unit, 1}, w.columns.data());
+    for (std::size_t j = 0; j < n; ++j) w.columns[j] += g.transform.bias[j];
+    unit = quantise(w.columns.data(), n, w.numbers.data());
+    sum = 0;
+    std::int32_t squares = 0;
+    for (std::size_t j = 0; j < n; ++j) {
+      sum += w.numbers[j];
+      squares += w.numbers[j] * w.numbers[j];
+    }
+    norm = unit * unit * static_cast<float>(squares);
+    g.shape.n_bits == 1 ? prepare_tables<1>() : prepare_tables<2>();
+  }
+
+  // Steps are so small that the largest entry of a table fits into a byte: four columns of one bit, or two of two bits,
+  // which count once and twice.
+  template <int n_bits>
+  void prepare_tables() {
+    const std::size_t n = g.shape.n_columns;
+    constexpr std::size_t at_once = 4 / n_bits;
+    float largest = 0.0f;
+    for (std::size_t j = 0; j < n; j += at_once) {
+      float size = 0.0f;
+      for (std::size_t i = 0; i < at_once; ++i) size += std::fabs(w.columns[j + i]);
+      largest = std::max(largest, size);
+    }
+    constexpr float n_steps = n_bits == 1 ? 250.0f : 250.0f / 3.0f;  // rounding may add two
+    constexpr float most = n_bits == 1 ? 127.0f : 63.0f;
+    float step = largest / n_steps;
+    if (!(step >= smallest_unit)) step = 1.0f;
+    const float inverse = 1.0f / step;
+    std::int32_t all = 0, negative = 0;
+    for (std::size_t j = 0; j < n; ++j) {
+      const float rounded = std::nearbyint(std::max(-most, std::min(most, w.columns[j] * inverse)));
+      const auto number = static_cast<std::int8_t>(rounded);
+      all += number;
+      negative += std::min<std::int32_t>(number, 0);
+      if (n_bits == 1) {
+        w.steps[j] = number;
+      } else {
+        w.steps[2 * j] = number;
+        w.steps[2 * j + 1] = static_cast<std::int8_t>(2 * number);
+      }
+    }
+    Isa::fill_tables(w.steps.data(), n * n_bits, w.tables.data());
+    const auto total = static_cast<float>(all), below = static_cast<float>(negative);
+    product = n_bits == 1 ? Product{2.0f * step, step * (2.0f * below - total)}
+                          : Product{step, step * (3.0f * below - 1.5f * total)};
+  }
+
+  // Opens the nearest entry point.
+  void enter() {
+    Isa::route(*g.entry_router, {w.numbers.data(), w.numbers.size(), &unit, 1}, w.routed.data());
+    if (skipped >= 0)
+      for (std::size_t i = 0; i < g.n_entries; ++i)
+        if (is_skipped(g.entries[i])) w.routed[i] = lowest;
+    const std::size_t nearest = Isa::largest(w.routed.data(), g.n_entries);
+    const std::uint32_t node = g.entries[nearest];
+    w.seen.add(node);
+    Isa::insert(w.open.distances.data(), w.open.nodes.data(), w.open.n, norm - 2.0f * w.routed[nearest], node);
+  }
+
+  // Visits nodes; returns their number. Records of the next nodes are on their way while one is visited.
+  std::size_t walk() {
+    std::uint32_t ahead[n_ahead + 1];
+    std::size_t n_waiting = 0, first = 0, n_visited = 0;
+    for (;;) {
+      const std::uint32_t node = next_open();
+      if (node != no_node) {
+        prefetch(node);
+        ahead[(first + n_waiting++) % (n_ahead + 1)] = node;
+        if (n_waiting <= n_ahead) continue;
+      }
+      if (!n_waiting) return n_visited;
+      visit(ahead[first]);
+      ++n_visited;
+      first = (first + 1) % (n_ahead + 1);
+      --n_waiting;
+    }
+  }
+
+  // Takes the nearest node that was not visited, unless it is too far away.
+  std::uint32_t next_open() {
+    while (first_open < w.open.n && w.open.nodes[first_open] & visited_bit) ++first_open;
+    if (first_open == w.open.n || !(w.open.distances[first_open] <= s.stop * limit())) return no_node;
+    const std::uint32_t node = w.open.nodes[first_open];
+    w.open.nodes[first_open++] |= visited_bit;
+    return node;
+  }
+
+  // The k-th lowest distance so far.
+  float limit() const { return w.best.distances[s.k - 1]; }
+
+  float bound() const { return std::min(w.open.distances[w.open.n - 1], (s.stop + entry_margin) * limit()); }
+
+  const std::uint8_t* record(std::uint32_t node) const { return g.records + node * g.shape.stride(); }
+
+  void prefetch(std::uint32_t node) const {
+    const std::uint8_t* from = record(node);
+    for (std::size_t at = 0; at < g.shape.stride(); at += 64) __builtin_prefetch(from + at);
+  }
+
+  GraphHead head_of(const std::uint8_t* from) const {
+    GraphHead head;
+    std::memcpy(&head, from + g.shape.head(), sizeof head);
+    return head;
+  }
+
+  float distance(const std::uint8_t* from, const GraphHead& head) const {
+    const std::int32_t dot =
+        Isa::dot(reinterpret_cast<const std::int8_t*>(from), w.numbers.data(), g.shape.n_columns, sum);
+    return norm + head.norm - 2.0f * (head.scale * unit) * static_cast<float>(dot);
+  }
+
+  void visit(std::uint32_t node) {
+    const std::uint8_t* from = record(node);
+    const GraphHead head = head_of(from);
+    const float own = distance(from, head);
+    reach(node, own);
+    for (std::size_t group = 0; group < g.shape.n_groups(); ++group) {
+      alignas(64) std::uint16_t sums[graph_group];
+      alignas(64) float estimates[graph_group];
+      Isa::add_codes(from + g.shape.codes() + group * g.shape.n_rows() * 16, w.tables.data(), g.shape.n_rows(), sums);
+      const std::size_t at = group * graph_group;
+      const Group neighbours{sums,
+                             from + g.shape.adds() + at,
+                             from + g.shape.factors() + at,
+                             own + head.add_low,
+                             head.add_step,
+                             head.factor_low,
+                             head.factor_step};
+      std::uint32_t near = Isa::estimate(neighbours, product, bound(), estimates);
+      const std::size_t n = head.n_neighbours > at ? head.n_neighbours - at : 0;
+      if (n < graph_group) near &= (std::uint32_t{1} << n) - 1;
+      open_neighbours(from + g.shape.nodes() + at * sizeof(std::uint32_t), near, estimates);
+    }
+  }
+
+  void open_neighbours(const std::uint8_t* nodes, std::uint32_t near, const float* estimates) {
+    for (; near; near &= near - 1) {
+      const auto i = static_cast<std::size_t>(__builtin_ctz(near));
+      std::uint32_t node;
+      std::memcpy(&node, nodes + i * sizeof node, sizeof node);
+      if (node >= g.n_nodes || is_skipped(node) || !w.seen.add(node)) continue;
+      const std::size_t at = Isa::insert(w.open.distances.data(), w.open.nodes.data(), w.open.n, estimates[i], node);
+      first_open = std::min(first_open, at);
+    }
+  }
+
+  // Remembers a visited document as a result.
+  void reach(std::uint32_t node, float distance) {
+    if (!(distance < farthest) || !is_live(node)) return;
+    w.reached.push_back({distance, node});
+    Isa::insert(w.best.distances.data(), w.best.nodes.data(), w.best.n, distance, node);
+  }
+
+  bool is_skipped(std::uint32_t node) const { return skipped >= 0 && g.slots[node] == skipped; }
+
+  bool is_live(std::uint32_t node) const {
+    const std::uint32_t slot = g.slots[node];
+    if (slot >= s.n_slots) throw std::out_of_range("graph: slots");
+    return !s.live || s.live[slot];
+  }
+
+  void finish(std::size_t row, const float* query) {
+    reach_open();
+    const std::size_t n = std::min(s.n_keep, w.reached.size());
+    if (n < w.reached.size()) std::nth_element(w.reached.begin(), w.reached.begin() + n, w.reached.end());
+    for (std::size_t i = 0; i < n; ++i)
+      w.exact.kept[i] = {score_key(-w.reached[i].distance, g.slots[w.reached[i].node]), 0, 0};
+    std::size_t n_kept = n;
+    for (std::size_t slot = s.first_new; slot < s.n_slots; ++slot)
+      if (!s.live || s.live[slot]) w.exact.kept[n_kept++] = {score_key(0.0f, static_cast<std::uint32_t>(slot)), 0, 0};
+    Query& found = w.exact.queries[0];
+    found.n_kept = static_cast<std::uint32_t>(n_kept);
+    found.index = 0;
+    last_step.prefetch(found);
+    last_step.finish(found, query, ids + row * s.k, scores + row * s.k);
+  }
+
+  // Computes the distances of open nodes that were not visited.
+  void reach_open() {
+    const float most = (s.stop + entry_margin) * limit();
+    std::size_t end = 0;
+    for (; end < w.open.n && w.open.nodes[end] != no_node && w.open.distances[end] <= most; ++end) {
+      if (w.open.nodes[end] & visited_bit) continue;
+      const std::uint8_t* from = record(w.open.nodes[end]);
+      for (std::size_t at = 0; at < g.shape.n_columns; at += 64) __builtin_prefetch(from + at);
+      __builtin_prefetch(from + g.shape.head());
+    }
+    for (std::size_t i = 0; i < end; ++i) {
+      if (w.open.nodes[i] & visited_bit) continue;
+      const std::uint8_t* from = record(w.open.nodes[i]);
+      const float own = distance(from, head_of(from));
+      if (own < farthest && is_live(w.open.nodes[i])) w.reached.push_back({own, w.open.nodes[i]});
+    }
+  }
+
+  const GraphSearch& s;
+  const Graph& g;
+  GraphWorkspace& w;
+  const BlockSearch last_search;
+  ExactScoring<Isa> last_step;
+  std::int64_t* ids;
+  float* scores;
+  float unit = 0.0f, norm = 0.0f;
+  std::int32_t sum = 0;
+  Product product{};
+  std::size_t first_open = 0;  // all nodes before it were visited
+  std::int64_t skipped = -1;
+};
+
+template <class Isa>
+bool search_graph(const GraphSearch& search, std::int64_t* ids, float* scores) {
+  Cancellation cancellation(search.poll);
+  constexpr std::size_t part = 64;
+  const std::size_t n_parts = (search.n_queries + part - 1) / part;
+  run_tasks(n_parts, search.n_threads, cancellation, [&](std::size_t task) {
+    GraphSearcher<Isa> searcher(search, ids, scores);
+    const std::size_t end = std::min(search.n_queries, (task + 1) * part);
+    for (std::size_t row = task * part; row < end && !cancellation.requested(); ++row) searcher.run(row);
+  });
+  return !cancellation.requested();
+}
+
+}  // namespace
+}  // namespace posh
