@@ -93,7 +93,7 @@ def test_tokens_and_tls(server, certificates):
     for options in wrong:
         why = refused(**{"address": secure, "token": GOOD} | options)
         assert "got none (failed to connect" in why, options
-        assert "correct the address, or the files for TLS" in why
+        assert "correct the address or the TLS files" in why
     assert ACCEPTED in refused(secure, token=GOOD, **good)
 
 
