@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posh._runtime import iterate_cancellable, one_blas_thread, track_progress
+from posh._runtime import iterate_cancellable, one_blas_thread
 from posh.collection.base import BaseCollection, Id
 from posh.preprocess import Float32
 from posh.serve.capacity import CallQueue
@@ -197,7 +197,6 @@ def _is_picture(value: str) -> bool:
 
 
 _VECTOR_BYTES = 32 << 20  # of all vectors of a sample
-_BLOCK, _ROUNDS = 8, 30  # directions and rounds of the subspace iteration
 
 
 class Plane(NamedTuple):
@@ -208,7 +207,7 @@ class Plane(NamedTuple):
 
 
 def compute_plane(vectors: Float32) -> Plane:
-    """Return the plane of the two largest principal components of vectors (n, d), by subspace iteration.
+    """Return the plane of the two largest principal components of vectors (n, d).
 
     Without two directions in which the vectors differ, an axis is zero. The largest number of an axis is
     positive, so that recomputed maps do not flip.
@@ -219,22 +218,20 @@ def compute_plane(vectors: Float32) -> Plane:
     array([[1., 0., 0.],
            [0., 1., 0.]], dtype=float32)
     """
-    n_features = vectors.shape[1]
-    mean = vectors.mean(axis=0, dtype=np.float64).astype(np.float32) if len(vectors) else np.zeros(n_features)
-    centred = (vectors - mean).astype(np.float64)
-    scale = np.abs(centred).max(initial=0.0) or 1.0
-    centred /= scale
-    width = min(_BLOCK, n_features)
-    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((n_features, width)))[0]
-    for _ in track_progress(range(_ROUNDS), "mapping", "round"):
-        basis = np.linalg.qr(centred.T @ (centred @ basis))[0]
-    _, lengths, turn = np.linalg.svd(centred @ basis, full_matrices=False)
-    axes = np.zeros((2, n_features))
-    for i, length in enumerate(lengths[:2]):
-        if length > 1e-6 * lengths[0]:
-            axis = basis @ turn[i]
+    from sklearn.decomposition import PCA  # a service without a map need not import it
+
+    n, n_features = vectors.shape
+    axes = np.zeros((2, n_features), np.float32)
+    if not n:
+        return Plane(np.zeros(n_features, np.float32), axes)
+    scale = np.abs(vectors).max() or 1.0  # squares of any numbers fit into float64
+    pca = PCA(min(2, n, n_features), svd_solver="randomized", iterated_power=15, random_state=0)
+    with np.errstate(invalid="ignore"):  # shares of the variance: 0 / 0 if all vectors are equal
+        pca.fit(vectors.astype(np.float64) / scale)
+    for i, (axis, length) in enumerate(zip(pca.components_, pca.singular_values_, strict=True)):
+        if length > 1e-6 * max(1e-6, pca.singular_values_[0]):
             axes[i] = axis * np.sign(axis[np.abs(axis).argmax()])
-    return Plane(mean.astype(np.float32), axes.astype(np.float32))
+    return Plane((pca.mean_ * scale).astype(np.float32), axes)
 
 
 def write_fields(collection: BaseCollection, n: int, n_examples: int) -> bytes:
