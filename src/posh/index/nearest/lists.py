@@ -61,6 +61,7 @@ _DEEP = 1001  # documents that are found to learn first limits from
 _FEW_VISITED = 0.02  # share of documents: lists that need no more fit well
 _CAREFUL = 4.0  # slack
 _REGION_SLACK, _REGION_OVERSAMPLE = 3.0, 3.0  # codes were measured without a filter; far documents may differ
+_REGION_MISSED = 0.3  # of the neighbours that may be missed: filters can be harder than the measured regions
 _CACHED = 100  # parameters of searches
 _ROUNDING = 1e-5  # of scores, relative to the largest
 _UNKNOWN = object()
@@ -211,6 +212,8 @@ class Lists:
             among = Among.ALL if n_allowed is None else Among.RANDOM if rank is None else Among.REGION
             rank = params.k * self.tuning.n_docs / max(1, n) if rank is None else rank
             recall = self.drift.with_margin(params.recall or self.options.recall)
+            if among is Among.REGION:
+                recall = 1 - (1 - recall) * _REGION_MISSED
             effort = self.tuning.choose_effort(self.space, recall, params.k, rank, among)
         if effort is None and not self.stored.has_vectors:  # the best that is possible without vectors
             return self.widest_effort()

@@ -55,7 +55,9 @@ __all__ = [
 ]
 
 KS = (1, 10, 100, 1000)
-"""Numbers of results for which codes are measured."""
+"""Numbers of results for which the recall of whole searches is measured."""
+
+_CODE_KS = (1, 10, 30, 100, 300, 1000)  # for which codes are: between two of them they may find less
 
 _N_PROBE, _SLACK, _OVERSAMPLE = 20, 1.25, 1.4  # defaults of an effort that is set by hand
 _SLACKS = (0.75, 1.0, 1.5, 2.0, 3.0)
@@ -240,7 +242,8 @@ def _measure_tables(
     """
     depth = known.true.slots.shape[1]
     rows: list[tuple[float, ...]] = []
-    for k in track_progress([k for k in KS if k < depth] + [min(depth, KS[-1])], "measuring recall", "k"):
+    ks = [k for k in _CODE_KS if k < depth] + [min(depth, _CODE_KS[-1])]
+    for k in track_progress(ks, "measuring recall", "k"):
         chosen = reach.choose(k, _ROUTED)
         some = known.first(max(_LEAST_CODE_QUERIES, _RESULTS // k))
         routed = visited(chosen, k)

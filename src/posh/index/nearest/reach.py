@@ -196,14 +196,36 @@ def lifts_of(routing: Float32, scales: Doubles, n_live: Doubles, power: int) -> 
     return np.asarray(weights * (n_live.sum() / (weights @ n_live))[:, None])
 
 
+class Coverage:
+    """The mean share of documents in the lists whose lifts (m, n_lists) reach a bound, and the inverse."""
+
+    def __init__(self, lifts: Doubles, n_live: Doubles) -> None:
+        some = lifts[:: max(1, len(lifts) // _COUNTED)]
+        order = np.argsort(-some, axis=None)
+        self._lifts = some.ravel()[order]  # descending
+        counts = np.broadcast_to(n_live, some.shape).ravel()[order]
+        self._shares = np.cumsum(counts) / (len(some) * n_live.sum())
+
+    def share(self, bounds: Doubles) -> Doubles:
+        """Return the shares (r,) for bounds (r,)."""
+        n_reaching = np.searchsorted(-self._lifts, -bounds, "right")
+        return np.asarray(np.where(n_reaching > 0, self._shares[n_reaching - 1], 0.0))
+
+    def bound(self, shares: Doubles) -> Doubles:
+        """Return the highest bounds (r,) for which the shares reach these (r,)."""
+        place = np.searchsorted(self._shares, shares * (1 - 1e-9))
+        return np.asarray(self._lifts[np.minimum(place, len(self._lifts) - 1)])
+
+
 def measure_reach(routing: Float32, scales: Doubles, n_live: Doubles, neighbours: Neighbours) -> ReachTable:
     """Measure which lists find the neighbours of queries with these routing scores (m, n_lists)."""
     lifts = {power: lifts_of(routing, scales, n_live, power) for power in _POWERS}
+    coverage = {power: Coverage(own, n_live) for power, own in lifts.items()}
     ranks = neighbours.ranks()
     powers, bounds, shares = np.empty((3, len(ranks), len(Among), len(_RECALLS)))
     for row, rank in enumerate(ranks):
         nearest = neighbours.around(rank, tail=False)
-        power = _best_power(lifts, n_live, nearest, neighbours.groups)
+        power = _best_power(lifts, coverage, nearest, neighbours.groups)
         own = lifts[power]
         found = {
             Among.ALL: _bounds(own, nearest, neighbours.groups, _RECALLS),
@@ -212,24 +234,26 @@ def measure_reach(routing: Float32, scales: Doubles, n_live: Doubles, neighbours
         }
         found[Among.REGION] = np.minimum(found[Among.RANDOM], found[Among.REGION])
         for among in Among:
+            bound = np.minimum.accumulate(found[among])
+            if row:  # no rank needs less than a lower one, whose power may differ
+                bound = np.minimum(bound, coverage[power].bound(shares[row - 1, among]))
             powers[row, among] = power
-            bounds[row, among] = np.minimum.accumulate(found[among])
-            shares[row, among] = _shares(own, n_live, bounds[row, among])
-        if row:  # no rank needs less than a lower one
-            less = shares[row] < shares[row - 1]
-            for table in (powers, bounds, shares):
-                table[row][less] = table[row - 1][less]
+            bounds[row, among] = np.maximum(bound, _NONE)
+            shares[row, among] = coverage[power].share(bounds[row, among])
     return ReachTable(np.array(ranks, np.float64), _RECALLS, powers, bounds, shares)
 
 
 def _best_power(
-    lifts: dict[int, Doubles], n_live: Doubles, lists: Lists, groups: list[npt.NDArray[np.int64]]
+    lifts: dict[int, Doubles],
+    coverage: dict[int, Coverage],
+    lists: Lists,
+    groups: list[npt.NDArray[np.int64]],
 ) -> int:
     """Return the power whose lifts (m, n_lists) visit the fewest documents."""
 
     def share(power: int) -> float:
         bound = _bounds(lifts[power], lists, groups, np.array([_TYPICAL]))
-        return float(_shares(lifts[power], n_live, bound)[0])
+        return float(coverage[power].share(bound)[0])
 
     return min(lifts, key=share)
 
@@ -270,9 +294,3 @@ def _regional_bounds(lifts: Doubles, regional: Regional, recalls: Doubles) -> Do
     return np.asarray(
         np.maximum(np.quantile(own, np.maximum(0, 1 - recalls - errors)) * (1 - 1e-6), _SMALLEST)
     )
-
-
-def _shares(lifts: Doubles, n_live: Doubles, bounds: Doubles) -> Doubles:
-    """Return the mean share of documents (r,) in lists that reach bounds (r,)."""
-    some = lifts[:: max(1, len(lifts) // _COUNTED)]
-    return np.array([((some >= bound) @ n_live).mean() / n_live.sum() for bound in bounds])
