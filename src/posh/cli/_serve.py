@@ -74,6 +74,8 @@ def add_serve(parser: Parser) -> None:
 
 
 def _serve(args: argparse.Namespace) -> Report:
+    # Before NumPy is imported: threads of BLAS spin after their work, on cores that requests need.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from posh.serve import require_extra
 
     require_extra()

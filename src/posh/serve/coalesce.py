@@ -10,13 +10,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterator
 from concurrent.futures import Executor
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from posh._runtime import one_blas_thread
 from posh.collection.base import Include
 from posh.collection.filters import Filter
 from posh.index.hits import Hits
@@ -181,11 +179,9 @@ class Coalescer:
         for i, one in enumerate(batch):
             groups.setdefault(one.options, []).append(i)
         outcomes: dict[int, Hits | BaseException] = {}
-        # Threads of BLAS spin after their work, on cores that other requests need.
-        with one_blas_thread if len(batch) > 1 else nullcontext():
-            for options, members in groups.items():
-                parts = [batch[i].vectors for i in members]
-                outcomes.update(zip(members, self._search_group(options, parts), strict=True))
+        for options, members in groups.items():
+            parts = [batch[i].vectors for i in members]
+            outcomes.update(zip(members, self._search_group(options, parts), strict=True))
         return [outcomes[i] for i in range(len(batch))]
 
     def _search_group(self, options: SharedOptions, parts: list[Float32]) -> list[Hits | BaseException]:

@@ -28,6 +28,9 @@ __all__ = ["Server", "bind", "is_loopback", "stop_on_signals"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STOP_SECONDS = 30.0  # for the requests that run when the service is stopped
 _POLL_SECONDS = 0.1  # between two checks whether to stop
+_SWITCH_SECONDS = (
+    0.0005  # that the thread which parses HTTP waits for Python's lock; by default ten times as long
+)
 _BACKLOG = 1024  # connections that wait to be accepted
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 # Allocations between two garbage collections. With Python's default, a body with 300,000 lists takes ten
@@ -63,6 +66,7 @@ class Server:
         _raise_file_limit(self._registry.limits.connections + _OTHER_FILES)
         _return_large_blocks()
         gc.set_threshold(*_GC_THRESHOLDS)
+        sys.setswitchinterval(_SWITCH_SECONDS)
         with self._bound, asyncio.Runner(loop_factory=_choose_loop()) as runner:
             runner.run(self._serve())
 
