@@ -19,6 +19,7 @@ try:
 except SystemExit:
     pass
 """
+pytestmark = pytest.mark.skipif("coverage" in sys.modules, reason="coverage imports modules of its own")
 HEAVY = {"numpy", "scipy", "sklearn", "sqlite3", "tarfile", "tqdm", "urllib.request"}
 
 

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from posh.collection.base import Include
 from posh.collection.filters import parse
@@ -90,24 +89,6 @@ def test_an_idle_collection_searches_at_once():
     assert found.ids.tolist() == [[3, 3], [4, 4]]
     assert kernel.calls == [([3, 4], NearestParams(2), None)]
     assert sizes == [2]
-
-
-@pytest.mark.parametrize(("n_requests", "n_expected"), [(1, 2), (2, 1)])
-def test_requests_that_share_the_machine_do_not_wake_the_threads_of_blas(n_requests, n_expected):
-    def n_threads(vectors, params, where, include) -> Hits:
-        inside.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
-        return Hits(np.zeros((len(vectors), 1), object), np.zeros((len(vectors), 1)), "overlap")
-
-    async def main():
-        with ThreadPoolExecutor(1) as executor:
-            coalescer = Coalescer(n_threads, executor, Limits(), lambda size: None)
-            await asyncio.gather(*(coalescer.search(rows(3), options(), stays) for _ in range(n_requests)))
-
-    inside: list[int] = []
-    with threadpool_limits(2, "blas"):  # also on a machine with one core
-        asyncio.run(main())
-    assert inside
-    assert set(inside) == {n_expected}
 
 
 def test_those_that_come_meanwhile_are_one_batch_by_options():
