@@ -26,7 +26,7 @@ STORES = {
 }
 OPTIMIZE = {
     "throughput": "lists: many queries at a time, filters, frequent writes",
-    "latency": "a graph next to the lists: one query at a time, documents that seldom change",
+    "latency": "a graph next to the lists: visits few documents, for those that seldom change",
 }
 SCORINGS = {
     "overlap": Scoring("shared bits", sparse_only=False),

@@ -40,8 +40,8 @@ class Index(BaseIndex[NearestSnapshot]):
         stores none in addition to the 8-bit numbers of the lists.
     n_lists : the number of inverted lists; by default it follows from the number of documents.
     random_state : int, the seed of training.
-    optimize : ``"throughput"`` (lists), or ``"latency"`` (a graph next to them, which is faster for one query
-        at a time, takes longer to build and more memory). Searches with a filter, and those after many
+    optimize : ``"throughput"`` (lists), or ``"latency"`` (a graph next to them, of which a search visits few
+        documents; it takes longer to build and more memory). Searches with a filter, and those after many
         writes, use the lists.
 
     Searches may run in any number of threads, even while another adds or deletes: each sees a consistent
