@@ -182,10 +182,20 @@ def test_a_query_gets_the_same_results_alone_in_a_batch_and_with_threads(built):
 
 
 def test_a_seed_gives_the_same_graph_with_any_number_of_threads(monkeypatch):
-    records = []
-    for n in ("1", "3"):
-        monkeypatch.setenv("POSH_NUM_THREADS", n)
+    records, used = [], []
+
+    def build(*plan):
+        used.append(plan[-2])
+        return build_graph(*plan)
+
+    build_graph = _native.build_graph
+    monkeypatch.setattr(_native, "build_graph", build)
+    for n in (1, 3):
+        for module in ("graph", "lists", "measuring", "space"):
+            path = f"posh.index.nearest.{module}.resolve_threads"
+            monkeypatch.setattr(path, lambda n_threads=None, n=n: n_threads or n)
         records.append(graph_of(posh.Index.build(draw(N), optimize="latency")).records)
+    assert used == [1, 3]
     np.testing.assert_array_equal(*records)
 
 
