@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -88,6 +90,17 @@ def test_a_higher_rank_or_recall_visits_no_less(built):
     assert table.choose(10, 0.99999) == (1, 0.0, 1.0)
     region = table.choose(900, 0.95, Among.REGION)
     assert region.share >= table.choose(900, 0.95, Among.RANDOM).share
+
+
+def test_codes_are_as_careful_as_the_rank_needs(built):
+    """A filter that leaves a fifth makes the 10 nearest of 50: codes may lose more of these than of 10."""
+    structure = structure_of(built)
+    rows = [(1, 1.0, 3.0, 1.0), (10, 1.0, 1.4, 1.0), (100, 1.0, 1.4, 0.8), (100, 2.0, 8.0, 1.0)]
+    tuning = replace(structure.tuning, codes=np.array(rows))
+    of_all = tuning.choose_effort(structure.space, 0.9, 10, 10.0)
+    filtered = tuning.choose_effort(structure.space, 0.9, 10, 50.0, Among.RANDOM)
+    assert (of_all.slack, of_all.oversample) == (1.0, 1.4)
+    assert (filtered.slack, filtered.oversample) == (2.0, 8.0)
 
 
 def test_bounds_find_the_share_that_was_asked_for():

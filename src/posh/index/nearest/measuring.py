@@ -177,17 +177,17 @@ class Tuning:
             return None
         efforts = [
             Effort(0, self.reach.choose(rank, recall / found, among), slack, oversample)
-            for slack, oversample, found in self._codes_for(k)
+            for slack, oversample, found in self._codes_for(k, rank)
             if found > recall
         ]
         return min(efforts, key=lambda effort: _cost(effort, k, space), default=None)
 
-    def _codes_for(self, k: int) -> Iterator[tuple[float, float, float]]:
-        """Yield slack, oversample and the share that codes find, the lower one of the two nearest k."""
+    def _codes_for(self, k: int, rank: float) -> Iterator[tuple[float, float, float]]:
+        """Yield slack, oversample and the lowest share that codes find of the nearest k, and up to a rank."""
         ks = np.unique(self.codes[:, 0])
-        above = min(int(np.searchsorted(ks, k)), len(ks) - 1)
-        near = {float(ks[above]), float(ks[above if ks[above] == k else max(0, above - 1)])}
-        tables = [self.codes[self.codes[:, 0] == own] for own in near]
+        first = max(0, int(np.searchsorted(ks, k, "right")) - 1)
+        last = max(first, min(int(np.searchsorted(ks, max(k, rank * (1 - 1e-9)))), len(ks) - 1))
+        tables = [self.codes[self.codes[:, 0] == own] for own in ks[first : last + 1]]
         for slack, oversample in np.unique(np.concatenate(tables)[:, 1:3], axis=0).tolist():
             # A search that is more careful than one that was measured finds at least as much.
             found = [table[(table[:, 1:3] <= (slack, oversample)).all(axis=1), 3] for table in tables]
