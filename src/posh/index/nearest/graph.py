@@ -52,6 +52,7 @@ _LEAST_OPEN = 32
 _STOPS = (1.0, 1.05, 1.1, 1.2, 1.4)
 _ENOUGH = 0.998  # recall: more careful searches are not tried
 _LARGEST_OPEN = 65_536
+_OPEN_COST = 1 / 8  # of a visit, for each node that is remembered
 
 
 class GraphEffort(NamedTuple):
@@ -199,21 +200,21 @@ class Graph:
         return n_new <= MOST_NEW and n_live - n_new >= (1 - _MOST_DELETED) * len(self.slots)
 
     def choose_effort(self, recall: float, k: int) -> GraphEffort | None:
-        """Return the effort with the fewest visits that finds this share of the k nearest, if any does."""
+        """Return the cheapest effort that finds this share of the k nearest, if any does."""
         ks = np.unique(self.measured[:, 0])
         if not len(ks) or k > ks[-1]:
             return None
         above = int(np.searchsorted(ks, k))
         near = {float(ks[above]), float(ks[above if ks[above] == k else max(0, above - 1)])}
         tables = [self.measured[self.measured[:, 0] == own] for own in near]
-        best, fewest = None, math.inf
+        best, lowest = None, math.inf
         for n_open, stop in np.unique(np.concatenate(tables)[:, 1:3], axis=0).tolist():
             rows = [table[(table[:, 1:3] <= (n_open, stop)).all(axis=1)] for table in tables]
             if n_open < k or not all(len(own) and (own[:, 4] - own[:, 5]).max() >= recall for own in rows):
                 continue
-            visits = max(float(own[-1, 7]) for own in rows)
-            if visits < fewest:
-                best, fewest = GraphEffort(int(n_open), stop, _n_keep(k)), visits
+            cost = max(float(own[-1, 7]) for own in rows) + _OPEN_COST * n_open
+            if cost < lowest:
+                best, lowest = GraphEffort(int(n_open), stop, _n_keep(k)), cost
         return best
 
     def find_measured(self, k: int, effort: GraphEffort) -> Measured:

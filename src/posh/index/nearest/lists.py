@@ -711,6 +711,7 @@ class GraphSearch:
     settings: _native.GraphSettings
     live: npt.NDArray[np.uint8] | None
     params: NearestParams
+    n_threads: int
 
     @classmethod
     def prepare(cls, lists: Lists, params: NearestParams) -> GraphSearch | None:
@@ -719,7 +720,8 @@ class GraphSearch:
         if effort is None or lists.graph is None:
             return None
         live = None if lists.n_live == len(lists) else lists.live.rows.view(np.uint8)
-        return cls(lists, lists.graph.native, _native.GraphSettings(*effort), live, params)
+        settings = _native.GraphSettings(*effort)
+        return cls(lists, lists.graph.native, settings, live, params, params.threads)
 
     def __call__(self, queries: npt.NDArray[Any]) -> SlotScores | None:
         """Search for queries (m, d); None if they have numbers that are too large or not finite."""
@@ -732,7 +734,7 @@ class GraphSearch:
                 self.lists.stored.native,
                 self.live,
                 *found,
-                self.params.threads,
+                self.n_threads,
                 kernels.active(),
             )
         except IndexError as error:
