@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "prefetch.h"
 
 namespace posh {
 
@@ -26,7 +27,7 @@ class alignas(64) Best {  // a whole cache line, because a batch visits every Be
   bool complete() const { return complete_; }
 
   // Prefetches the memory that the next add() writes.
-  void prefetch() const { __builtin_prefetch(kept_.data() + kept_.size(), 1); }
+  void prefetch() const { prefetch_line(kept_.data() + kept_.size()); }
 
   void add(std::uint32_t score, std::uint64_t slot) {
     if (score < threshold_) return;

@@ -47,7 +47,8 @@ NB_MODULE(_native, m) {
   bind_centre(centre<float>);
   bind_centre(centre<double>);
   m.def("winners", winners, nb::arg("scores").noconvert(), nb::arg("out").noconvert(), nb::arg("kernel"));
-  bind_metric(m);  // before the search in blocks, whose signatures name it
+  bind_metric(m);  // before the searches, whose signatures name it
+  bind_prepared(m);
   bind_blocks(m);
   bind_graph(m);
   bind_search(m);

@@ -20,7 +20,7 @@ using Matrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 using Words = Vector<const std::uint64_t>;
 using Floats = Vector<const float>;
-using Reals = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;  // of float or double
+using RealRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;  // of float or double
 
 // Returns the implementation of this name; throws if this CPU cannot run it.
 const posh::Kernels& find_kernel(const std::string& name);
@@ -29,6 +29,7 @@ const posh::Kernels& find_kernel(const std::string& name);
 void bind_blocks(nb::module_& m);
 void bind_graph(nb::module_& m);
 void bind_metric(nb::module_& m);
+void bind_prepared(nb::module_& m);
 void bind_search(nb::module_& m);
 void bind_tables(nb::module_& m);
 
@@ -37,14 +38,6 @@ bool check_signals();
 
 // Throws std::invalid_argument(tag) if the condition is false.
 void require(bool condition, const char* tag);
-
-// Calls work with a pointer to the array's data, as float or double.
-template <class Work>
-auto with_reals(const Reals& array, Work work) {
-  require(array.dtype() == nb::dtype<float>() || array.dtype() == nb::dtype<double>(), "reals: dtype");
-  if (array.dtype() == nb::dtype<float>()) return work(static_cast<const float*>(array.data()));
-  return work(static_cast<const double*>(array.data()));
-}
 
 // Returns the words of a bitmap of n_docs bits, or null if there is none.
 const std::uint64_t* bitmap(const std::optional<Words>& words, std::size_t n_docs);

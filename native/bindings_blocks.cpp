@@ -10,6 +10,7 @@
 
 #include "bindings.h"
 #include "bindings_blocks.h"
+#include "bindings_prepared.h"
 #include "blocks.h"
 #include "metric.h"
 
@@ -88,13 +89,18 @@ class Blocks {
     return nb::make_tuple(memory, table, groups, live);
   }
 
+  std::size_t n_stored() const { return lists_->shape.n_stored; }
+
   static Blocks from_arrays(std::shared_ptr<const Space> space, Vector<const std::uint8_t> memory,
-                            Matrix<const std::int64_t> table, Rows groups, Words live) {
+                            Matrix<const std::int64_t> table, Rows groups, Words live, std::size_t n_stored) {
+    posh::BlockShape shape = space->shape;
+    require(n_stored == shape.n_columns || n_stored == shape.width(), "arrays: columns");
+    shape.n_stored = n_stored;
     const std::size_t n = table.shape(0);
     require(table.shape(1) == 3 && groups.shape(0) == n && groups.shape(1) == 3 * posh::max_groups, "arrays: shapes");
     const posh::BlockArrays arrays{
         share_array(memory), table.data(), groups.data(), share_array(live), memory.shape(0), n, live.shape(0)};
-    auto lists = posh::open_arrays(space->shape, space->centroids.shape(0), arrays);
+    auto lists = posh::open_arrays(shape, space->centroids.shape(0), arrays);
     require(lists != nullptr, "arrays: table");
     return Blocks(std::move(space), std::move(lists));
   }
@@ -104,31 +110,35 @@ class Blocks {
               std::optional<Vector<const std::uint8_t>> allowed, Matrix<std::int64_t> ids, Matrix<float> scores,
               std::size_t n_threads, const std::string& kernel) const {
     require(queries.shape(1) == space_->centroids.shape(1) && ids.shape(0) == queries.shape(0), "search: shapes");
+    require(scores.shape(0) == ids.shape(0) && scores.shape(1) == ids.shape(1), "search: results");
+    require(!allowed || allowed->shape(0) >= vectors.n_slots, "search: allowed");
     posh::BlockSearch search = make_search(settings, queries.data(), queries.shape(0), n_threads);
-    complete_search(search, vectors, allowed, ids, scores);
+    complete_search(search, vectors, ids.shape(1));
+    search.allowed = allowed ? allowed->data() : nullptr;
     run([&, function = find_kernel(kernel).search_blocks] { return function(search, ids.data(), scores.data()); });
   }
 
-  // Prepares the user's queries and searches for them. Returns false if a number does not fit into float.
-  bool nearest(const Settings& settings, const posh::Metric& metric, Reals queries, const Vectors& vectors,
-               std::optional<Vector<const std::uint8_t>> allowed, Matrix<std::int64_t> ids, Matrix<float> scores,
-               std::size_t n_threads, const std::string& kernel) const {
-    const std::size_t n = queries.shape(0), d = queries.shape(1);
-    require(d == metric.mean.size() && d == space_->centroids.shape(1) && ids.shape(0) == n, "nearest: shapes");
-    std::vector<float> comparable(n * d);
-    std::vector<double> factors(n);
-    posh::BlockSearch search = make_search(settings, comparable.data(), n, n_threads);
-    complete_search(search, vectors, allowed, ids, scores);
-    bool fits = true;
-    run([&, function = find_kernel(kernel).search_blocks] {
-      fits = with_reals(queries, [&](const auto* data) {
-        return posh::prepare_queries(metric, data, n, comparable.data(), factors.data());
-      });
-      if (fits && !function(search, ids.data(), scores.data())) return false;
-      if (fits) posh::scale_scores(factors.data(), n, search.k, scores.data());
-      return true;
-    });
-    return fits;
+  // Returns a search with these parameters. The caller keeps the arguments and this object alive.
+  PreparedSearch prepare(const Settings& settings, const posh::Metric& metric, const Vectors& vectors,
+                         std::optional<Vector<const std::int64_t>> ids, std::size_t k, std::size_t n_threads,
+                         const std::string& kernel) const {
+    require(metric.mean.size() == space_->centroids.shape(1), "prepare: metric");
+    posh::BlockSearch fixed = make_search(settings, nullptr, 0, n_threads);
+    complete_search(fixed, vectors, k);
+    const posh::Kernels& functions = find_kernel(kernel);
+    return {metric,
+            functions,
+            k,
+            vectors.n_slots,
+            std::move(ids),
+            [fixed, function = functions.search_blocks](
+                const float* queries, std::size_t n, const std::uint8_t* allowed, std::int64_t* slots, float* scores) {
+              posh::BlockSearch search = fixed;
+              search.queries = queries;
+              search.n_queries = n;
+              search.allowed = allowed;
+              return function(search, slots, scores);
+            }};
   }
 
   // Computes the routing scores of all lists for queries that are prepared already: see RoutingScoresFn.
@@ -163,22 +173,15 @@ class Blocks {
   Blocks(std::shared_ptr<const Space> space, std::shared_ptr<const posh::BlockLists> lists)
       : space_(std::move(space)), lists_(std::move(lists)) {}
 
-  // Checks that the arguments agree, and sets k, the stored vectors and the filter.
-  void complete_search(posh::BlockSearch& search, const Vectors& vectors,
-                       const std::optional<Vector<const std::uint8_t>>& allowed, const Matrix<std::int64_t>& ids,
-                       const Matrix<float>& scores) const {
-    require(scores.shape(0) == ids.shape(0) && scores.shape(1) == ids.shape(1) && ids.shape(1) >= 1 &&
-                ids.shape(1) <= search.n_keep,
-            "search: results");
+  // Checks that the arguments agree, and sets k and the stored vectors.
+  void complete_search(posh::BlockSearch& search, const Vectors& vectors, std::size_t k) const {
+    require(k >= 1 && k <= search.n_keep, "search: results");
     const bool only_residuals = vectors.kind == posh::Stored::residuals;
-    require((only_residuals ? !space_->reduction() : vectors.n_features == search.n_features) &&
-                (!allowed || allowed->shape(0) >= vectors.n_slots),
-            "search: vectors");
-    search.k = ids.shape(1);
+    require(only_residuals ? !space_->reduction() : vectors.n_features == search.n_features, "search: vectors");
+    search.k = k;
     search.stored = vectors.kind;
     search.vectors = vectors.data;
     search.n_slots = vectors.n_slots;
-    search.allowed = allowed ? allowed->data() : nullptr;
   }
 
   posh::BlockSearch make_search(const Settings& settings, const float* queries, std::size_t n_queries,
@@ -293,12 +296,14 @@ void bind_blocks(nb::module_& m) {
       .def("without", &Blocks::without, in("removed"))
       .def("to_arrays", &Blocks::to_arrays)
       .def_static("from_arrays", &Blocks::from_arrays, nb::arg("space"), in("memory"), in("table"), in("groups"),
-                  in("live"))
+                  in("live"), nb::arg("n_stored"))
+      .def_prop_ro("n_stored", &Blocks::n_stored)
       .def_prop_ro("nbytes", &Blocks::nbytes)
       .def("search", &Blocks::search, nb::arg("settings"), in("queries"), nb::arg("vectors"), in("allowed").none(),
            in("ids"), in("scores"), nb::arg("n_threads"), nb::arg("kernel"))
-      .def("nearest", &Blocks::nearest, nb::arg("settings"), nb::arg("metric"), in("queries"), nb::arg("vectors"),
-           in("allowed").none(), in("ids"), in("scores"), nb::arg("n_threads"), nb::arg("kernel"))
+      .def("prepare", &Blocks::prepare, nb::arg("settings"), nb::arg("metric"), nb::arg("vectors"), in("ids").none(),
+           nb::arg("k"), nb::arg("n_threads"), nb::arg("kernel"), nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
+           nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>())
       .def("routing_scores", &Blocks::routing_scores, in("queries"), in("scores"), nb::arg("kernel"))
       .def("lists_of_slots", &Blocks::lists_of_slots, in("lists"))
       .def("sample_counts", &Blocks::sample_counts, nb::arg("settings"), in("queries"), nb::arg("seed"), in("expected"),

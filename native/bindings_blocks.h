@@ -33,8 +33,8 @@ posh::Projection make_projection(const Rows& signs, std::size_t n_bits, std::siz
 struct Space {
   Space(std::size_t n_bits, std::size_t n_active, Rows centroids, Rows routing, Floats routing_bias,
         std::optional<Rows> weights, std::optional<Rows> signs, std::optional<Rows> reduction, bool is_distance)
-      : shape{n_bits, n_active, routing.shape(1)}, router(make_router(routing, routing_bias)), centroids(centroids),
-        weights(weights), signs(signs), reduction_rows(reduction), is_distance(is_distance) {
+      : shape{n_bits, n_active, routing.shape(1), routing.shape(1)}, router(make_router(routing, routing_bias)),
+        centroids(centroids), weights(weights), signs(signs), reduction_rows(reduction), is_distance(is_distance) {
     const std::size_t n_lists = centroids.shape(0), d = centroids.shape(1), n_columns = routing.shape(1);
     require(n_lists >= 1 && n_lists <= 65536 && routing.shape(0) == n_lists && routing_bias.shape(0) == n_lists,
             "space: lists");

@@ -6,6 +6,7 @@
 
 #include "bindings.h"
 #include "bindings_blocks.h"
+#include "bindings_prepared.h"
 #include "graph.h"
 #include "metric.h"
 
@@ -49,29 +50,27 @@ class Graph {
     graph_.entry_router = router_.get();
   }
 
-  // Prepares the user's queries and searches for them. Returns the number of queries with fewer than k results, or -1
-  // if a number does not fit into float.
-  std::int64_t nearest(const GraphSettings& settings, const posh::Metric& metric, Reals queries, const Vectors& vectors,
-                       std::optional<Vector<const std::uint8_t>> live, Matrix<std::int64_t> ids, Matrix<float> scores,
-                       std::size_t n_threads, const std::string& kernel) const {
-    const std::size_t n = queries.shape(0), d = queries.shape(1);
-    require(d == metric.mean.size() && d == graph_.n_features && ids.shape(0) == n, "nearest: shapes");
-    std::vector<float> comparable(n * d);
-    std::vector<double> factors(n);
-    posh::GraphSearch search = make_search(settings, comparable.data(), vectors, live, ids, scores, n_threads);
-    bool fits = true;
-    run([&, function = find_kernel(kernel).search_graph] {
-      fits = with_reals(queries, [&](const auto* data) {
-        return posh::prepare_queries(metric, data, n, comparable.data(), factors.data());
-      });
-      if (fits && !function(search, ids.data(), scores.data())) return false;
-      if (fits) posh::scale_scores(factors.data(), n, search.k, scores.data());
-      return true;
-    });
-    if (!fits) return -1;
-    std::int64_t n_short = 0;
-    for (std::size_t row = 0; row < n; ++row) n_short += ids.data()[row * search.k + search.k - 1] < 0;
-    return n_short;
+  // Returns a search with these parameters. `live` (n_slots) are the documents that may be found, unless a call says
+  // otherwise. The caller keeps the arguments and this object alive.
+  PreparedSearch prepare(const GraphSettings& settings, const posh::Metric& metric, const Vectors& vectors,
+                         std::optional<Vector<const std::uint8_t>> live, std::optional<Vector<const std::int64_t>> ids,
+                         std::size_t k, std::size_t n_threads, const std::string& kernel) const {
+    require(metric.mean.size() == graph_.n_features, "prepare: metric");
+    const posh::GraphSearch fixed = make_search(settings, nullptr, 0, vectors, live, k, n_threads);
+    const posh::Kernels& functions = find_kernel(kernel);
+    return {metric,
+            functions,
+            k,
+            vectors.n_slots,
+            std::move(ids),
+            [fixed, live, function = functions.search_graph](
+                const float* queries, std::size_t n, const std::uint8_t* allowed, std::int64_t* slots, float* scores) {
+              posh::GraphSearch search = fixed;
+              search.queries = queries;
+              search.n_queries = n;
+              if (allowed) search.live = allowed;
+              return function(search, slots, scores);
+            }};
   }
 
   // Searches for queries that are prepared already, and counts visited nodes.
@@ -83,7 +82,8 @@ class Graph {
     require(
         queries.shape(1) == graph_.n_features && ids.shape(0) == n && skipped.shape(0) == n && n_visited.shape(0) == n,
         "search: shapes");
-    posh::GraphSearch search = make_search(settings, queries.data(), vectors, live, ids, scores, n_threads);
+    require(scores.shape(0) == n && scores.shape(1) == ids.shape(1), "search: results");
+    posh::GraphSearch search = make_search(settings, queries.data(), n, vectors, live, ids.shape(1), n_threads);
     search.skipped = skipped.data();
     search.n_visited = n_visited.data();
     run([&, function = find_kernel(kernel).search_graph] { return function(search, ids.data(), scores.data()); });
@@ -105,17 +105,15 @@ class Graph {
     router_ = std::make_unique<posh::Router>(vectors.data(), biases.data(), graph_.n_entries, shape.n_columns);
   }
 
-  posh::GraphSearch make_search(const GraphSettings& settings, const float* queries, const Vectors& vectors,
-                                const std::optional<Vector<const std::uint8_t>>& live, const Matrix<std::int64_t>& ids,
-                                const Matrix<float>& scores, std::size_t n_threads) const {
-    const std::size_t k = ids.shape(1);
-    require(scores.shape(0) == ids.shape(0) && scores.shape(1) == k && k >= 1 && k <= settings.n_keep &&
-                k <= settings.n_open && settings.n_open <= 65536 && n_threads >= 1,
+  posh::GraphSearch make_search(const GraphSettings& settings, const float* queries, std::size_t n_queries,
+                                const Vectors& vectors, const std::optional<Vector<const std::uint8_t>>& live,
+                                std::size_t k, std::size_t n_threads) const {
+    require(k >= 1 && k <= settings.n_keep && k <= settings.n_open && settings.n_open <= 65536 && n_threads >= 1,
             "search: results");
     require(vectors.kind != posh::Stored::residuals && vectors.n_features == graph_.n_features &&
                 n_slots_ <= vectors.n_slots && (!live || live->shape(0) >= vectors.n_slots),
             "search: vectors");
-    return {&graph_,         queries,         ids.shape(0),    k,
+    return {&graph_,         queries,         n_queries,       k,
             settings.n_open, settings.stop,   settings.n_keep, vectors.kind,
             vectors.data,    vectors.n_slots, is_distance_,    live ? live->data() : nullptr,
             n_slots_,        nullptr,         nullptr,         n_threads,
@@ -131,19 +129,20 @@ class Graph {
   posh::Graph graph_{};
 };
 
+// The first records, without rows of vectors, are those of old nodes.
 void build_graph(posh::GraphShape shape, Rows vectors, Floats lost, Matrix<const std::int32_t> candidates,
                  Vector<const std::uint32_t> entries, float alpha, Matrix<std::uint8_t> records, std::size_t n_threads,
                  const std::string& kernel) {
-  const std::size_t n = vectors.shape(0);
-  require(shape.is_valid() && vectors.shape(1) == shape.n_columns && lost.shape(0) == n && candidates.shape(0) == n &&
-              n < (std::size_t{1} << 31) && records.shape(0) == n && records.shape(1) == shape.stride() &&
-              n_threads >= 1,
+  const std::size_t n = records.shape(0), n_new = vectors.shape(0);
+  require(shape.is_valid() && vectors.shape(1) == shape.n_columns && lost.shape(0) == n_new &&
+              candidates.shape(0) == n_new && n_new <= n && n < (std::size_t{1} << 31) &&
+              records.shape(1) == shape.stride() && n_threads >= 1,
           "build_graph: shapes");
   require(entries.shape(0) >= 1 &&
               std::all_of(entries.data(), entries.data() + entries.shape(0), [=](std::uint32_t e) { return e < n; }),
           "build_graph: entries");
   const posh::GraphPlan plan{
-      shape,          vectors.data(),   lost.data(), n,         candidates.data(), candidates.shape(1),
+      shape,          vectors.data(),   lost.data(), n,         n - n_new,    candidates.data(), candidates.shape(1),
       entries.data(), entries.shape(0), alpha,       n_threads, check_signals};
   run([&, function = find_kernel(kernel).build_graph] { return function(plan, records.data()); });
 }
@@ -170,8 +169,9 @@ void bind_graph(nb::module_& m) {
                     Vector<const std::uint32_t>, Rows, Floats, Floats, float, std::size_t, bool>(),
            "shape"_a, "records"_a, "slots"_a, "entries"_a, "rows"_a, "mean"_a, "bias"_a, "radius"_a, "n_slots"_a,
            "is_distance"_a)
-      .def("nearest", &Graph::nearest, "settings"_a, "metric"_a, "queries"_a, "vectors"_a, "live"_a.none(), "ids"_a,
-           "scores"_a, "n_threads"_a, "kernel"_a)
+      .def("prepare", &Graph::prepare, "settings"_a, "metric"_a, "vectors"_a, "live"_a.noconvert().none(),
+           "ids"_a.noconvert().none(), "k"_a, "n_threads"_a, "kernel"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
+           nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>())
       .def("search", &Graph::search, "settings"_a, "queries"_a, "vectors"_a, "live"_a.none(), "skipped"_a, "ids"_a,
            "scores"_a, "n_visited"_a, "n_threads"_a, "kernel"_a);
   m.def("build_graph", &build_graph, "shape"_a, "vectors"_a, "lost"_a, "candidates"_a, "entries"_a, "alpha"_a,

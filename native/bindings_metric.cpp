@@ -12,23 +12,31 @@ posh::Metric make_metric(const std::string& name, Vector<const double> mean, dou
   return {kind, {mean.data(), mean.data() + mean.shape(0)}, unit};
 }
 
-bool prepare_documents(const posh::Metric& metric, Reals vectors, Matrix<float> out) {
+posh::Reals reals_of(const RealRows& vectors) {
+  const bool is_double = vectors.dtype() == nb::dtype<double>();
+  require(is_double || vectors.dtype() == nb::dtype<float>(), "reals: dtype");
+  return {vectors.data(), is_double, vectors.shape(0)};
+}
+
+bool prepare_documents(const posh::Metric& metric, RealRows vectors, Matrix<float> out, const std::string& kernel) {
   require(
       vectors.shape(1) == metric.mean.size() && out.shape(0) == vectors.shape(0) && out.shape(1) == vectors.shape(1),
       "prepare_documents: shapes");
+  const posh::PrepareDocumentsFn function = find_kernel(kernel).prepare_documents;
+  const posh::Reals reals = reals_of(vectors);
   nb::gil_scoped_release unlocked;
-  return with_reals(
-      vectors, [&](const auto* data) { return posh::prepare_documents(metric, data, vectors.shape(0), out.data()); });
+  return function(metric, reals, out.data());
 }
 
-bool prepare_queries(const posh::Metric& metric, Reals vectors, Matrix<float> out, Vector<double> factors) {
+bool prepare_queries(const posh::Metric& metric, RealRows vectors, Matrix<float> out, Vector<double> factors,
+                     const std::string& kernel) {
   require(vectors.shape(1) == metric.mean.size() && out.shape(0) == vectors.shape(0) &&
               out.shape(1) == vectors.shape(1) && factors.shape(0) == vectors.shape(0),
           "prepare_queries: shapes");
+  const posh::PrepareQueriesFn function = find_kernel(kernel).prepare_queries;
+  const posh::Reals reals = reals_of(vectors);
   nb::gil_scoped_release unlocked;
-  return with_reals(vectors, [&](const auto* data) {
-    return posh::prepare_queries(metric, data, vectors.shape(0), out.data(), factors.data());
-  });
+  return function(metric, reals, out.data(), factors.data());
 }
 
 void scale_scores(Vector<const double> factors, Matrix<float> scores) {
@@ -47,7 +55,7 @@ void bind_metric(nb::module_& m) {
             new (self) posh::Metric(make_metric(name, mean, unit));
           },
           nb::arg("name"), in("mean"), nb::arg("unit"))
-      .def("prepare_documents", prepare_documents, in("vectors"), in("out"))
-      .def("prepare_queries", prepare_queries, in("vectors"), in("out"), in("factors"))
+      .def("prepare_documents", prepare_documents, in("vectors"), in("out"), nb::arg("kernel"))
+      .def("prepare_queries", prepare_queries, in("vectors"), in("out"), in("factors"), nb::arg("kernel"))
       .def_static("scale_scores", scale_scores, in("factors"), in("scores"));
 }

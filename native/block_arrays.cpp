@@ -68,7 +68,7 @@ std::shared_ptr<const BlockLists> open_arrays(const BlockShape& shape, std::size
       return nullptr;
     Block block;
     block.n_docs = static_cast<std::uint32_t>(n_docs);
-    block.n_groups = static_cast<std::uint32_t>((block.n_docs + group_docs - 1) / group_docs);
+    block.n_groups = static_cast<std::uint32_t>(BlockShape::n_groups(block.n_docs));
     if (arrays.n_words - word < 4 * block.n_groups) return nullptr;
     if (!is_clear_from(arrays.live.get() + word, block.n_groups, block.n_docs)) return nullptr;
     for (std::size_t g = 0; g < block.n_groups; ++g) {

@@ -33,24 +33,33 @@ struct Bits256 {
 
 __m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
 
-// Sums of pairs of halves times numbers, of 64 columns.
-inline __attribute__((always_inline)) __m256i half_products(__m256i halves, const std::int8_t* numbers) {
-  const __m256i four = _mm256_set1_epi8(15);
+alignas(64) constexpr std::uint8_t lower_bits[64] = {15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15,
+                                                     15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15};
+
+// 15 in the first n of 32 bytes.
+inline __attribute__((always_inline)) __m256i lower_mask(std::size_t n) { return load(lower_bits + 32 - n); }
+
+// Sums of pairs of halves times numbers, of 2 * n columns in n bytes. `mask` is lower_mask(n).
+inline __attribute__((always_inline)) __m256i half_products(__m256i halves, const std::int8_t* numbers, std::size_t n,
+                                                            __m256i mask) {
   return _mm256_add_epi16(
-      _mm256_maddubs_epi16(_mm256_and_si256(halves, four), load(numbers)),
-      _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(halves, 4), four), load(numbers + 32)));
+      _mm256_maddubs_epi16(_mm256_and_si256(halves, mask), load(numbers)),
+      _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(halves, 4), mask), load(numbers + n)));
 }
 
 // Eight sums that add up to the sum over all columns. 16-bit sums of 256 columns cannot overflow: 8 * 15 * 127 < 2^15.
 inline __attribute__((always_inline)) __m256i half_sums(const std::uint8_t* halves, const std::int8_t* numbers,
-                                                        std::size_t width) {
-  const __m256i ones = _mm256_set1_epi16(1);
+                                                        std::size_t width, std::size_t tail) {
+  const __m256i ones = _mm256_set1_epi16(1), four = _mm256_set1_epi8(15), last = lower_mask(tail);
   __m256i total = _mm256_setzero_si256();
   for (std::size_t at = 0; at < width; at += 256) {
-    __m256i sums = half_products(load(halves + at / 2), numbers + at);
+    __m256i sums = _mm256_setzero_si256();
     const std::size_t end = std::min(width, at + 256);
-    for (std::size_t j = at + 64; j < end; j += 64)
-      sums = _mm256_add_epi16(sums, half_products(load(halves + j / 2), numbers + j));
+    for (std::size_t j = at; j < end; j += 64) {
+      const bool is_last = j + 64 == width;
+      sums = _mm256_add_epi16(
+          sums, half_products(load(halves + j / 2), numbers + j, is_last ? tail : 32, is_last ? last : four));
+    }
     total = _mm256_add_epi32(total, _mm256_madd_epi16(sums, ones));
   }
   return total;
@@ -116,8 +125,9 @@ struct BlockAvx2 {
     return to;
   }
 
-  static std::int32_t half_sum(const std::uint8_t* halves, const std::int8_t* numbers, std::size_t width) {
-    return total_of(half_sums(halves, numbers, width));
+  static std::int32_t half_sum(const std::uint8_t* halves, const std::int8_t* numbers, std::size_t width,
+                               std::size_t tail) {
+    return total_of(half_sums(halves, numbers, width, tail));
   }
 
   static inline __attribute__((always_inline)) std::int32_t total_of(__m256i sums) {
@@ -128,10 +138,11 @@ struct BlockAvx2 {
 
   static inline __attribute__((always_inline)) unsigned above(const std::uint8_t* const (&h)[4],
                                                               const Query* const (&q)[4], const Fit (&fits)[4],
-                                                              std::size_t width, std::int32_t (&sums)[4]) {
+                                                              std::size_t width, std::size_t tail,
+                                                              std::int32_t (&sums)[4]) {
     return above_sums(
-        four_totals(half_sums(h[0], q[0]->view.numbers, width), half_sums(h[1], q[1]->view.numbers, width),
-                    half_sums(h[2], q[2]->view.numbers, width), half_sums(h[3], q[3]->view.numbers, width)),
+        four_totals(half_sums(h[0], q[0]->view.numbers, width, tail), half_sums(h[1], q[1]->view.numbers, width, tail),
+                    half_sums(h[2], q[2]->view.numbers, width, tail), half_sums(h[3], q[3]->view.numbers, width, tail)),
         q, fits, sums);
   }
 
@@ -232,6 +243,7 @@ struct BlockAvx2 {
       for (std::size_t r = 0; r < n_rows; ++r) to[v][r] = float_total(sums[v][r]);
   }
 
+ public:
   // Routes four queries together: each number of a centroid is loaded once for all of them.
   template <class Dot>
   static void route_by(const Router& router, const Routed& queries, float* scores) {
@@ -291,6 +303,7 @@ struct BlockAvx2 {
       }
   }
 
+ protected:
   static __m256 rest(const float* from, std::size_t n) {  // n < 8 numbers, then zeros
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), lanes));

@@ -60,58 +60,56 @@ inline __attribute__((always_inline)) Bits512 add_complements(Bits512& ones, Bit
 
 struct BlockAvx512 : BlockAvx2 {
   static void route(const Router& router, const Routed& queries, float* scores) {
-    route_by<Dot512>(router, queries, scores);
+    route_avx512(router, queries, scores);
   }
 
   static void masks(const BlockScan& scan, std::uint64_t* masks) { count_planes<Bits512, Bits256>(scan, masks); }
 
   static std::uint32_t* expand(const std::uint64_t* mask, std::uint32_t first, std::uint32_t* to) {
-    const __m512i numbers = _mm512_load_si512(positions);
-    for (std::uint32_t w = 0; w < 4; ++w) {
-      const __m512i start = _mm512_set1_epi32(static_cast<int>(first + 64 * w));
-      __m512i bytes = _mm512_maskz_compress_epi8(mask[w], numbers);
-      const int n = __builtin_popcountll(mask[w]);
-      for (int i = 0;;) {
-        _mm512_storeu_si512(to + i, _mm512_add_epi32(start, _mm512_cvtepu8_epi32(_mm512_castsi512_si128(bytes))));
-        if (__builtin_expect((i += 16) >= n, 1)) break;
-        bytes = _mm512_alignr_epi64(_mm512_setzero_si512(), bytes, 2);
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (std::uint32_t w = 0; w < 4; ++w)
+      for (std::uint32_t at = 0; at < 64; at += 16) {
+        const auto some = static_cast<__mmask16>(mask[w] >> at);
+        const __m512i documents = _mm512_add_epi32(lanes, _mm512_set1_epi32(static_cast<int>(first + 64 * w + at)));
+        _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(some, documents));
+        to += __builtin_popcount(some);
       }
-      to += n;
-    }
     return to;
   }
 
-  static std::int32_t half_sum(const std::uint8_t* halves, const std::int8_t* numbers, std::size_t width) {
-    return total_of(sums(halves, numbers, width));
+  static std::int32_t half_sum(const std::uint8_t* halves, const std::int8_t* numbers, std::size_t width,
+                               std::size_t tail) {
+    return total_of(sums(halves, numbers, width, tail));
   }
 
   static inline __attribute__((always_inline)) unsigned above(const std::uint8_t* const (&h)[4],
                                                               const Query* const (&q)[4], const Fit (&fits)[4],
-                                                              std::size_t width, std::int32_t (&totals)[4]) {
-    return above_sums(four_totals(sums(h[0], q[0]->view.numbers, width), sums(h[1], q[1]->view.numbers, width),
-                                  sums(h[2], q[2]->view.numbers, width), sums(h[3], q[3]->view.numbers, width)),
-                      q, fits, totals);
+                                                              std::size_t width, std::size_t tail,
+                                                              std::int32_t (&totals)[4]) {
+    return above_sums(
+        four_totals(sums(h[0], q[0]->view.numbers, width, tail), sums(h[1], q[1]->view.numbers, width, tail),
+                    sums(h[2], q[2]->view.numbers, width, tail), sums(h[3], q[3]->view.numbers, width, tail)),
+        q, fits, totals);
   }
 
  private:
   // Eight sums that add up to the sum over all columns. The upper four bits of a byte count as 16 times their number,
   // so their sum is divided in the end.
   static inline __attribute__((always_inline)) __m256i sums(const std::uint8_t* halves, const std::int8_t* numbers,
-                                                            std::size_t width) {
-    const __m256i four = _mm256_set1_epi8(15);
+                                                            std::size_t width, std::size_t tail) {
+    const __m256i four = _mm256_set1_epi8(15), last = lower_mask(tail), last_upper = _mm256_slli_epi16(last, 4);
     __m256i lower = _mm256_setzero_si256(), upper = _mm256_setzero_si256();
-    for (std::size_t j = 0; j < width; j += 64) {
+    for (std::size_t j = 0; j + 64 < width; j += 64) {
       const __m256i bytes = load(halves + j / 2);
       lower = _mm256_dpbusd_epi32(lower, _mm256_and_si256(bytes, four), load(numbers + j));
       upper = _mm256_dpbusd_epi32(upper, _mm256_andnot_si256(four, bytes), load(numbers + j + 32));
     }
+    const __m256i bytes = load(halves + (width - 64) / 2);
+    numbers += width - 64;
+    lower = _mm256_dpbusd_epi32(lower, _mm256_and_si256(bytes, last), load(numbers));
+    upper = _mm256_dpbusd_epi32(upper, _mm256_and_si256(bytes, last_upper), load(numbers + tail));
     return _mm256_add_epi32(lower, _mm256_srai_epi32(upper, 4));
   }
-
-  alignas(64) static constexpr std::uint8_t positions[64] = {
-      0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-      22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
-      44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
 };
 
 }  // namespace

@@ -67,10 +67,10 @@ inline float write_halves(const float* residual, const BlockShape& shape, std::u
   float scale = largest_size(residual, shape.n_columns) / 127.0f;
   if (!(scale >= smallest_unit)) scale = 0.0f;
   for (std::size_t j = 0; j < shape.half_bytes(); ++j) high[j] = low[j] = 0;
-  for (std::size_t j = 0; j < shape.width(); ++j) {
+  for (std::size_t j = 0; j < 2 * shape.half_bytes(); ++j) {
     int number = 128;  // zero, and the value of padding
     if (j < shape.n_columns && scale > 0) number += static_cast<int>(std::nearbyint(residual[j] / scale));
-    const std::size_t byte = j / 64 * 32 + j % 32, shift = j % 64 / 32 * 4;
+    const std::size_t byte = shape.byte_of(j), shift = shape.is_upper(j) ? 4 : 0;
     high[byte] |= static_cast<std::uint8_t>(number >> 4 << shift);
     low[byte] |= static_cast<std::uint8_t>((number & 15) << shift);
   }
@@ -91,7 +91,7 @@ void encode_docs(const BlockShape& shape, const Projection& projection, const Re
       const std::size_t to = target.first_doc + begin + i;
       const Measures measures = encoded.measure(i);
       extend_range(measures, residuals.is_distance, target.ranges[to / group_docs]);
-      const float scale = write_halves(encoded.coded(i), shape, target.high + to * shape.half_bytes(),
+      const float scale = write_halves(encoded.coded(i), shape, target.high + to * shape.high_stride(),
                                        target.low + to * shape.half_bytes());
       target.fits[to] = {scale, measures.offset};
       target.slots[to] = residuals.slots[docs[begin + i]];

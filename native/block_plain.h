@@ -63,19 +63,22 @@ struct BlockPlain {
     return to;
   }
 
-  static std::int32_t half_sum(const std::uint8_t* halves, const std::int8_t* numbers, std::size_t width) {
+  static std::int32_t half_sum(const std::uint8_t* halves, const std::int8_t* numbers, std::size_t width,
+                               std::size_t tail) {
     std::int32_t sum = 0;
-    for (std::size_t j = 0; j < width; ++j)
-      sum += (halves[j / 64 * 32 + j % 32] >> (j % 64 / 32 * 4) & 15) * numbers[j];
+    for (std::size_t first = 0; first < width; first += 64, halves += 32, numbers += 64) {
+      const std::size_t n = first + 64 < width ? 32 : tail;
+      for (std::size_t b = 0; b < n; ++b) sum += (halves[b] & 15) * numbers[b] + (halves[b] >> 4) * numbers[n + b];
+    }
     return sum;
   }
 
   static unsigned above(const std::uint8_t* const (&halves)[4], const Query* const (&queries)[4], const Fit (&fits)[4],
-                        std::size_t width, std::int32_t (&sums)[4]) {
+                        std::size_t width, std::size_t tail, std::int32_t (&sums)[4]) {
     unsigned good = 0;
     for (unsigned i = 0; i < 4; ++i) {
       const View& view = queries[i]->view;
-      sums[i] = half_sum(halves[i], view.numbers, width);
+      sums[i] = half_sum(halves[i], view.numbers, width, tail);
       const float product = static_cast<float>(16 * sums[i]) + view.half_offset;
       const float score = product * (fits[i].scale * view.unit) + (fits[i].offset + view.list_score);
       if (score >= queries[i]->entry) good |= 1u << i;

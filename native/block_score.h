@@ -58,7 +58,7 @@ class BlockScoring {
     std::vector<std::uint64_t>& words = w.allowed[number];
     if (words.empty()) {
       words.assign(block.live.get(), block.live.get() + 4 * block.n_groups);
-      const std::uint32_t* slots = block.slots(shape);
+      const Column<const std::uint32_t> slots = block.slots(shape);
       for (std::size_t doc = 0; doc < block.n_docs; ++doc) {
         if (slots[doc] >= s.n_slots) throw std::out_of_range("blocks: slots");
         if (!s.allowed[slots[doc]]) words[doc / 64] &= ~(std::uint64_t{1} << doc % 64);
@@ -89,7 +89,7 @@ class BlockScoring {
 
   // The length of a document's residual, from its 8-bit numbers.
   float length(const Block& block, std::size_t doc) const {
-    const std::uint8_t *high = block.high(shape) + doc * shape.half_bytes(),
+    const std::uint8_t *high = block.high(shape) + doc * shape.high_stride(),
                        *low = block.low(shape) + doc * shape.half_bytes();
     std::int32_t sum = 0;
     for (std::size_t byte = 0; byte < shape.half_bytes(); ++byte)
@@ -102,13 +102,16 @@ class BlockScoring {
 
   // The product of a view and a document's residual, from their 8-bit numbers.
   float product(const View& view, const Block& block, std::size_t doc) const {
-    const std::size_t at = doc * shape.half_bytes();
-    const std::int32_t sum = 16 * Isa::half_sum(block.high(shape) + at, view.numbers, shape.width()) +
-                             Isa::half_sum(block.low(shape) + at, view.numbers, shape.width());
+    const std::int32_t sum = 16 * half_sum(block.high(shape) + doc * shape.high_stride(), view) +
+                             half_sum(block.low(shape) + doc * shape.half_bytes(), view);
     return static_cast<float>(sum - view.sum) * (block.fits(shape)[doc].scale * view.unit);
   }
 
  private:
+  std::int32_t half_sum(const std::uint8_t* halves, const View& view) const {
+    return Isa::half_sum(halves, view.numbers, shape.width(), shape.tail());
+  }
+
   // The threshold of a group: nearly all documents that reach the limit have at least this count. It follows from the
   // smallest cosine with which a document of the group can reach the limit. For distances and a length l, that cosine
   // is (needed + l² / 2) / (l |query - c|), which is smallest for l² = 2 * needed.
@@ -140,9 +143,11 @@ class BlockScoring {
   template <std::size_t Width, class QueryOf>
   __attribute__((noinline)) void sift_columns(const Block& block, std::uint32_t* p, std::size_t n, QueryOf query_of) {
     const std::uint8_t *high = block.high(shape), *low = block.low(shape);
-    const Fit* fits = block.fits(shape);
-    const std::uint32_t* slots = block.slots(shape);
-    const std::size_t width = Width ? Width : shape.width(), bytes = width / 2;
+    const Column<const Fit> fits = block.fits(shape);
+    const Column<const std::uint32_t> slots = block.slots(shape);
+    const std::size_t width = Width ? Width : shape.width(), bytes = width / 2, tail = shape.tail(),
+                      low_bytes = shape.half_bytes();
+    const bool is_joined = shape.is_joined(), crosses_lines = low_bytes % 32 != 0;
     constexpr std::uint32_t doc_mask = max_block_docs - 1;
     constexpr std::size_t ahead = 12;  // pairs to prefetch
     static_assert(ahead + 4 <= spare);
@@ -156,13 +161,14 @@ class BlockScoring {
                   *q2 = query_of(p[i + 2] >> doc_bits), *q3 = query_of(p[i + 3] >> doc_bits);
       std::int32_t sums[4];
       unsigned good = Isa::above({high + d0 * bytes, high + d1 * bytes, high + d2 * bytes, high + d3 * bytes},
-                                 {q0, q1, q2, q3}, {fits[d0], fits[d1], fits[d2], fits[d3]}, width, sums);
+                                 {q0, q1, q2, q3}, {fits[d0], fits[d1], fits[d2], fits[d3]}, width, tail, sums);
       if (n - i < 4) good &= (1u << (n - i)) - 1;
       for (; good; good &= good - 1) {
         const unsigned j = static_cast<unsigned>(__builtin_ctz(good));
         *to++ = {p[i + j], sums[j]};
-        __builtin_prefetch(low + (p[i + j] & doc_mask) * bytes);
-        __builtin_prefetch(slots + (p[i + j] & doc_mask));
+        __builtin_prefetch(low + (p[i + j] & doc_mask) * low_bytes);
+        if (crosses_lines) __builtin_prefetch(low + (p[i + j] & doc_mask) * low_bytes + low_bytes - 1);
+        if (!is_joined) __builtin_prefetch(&slots[p[i + j] & doc_mask]);
       }
     }
     w.n_survivors = static_cast<std::size_t>(to - w.survivors.data());
@@ -173,12 +179,11 @@ class BlockScoring {
   void score_survivors(std::uint32_t number, QueryOf query_of) {
     const Block& block = s.lists->blocks[number];
     const std::uint8_t* low = block.low(shape);
-    const Fit* fits = block.fits(shape);
+    const Column<const Fit> fits = block.fits(shape);
     for (std::size_t i = 0; i < w.n_survivors; ++i) {
       const std::uint32_t doc = w.survivors[i].pair & (max_block_docs - 1);
       Query& query = *query_of(w.survivors[i].pair >> doc_bits);
-      const std::int32_t sum = 16 * w.survivors[i].high_sum +
-                               Isa::half_sum(low + doc * shape.half_bytes(), query.view.numbers, shape.width());
+      const std::int32_t sum = 16 * w.survivors[i].high_sum + half_sum(low + doc * shape.half_bytes(), query.view);
       const float score = static_cast<float>(sum - query.view.sum) * (fits[doc].scale * query.view.unit) +
                           (fits[doc].offset + query.view.list_score);
       if (score >= query.entry) keep(query, score, number, doc);
@@ -245,7 +250,7 @@ class ExactScoring {
     const std::size_t bytes = s.n_features * (s.stored == Stored::float32 ? 4 : 2);
     for (std::size_t i = 0; i < query.n_kept; ++i) {
       const char* vector = static_cast<const char*>(s.vectors) + position_of_key(candidates[i].key) * bytes;
-      for (std::size_t at = 0; at < std::min<std::size_t>(bytes, 1024); at += 64) __builtin_prefetch(vector + at);
+      prefetch_bytes(vector, std::min<std::size_t>(bytes, 1024));
     }
   }
 
@@ -267,11 +272,11 @@ class ExactScoring {
     const Block& block = s.lists->blocks[document.block];
     const std::size_t list =
         std::upper_bound(s.lists->first.begin(), s.lists->first.end(), document.block) - s.lists->first.begin() - 1;
-    const std::uint8_t *high = block.high(shape) + document.doc * shape.half_bytes(),
+    const std::uint8_t *high = block.high(shape) + document.doc * shape.high_stride(),
                        *low = block.low(shape) + document.doc * shape.half_bytes();
     const float scale = block.fits(shape)[document.doc].scale;
     for (std::size_t j = 0; j < s.n_features; ++j) {
-      const std::size_t byte = j / 64 * 32 + j % 32, shift = j % 64 / 32 * 4;
+      const std::size_t byte = shape.byte_of(j), shift = shape.is_upper(j) ? 4 : 0;
       const int number = 16 * (high[byte] >> shift & 15) + (low[byte] >> shift & 15) - 128;
       decoded[j] = s.centroids[list * s.n_features + j] + scale * static_cast<float>(number);
     }

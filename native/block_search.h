@@ -13,8 +13,8 @@
 //     writes 4 words for each group of a block: a bit is set if its document reaches the group's threshold
 //   std::uint32_t* expand(const std::uint64_t* mask, std::uint32_t first, std::uint32_t* to)
 //     writes first + i for each set bit i of 256; returns the end. May write `spare` elements past it.
-//   std::int32_t half_sum(const std::uint8_t* halves, const std::int8_t* numbers, std::size_t width)
-//     the sum of half * number over all columns
+//   std::int32_t half_sum(const std::uint8_t* halves, const std::int8_t* numbers, std::size_t width, std::size_t tail)
+//     the sum of half * number over all columns; see BlockShape
 //   unsigned above(const std::uint8_t* const (&halves)[4], const Query* const (&queries)[4], const Fit (&fits)[4], …)
 //     the same for four documents, and which of them may be good enough
 //   float product(const float* a, const float* b, std::size_t n), float distance(…)
@@ -241,10 +241,12 @@ class BlockSearcher {
       std::uint32_t* docs = reserve(w.pairs, block.n_docs + spare);
       const std::uint32_t* end = scoring.expand(mask, scoring.live_words(number), block.n_groups, 0, docs);
       const std::uint8_t* high = block.high(shape);
-      const Fit* fits = block.fits(shape);
+      const Column<const Fit> fits = block.fits(shape);
+      const std::size_t stride = shape.high_stride();
+      const bool is_joined = shape.is_joined();
       for (const std::uint32_t* doc = docs; doc < end; ++doc) {
-        __builtin_prefetch(high + *doc * shape.half_bytes());
-        __builtin_prefetch(fits + *doc);
+        __builtin_prefetch(high + *doc * stride);
+        if (!is_joined) __builtin_prefetch(&fits[*doc]);
       }
       score_waiting(query, waiting);
       waiting = {number, static_cast<std::size_t>(end - docs), w.near[place % n_near].view};

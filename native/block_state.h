@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "blocks.h"
+#include "prefetch.h"
 
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h

@@ -19,8 +19,6 @@ namespace {
 
 constexpr std::size_t line = 64;
 
-std::size_t n_groups_of(std::size_t n_docs) { return (n_docs + group_docs - 1) / group_docs; }
-
 // Allocates zeroed memory, aligned to a cache line. Large pieces use large pages, because a search accesses them at
 // random.
 std::shared_ptr<std::uint8_t> allocate(std::size_t bytes) {
@@ -46,18 +44,18 @@ struct Draft {
   std::size_t n_old() const { return old ? old->n_docs : 0; }
   std::size_t n_docs() const { return n_old() + n_new; }
   std::size_t bytes(const BlockShape& shape) const {  // of the block and its live words
-    return shape.bytes(n_docs()) + (32 * n_groups_of(n_docs()) + line - 1) / line * line;
+    return shape.bytes(n_docs()) + (32 * BlockShape::n_groups(n_docs()) + line - 1) / line * line;
   }
 };
 
 BlockTarget make_target(const BlockShape& shape, std::uint8_t* memory, std::size_t n_docs) {
   BlockTarget to{};
-  to.n_groups = n_groups_of(n_docs);
+  to.n_groups = BlockShape::n_groups(n_docs);
   to.planes = memory;
-  to.high = to.planes + shape.n_bits * group_bytes * to.n_groups;
-  to.low = to.high + n_docs * shape.half_bytes();
-  to.fits = reinterpret_cast<Fit*>(to.low + n_docs * shape.half_bytes());
-  to.slots = reinterpret_cast<std::uint32_t*>(to.fits + n_docs);
+  to.high = memory + shape.high_at(n_docs);
+  to.low = memory + shape.low_at(n_docs);
+  to.fits = shape.fits(memory, n_docs);
+  to.slots = shape.slots(memory, n_docs);
   return to;
 }
 
@@ -65,10 +63,12 @@ void copy_old(const BlockShape& shape, const Block& old, const BlockTarget& to) 
   for (std::size_t bit = 0; bit < shape.n_bits; ++bit)
     std::memcpy(to.planes + bit * to.n_groups * group_bytes, old.planes() + bit * old.n_groups * group_bytes,
                 old.n_groups * group_bytes);
-  std::memcpy(to.high, old.high(shape), old.n_docs * shape.half_bytes());
+  std::memcpy(to.high, old.high(shape), old.n_docs * shape.high_stride());
   std::memcpy(to.low, old.low(shape), old.n_docs * shape.half_bytes());
-  std::memcpy(to.fits, old.fits(shape), old.n_docs * sizeof(Fit));
-  std::memcpy(to.slots, old.slots(shape), old.n_docs * sizeof(std::uint32_t));
+  for (std::size_t doc = 0; doc < old.n_docs; ++doc) {
+    to.fits[doc] = old.fits(shape)[doc];
+    to.slots[doc] = old.slots(shape)[doc];
+  }
 }
 
 Block build_block(const Draft& draft, const BlockShape& shape, const Projection& projection, const Residuals& residuals,
@@ -79,7 +79,7 @@ Block build_block(const Draft& draft, const BlockShape& shape, const Projection&
                                                    : std::shared_ptr<std::uint8_t>(shared, shared.get() + draft.at);
   const std::size_t n = draft.n_docs();
   block.n_docs = static_cast<std::uint32_t>(n);
-  block.n_groups = static_cast<std::uint32_t>(n_groups_of(n));
+  block.n_groups = static_cast<std::uint32_t>(BlockShape::n_groups(n));
   BlockTarget target = make_target(shape, memory.get(), n);
   auto* live = reinterpret_cast<std::uint64_t*>(memory.get() + shape.bytes(n));
   if (draft.old) {
@@ -137,12 +137,6 @@ std::size_t assign_offsets(std::vector<Draft>& drafts, const BlockLists& before)
 }
 
 }  // namespace
-
-std::size_t BlockShape::bytes(std::size_t n_docs) const {
-  const std::size_t all =
-      n_bits * group_bytes * n_groups_of(n_docs) + n_docs * (2 * half_bytes() + sizeof(Fit) + sizeof(std::uint32_t));
-  return (all + line - 1) / line * line;
-}
 
 Router::Router(const float* centroids, const float* biases, std::size_t n_lists, std::size_t n_columns)
     : n_lists(n_lists), n_columns(n_columns) {
@@ -204,7 +198,7 @@ std::shared_ptr<const BlockLists> without_documents(const BlockLists& lists, con
                                                     std::size_t n_slots) {
   auto result = std::make_shared<BlockLists>(lists);
   for (Block& block : result->blocks) {
-    const std::uint32_t* slots = block.slots(lists.shape);
+    const Column<const std::uint32_t> slots = block.slots(lists.shape);
     std::shared_ptr<std::uint64_t> live;
     for (std::size_t doc = 0; doc < block.n_docs; ++doc) {
       if (slots[doc] >= n_slots || !removed[slots[doc]]) continue;
@@ -234,7 +228,7 @@ void lists_of_slots(const BlockLists& lists, std::int32_t* list_of, std::size_t 
   for (std::size_t list = 0; list < lists.n_lists(); ++list)
     for (std::uint32_t b = lists.first[list]; b < lists.first[list + 1]; ++b) {
       const Block& block = lists.blocks[b];
-      const std::uint32_t* slots = block.slots(lists.shape);
+      const Column<const std::uint32_t> slots = block.slots(lists.shape);
       for (std::size_t doc = 0; doc < block.n_docs; ++doc)
         if (slots[doc] < n_slots && block.live.get()[doc / 64] >> doc % 64 & 1)
           list_of[slots[doc]] = static_cast<std::int32_t>(list);

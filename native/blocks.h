@@ -18,6 +18,8 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <new>
+#include <type_traits>
 #include <vector>
 
 #include "threads.h"
@@ -32,27 +34,77 @@ constexpr std::size_t group_bytes = group_docs / 8;
 // Below this, floats lose digits: the largest value divided by 127 and multiplied by 127 could differ from it.
 constexpr float smallest_unit = std::numeric_limits<float>::min();
 
-// Sizes that all blocks of an index share.
+struct Fit {
+  float scale, offset;  // the score of a document is that of its list + query · residual + offset
+};
+
+// A value of each document, `stride` bytes apart.
+template <class T>
+struct Column {
+  using Byte = std::conditional_t<std::is_const_v<T>, const std::uint8_t, std::uint8_t>;
+  Byte* first;
+  std::size_t stride;
+  T& operator[](std::size_t doc) const { return *reinterpret_cast<T*>(first + doc * stride); }
+};
+
+// Sizes that all blocks of an index share, and the places of the parts of a block: see Block.
 struct BlockShape {
-  std::size_t n_bits;                                               // of a code; a multiple of 32
-  std::size_t n_active;                                             // set bits of a document's code
-  std::size_t n_columns;                                            // 8-bit numbers of a residual
-  std::size_t width() const { return (n_columns + 63) / 64 * 64; }  // columns with padding
-  std::size_t half_bytes() const { return width() / 2; }            // of one half of a residual
-  std::size_t bytes(std::size_t n_docs) const;                      // of a block
+  std::size_t n_bits;     // of a code; a multiple of 32
+  std::size_t n_active;   // set bits of a document's code
+  std::size_t n_columns;  // 8-bit numbers of a residual
+  std::size_t n_stored;   // columns that a residual has room for: n_columns; in old files width()
+
+  std::size_t width() const { return (n_columns + 63) / 64 * 64; }  // columns that kernels read
+  std::size_t full() const { return width() - 64; }                 // columns before the last 64
+  std::size_t tail() const { return (n_stored - full() + 1) / 2; }  // bytes that hold one half of the last columns
+  std::size_t half_bytes() const { return full() / 2 + tail(); }    // of one half of a residual
+  std::size_t high_stride() const { return width() / 2; }
+  bool is_joined() const { return high_stride() - half_bytes() >= rest_bytes; }
+
+  std::size_t byte_of(std::size_t column) const {
+    if (column < full()) return column / 64 * 32 + column % 32;
+    return full() / 2 + (column - full()) - (is_upper(column) ? tail() : 0);
+  }
+  bool is_upper(std::size_t column) const { return column < full() ? column % 64 >= 32 : column - full() >= tail(); }
+
+  static std::size_t n_groups(std::size_t n_docs) { return (n_docs + group_docs - 1) / group_docs; }
+  std::size_t high_at(std::size_t n_docs) const { return n_bits * group_bytes * n_groups(n_docs); }
+  std::size_t low_at(std::size_t n_docs) const { return high_at(n_docs) + n_docs * high_stride(); }
+  std::size_t rest_at(std::size_t n_docs) const {  // kernels read past the last low half
+    return (low_at(n_docs) + n_docs * half_bytes() + high_stride() - half_bytes() + 3) / 4 * 4;
+  }
+  std::size_t bytes(std::size_t n_docs) const {  // of a block
+    constexpr std::size_t line = 64;
+    return (rest_at(n_docs) + (is_joined() ? 0 : n_docs * rest_bytes) + line - 1) / line * line;
+  }
+
+  template <class Byte>
+  auto fits(Byte* memory, std::size_t n_docs) const {
+    using T = std::conditional_t<std::is_const_v<Byte>, const Fit, Fit>;
+    if (is_joined()) return Column<T>{memory + high_at(n_docs) + high_stride() - rest_bytes, high_stride()};
+    return Column<T>{memory + rest_at(n_docs), sizeof(Fit)};
+  }
+  template <class Byte>
+  auto slots(Byte* memory, std::size_t n_docs) const {
+    using T = std::conditional_t<std::is_const_v<Byte>, const std::uint32_t, std::uint32_t>;
+    if (is_joined()) return Column<T>{memory + high_at(n_docs) + high_stride() - sizeof(T), high_stride()};
+    return Column<T>{memory + rest_at(n_docs) + n_docs * sizeof(Fit), sizeof(T)};
+  }
+
+ private:
+  static constexpr std::size_t rest_bytes = sizeof(Fit) + sizeof(std::uint32_t);
 };
 
 // Up to max_block_docs documents of one list. The memory is one array of BlockShape::bytes(n_docs) bytes:
 //   planes  (n_bits, 32 * n_groups) bytes   bit i % 8 of byte i / 8 in row b: whether document i has bit b
 //   high    (n_docs, width / 2) bytes       the high four bits of each residual number plus 128
-//   low     (n_docs, width / 2) bytes       the low four bits
+//   low     (n_docs, half_bytes) bytes      the low four bits; then width / 2 - half_bytes unused bytes
 //   fits    (n_docs) Fit                    residual = scale * (16 * high + low - 128)
 //   slots   (n_docs) uint32
 // Byte b of the 32 bytes that hold the columns 64 g to 64 g + 63: column 64 g + b in the lower four bits, column
-// 64 g + 32 + b in the upper four.
-struct Fit {
-  float scale, offset;  // the score of a document is that of its list + query · residual + offset
-};
+// 64 g + 32 + b in the upper four. The last columns are in `tail` bytes instead of 32.
+// Rows of high halves keep their padding, so that they do not cross cache lines. If it has room for them (is_joined),
+// the fit and the slot of a document are its last 12 bytes, and there are no arrays of fits and slots.
 
 // Bounds over the documents of a group, including removed ones.
 struct GroupRange {
@@ -67,14 +119,10 @@ struct Block {
   GroupRange ranges[max_groups] = {};  // of each group
 
   const std::uint8_t* planes() const { return memory.get(); }
-  const std::uint8_t* high(const BlockShape& shape) const { return planes() + shape.n_bits * group_bytes * n_groups; }
-  const std::uint8_t* low(const BlockShape& shape) const { return high(shape) + n_docs * shape.half_bytes(); }
-  const Fit* fits(const BlockShape& shape) const {
-    return reinterpret_cast<const Fit*>(low(shape) + n_docs * shape.half_bytes());
-  }
-  const std::uint32_t* slots(const BlockShape& shape) const {
-    return reinterpret_cast<const std::uint32_t*>(fits(shape) + n_docs);
-  }
+  const std::uint8_t* high(const BlockShape& shape) const { return planes() + shape.high_at(n_docs); }
+  const std::uint8_t* low(const BlockShape& shape) const { return planes() + shape.low_at(n_docs); }
+  Column<const Fit> fits(const BlockShape& shape) const { return shape.fits(planes(), n_docs); }
+  Column<const std::uint32_t> slots(const BlockShape& shape) const { return shape.slots(planes(), n_docs); }
 };
 
 // Projects residuals and queries to n_bits numbers. A code has the bits of the n_active largest.
@@ -91,11 +139,21 @@ struct Projection {
 //   OUT to  (n_vectors, n_bits)
 using ProjectRowsFn = void (*)(const Projection& projection, const float* vectors, std::size_t n_vectors, float* to);
 
+// Allocates at the start of a cache line, so that no load crosses into the next one.
+template <class T>
+struct LineAllocator {
+  using value_type = T;
+  T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{64})); }
+  void deallocate(T* memory, std::size_t) { ::operator delete(memory, std::align_val_t{64}); }
+  bool operator==(const LineAllocator&) const { return true; }
+  bool operator!=(const LineAllocator&) const { return false; }
+};
+
 // Centroids as 7-bit numbers. The routing score of list l is step[l] * (sum of number * query) + bias[l].
 struct Router {
   std::size_t n_lists, n_columns;
-  std::vector<std::uint8_t> numbers;  // (ceil(n_lists / 8), ceil(n_columns / 4), 8, 4), each plus 64
-  std::vector<float> step, bias;      // (n_lists rounded up to 8)
+  std::vector<std::uint8_t, LineAllocator<std::uint8_t>> numbers;  // (n_groups(), n_quads(), 8, 4), each plus 64
+  std::vector<float> step, bias;                                   // (n_lists rounded up to 8)
 
   //   IN centroids (n_lists, n_columns), bias (n_lists)
   Router(const float* centroids, const float* bias, std::size_t n_lists, std::size_t n_columns);
@@ -126,8 +184,8 @@ struct Residuals {
 // The memory of a block whose documents from first_doc on are still to be written.
 struct BlockTarget {
   std::uint8_t *planes, *high, *low;
-  Fit* fits;
-  std::uint32_t* slots;
+  Column<Fit> fits;
+  Column<std::uint32_t> slots;
   std::size_t n_groups, first_doc;
   GroupRange* ranges;  // (n_groups), of the documents before first_doc
 };

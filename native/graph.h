@@ -105,12 +105,14 @@ struct GraphSearch {
 // Neighbours that are not below n_nodes are ignored.
 using SearchGraphFn = bool (*)(const GraphSearch& search, std::int64_t* ids, float* scores);
 
+// Nodes below n_old have records already, which may come from a file: whatever is in them, nothing outside of the
+// arrays is read. The other nodes are new, and the rows of vectors, lost and candidates are theirs.
 struct GraphPlan {
   GraphShape shape;
-  const float* vectors;  // (n_nodes, n_columns) transformed
-  const float* lost;     // (n_nodes) the squared length that the transformation loses
-  std::size_t n_nodes;
-  const std::int32_t* candidates;  // (n_nodes, n_candidates) near nodes; -1 = none
+  const float* vectors;  // (n_nodes - n_old, n_columns) transformed
+  const float* lost;     // (n_nodes - n_old) the squared length that the transformation loses
+  std::size_t n_nodes, n_old;
+  const std::int32_t* candidates;  // (n_nodes - n_old, n_candidates) near nodes; -1 = none
   std::size_t n_candidates;
   const std::uint32_t* entries;  // (n_entries) nodes; every node can be reached from one of them
   std::size_t n_entries;
@@ -119,8 +121,10 @@ struct GraphPlan {
   Poll poll;
 };
 
-// Chooses the neighbours of all nodes and writes their records. The result does not depend on n_threads.
-//   OUT records  (n_nodes, stride)
+// Chooses the neighbours of new nodes and writes their records. An old node whose neighbours change gets a new record,
+// with codes of the 8-bit numbers of its old neighbours; the other records stay as they are. Neighbours in old records
+// that are not below n_old are ignored. The result does not depend on n_threads.
+//   IN/OUT records  (n_nodes, stride); IN only those of old nodes
 // Returns false, with OUT undefined, if poll asked to stop.
 using BuildGraphFn = bool (*)(const GraphPlan& plan, std::uint8_t* records);
 

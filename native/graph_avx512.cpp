@@ -27,7 +27,7 @@ namespace {
 
 struct GraphAvx512 : GraphAvx2 {
   static void route(const Router& router, const Routed& queries, float* scores) {
-    route_by<Dot512>(router, queries, scores);
+    route_avx512(router, queries, scores);
   }
 
   // The instruction takes one unsigned factor: a + 128.

@@ -1,9 +1,10 @@
-// Builds a graph: chooses the neighbours of each node among its candidates, and writes the records.
+// Builds a graph: chooses the neighbours of each node among its candidates, and writes the records. An extension does
+// so for new nodes of a graph: a graph that is built is the extension of an empty one.
 //
 // The neighbours of a node are near it and in different directions: a candidate is left out if it is much nearer to a
 // neighbour that was chosen before. Every edge is then offered to its other end, and nodes with too few edges that lead
-// to them take the places of less important ones. Last, parts of the graph that cannot be reached get an edge that
-// leads to them. See graph_search.h for `Isa`.
+// to them take the places of less important ones. An old node that is offered edges chooses among these and its own.
+// Last, parts of the graph that cannot be reached get an edge that leads to them. See graph_search.h for `Isa`.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +23,11 @@
 namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
 
-constexpr std::size_t build_part = 256;    // nodes that a thread takes at once
-constexpr std::size_t most_offers = 400;   // edges from other nodes that a node considers
-constexpr std::uint32_t least_edges = 2;   // edges that lead to a node
-constexpr std::uint32_t enough_edges = 3;  // nodes with more can spare one
+constexpr std::size_t build_part = 256;                        // nodes that a thread takes at once
+constexpr std::size_t most_offers = 400;                       // edges from other nodes that a node considers
+constexpr std::uint32_t least_edges = 2;                       // edges that lead to a node
+constexpr std::uint32_t enough_edges = 3;                      // nodes with more can spare one
+constexpr std::size_t most_columns = 1024, most_degree = 128;  // see GraphShape::is_valid
 
 template <class Isa>
 class GraphBuilder {
@@ -34,48 +36,83 @@ class GraphBuilder {
       : p(plan), n(plan.n_nodes), degree(plan.shape.degree), records(records), cancellation(plan.poll) {}
 
   bool run() {
-    numbers.resize(n * p.shape.n_columns);
     sums.resize(n);
     scales.resize(n);
     norms.resize(n);
-    each_node([&](std::size_t node) { quantise_node(node); });
+    lost.resize(n);
     edges.resize(n * degree);
     n_edges.assign(n, 0);
-    each_node([&](std::size_t node) { choose_first(node); });
+    is_changed.assign(n, 0);
+    each_node(0, p.n_old, [&](std::size_t node) { read_record(node); });
+    each_node(p.n_old, n, [&](std::size_t node) { quantise_node(node); });
+    each_node(p.n_old, n, [&](std::size_t node) { choose_first(node); });
     if (cancellation.requested()) return false;
     collect_offers();
-    std::vector<std::uint32_t> first_edges = edges, n_first = n_edges;
-    each_node([&](std::size_t node) { choose_again(node, first_edges, n_first); });
+    each_node(0, n, [&](std::size_t node) { choose_again(node); });
     if (cancellation.requested()) return false;
     link_lonely();
     connect();
-    each_node([&](std::size_t node) { write_record(node); });
+    each_node(0, n, [&](std::size_t node) {
+      if (is_changed[node]) write_record(node);
+    });
     return !cancellation.requested();
   }
 
  private:
   template <class Work>
-  void each_node(Work work) {
-    run_tasks((n + build_part - 1) / build_part, p.n_threads, cancellation, [&](std::size_t task) {
-      const std::size_t end = std::min(n, (task + 1) * build_part);
+  void each_node(std::size_t begin, std::size_t end, Work work) {
+    run_tasks((end - begin + build_part - 1) / build_part, p.n_threads, cancellation, [&](std::size_t task) {
+      const std::size_t first = begin + task * build_part;
       if (cancellation.requested()) return;
-      for (std::size_t node = task * build_part; node < end; ++node) work(node);
+      for (std::size_t node = first; node < std::min(end, first + build_part); ++node) work(node);
     });
   }
 
-  const float* vector_of(std::size_t node) const { return p.vectors + node * p.shape.n_columns; }
-  std::int8_t* numbers_of(std::size_t node) { return &numbers[node * p.shape.n_columns]; }
+  bool is_old(std::size_t node) const { return node < p.n_old; }
+  std::uint8_t* record(std::size_t node) { return records + node * p.shape.stride(); }
+  std::int8_t* numbers_of(std::size_t node) { return reinterpret_cast<std::int8_t*>(record(node)); }
+
+  // Returns the transformed vector of a node; that of an old node is decoded into `space`.
+  const float* vector_of(std::size_t node, float* space) {
+    if (!is_old(node)) return p.vectors + (node - p.n_old) * p.shape.n_columns;
+    const std::int8_t* numbers = numbers_of(node);
+    for (std::size_t j = 0; j < p.shape.n_columns; ++j) space[j] = scales[node] * static_cast<float>(numbers[j]);
+    return space;
+  }
 
   void quantise_node(std::size_t node) {
-    std::int8_t* to = numbers_of(node);
-    scales[node] = quantise(vector_of(node), p.shape.n_columns, to);
+    const std::size_t row = node - p.n_old;
+    scales[node] = quantise(p.vectors + row * p.shape.n_columns, p.shape.n_columns, numbers_of(node));
+    lost[node] = p.lost[row];
+    norms[node] = sum_up(node) + lost[node];
+    is_changed[node] = 1;
+  }
+
+  void read_record(std::size_t node) {
+    const std::uint8_t* from = record(node);
+    GraphHead head;
+    std::memcpy(&head, from + p.shape.head(), sizeof head);
+    scales[node] = head.scale;
+    norms[node] = head.norm;
+    lost[node] = head.norm - sum_up(node);
+    const std::size_t n_neighbours = std::min<std::size_t>(head.n_neighbours, degree);
+    for (std::size_t i = 0; i < n_neighbours; ++i) {
+      std::uint32_t other;
+      std::memcpy(&other, from + p.shape.nodes() + i * sizeof other, sizeof other);
+      if (is_old(other) && other != node) edges[node * degree + n_edges[node]++] = other;
+    }
+  }
+
+  // Sums up the numbers of a node; returns the squared length of scale * numbers.
+  float sum_up(std::size_t node) {
+    const std::int8_t* numbers = numbers_of(node);
     std::int32_t squares = 0, sum = 0;
     for (std::size_t j = 0; j < p.shape.n_columns; ++j) {
-      squares += to[j] * to[j];
-      sum += to[j];
+      squares += numbers[j] * numbers[j];
+      sum += numbers[j];
     }
     sums[node] = sum;
-    norms[node] = scales[node] * scales[node] * static_cast<float>(squares) + p.lost[node];
+    return scales[node] * scales[node] * static_cast<float>(squares);
   }
 
   float distance(std::size_t a, std::size_t b) {
@@ -83,10 +120,10 @@ class GraphBuilder {
     return std::max(0.0f, norms[a] + norms[b] - 2.0f * (scales[a] * scales[b]) * static_cast<float>(dot));
   }
 
-  // The candidates of a node that was given them, nearest first.
+  // Reads the candidates of a new node, nearest first.
   void read_candidates(std::size_t node, std::vector<Reached>& to) {
     to.clear();
-    const std::int32_t* from = p.candidates + node * p.n_candidates;
+    const std::int32_t* from = p.candidates + (node - p.n_old) * p.n_candidates;
     for (std::size_t i = 0; i < p.n_candidates; ++i)
       if (from[i] >= 0 && static_cast<std::size_t>(from[i]) < n && static_cast<std::size_t>(from[i]) != node) {
         const auto other = static_cast<std::uint32_t>(from[i]);
@@ -127,22 +164,23 @@ class GraphBuilder {
     choose(node, near, false);
   }
 
-  // Lists for each node the nodes that chose it.
+  // Lists for each node the new nodes that chose it.
   void collect_offers() {
     first_offer.assign(n + 1, 0);
-    for (std::size_t node = 0; node < n; ++node)
+    for (std::size_t node = p.n_old; node < n; ++node)
       for (std::uint32_t i = 0; i < n_edges[node]; ++i) ++first_offer[edges[node * degree + i] + 1];
     for (std::size_t node = 0; node < n; ++node) first_offer[node + 1] += first_offer[node];
     offers.resize(first_offer[n]);
     std::vector<std::size_t> at(first_offer.begin(), first_offer.end() - 1);
-    for (std::size_t node = 0; node < n; ++node)
+    for (std::size_t node = p.n_old; node < n; ++node)
       for (std::uint32_t i = 0; i < n_edges[node]; ++i)
         offers[at[edges[node * degree + i]]++] = static_cast<std::uint32_t>(node);
   }
 
-  // Chooses among the first edges, the offers, and then the other candidates.
-  void choose_again(std::size_t node, const std::vector<std::uint32_t>& first_edges,
-                    const std::vector<std::uint32_t>& n_first) {
+  // Chooses among the edges, the offers, and for new nodes then the other candidates. An old node that takes no offer
+  // stays as it is.
+  void choose_again(std::size_t node) {
+    if (is_old(node) && first_offer[node] == first_offer[node + 1]) return;
     std::vector<Reached>& near = near_nodes();
     near.clear();
     for (std::size_t i = first_offer[node]; i < first_offer[node + 1]; ++i)
@@ -151,16 +189,23 @@ class GraphBuilder {
       std::nth_element(near.begin(), near.begin() + most_offers, near.end());
       near.resize(most_offers);
     }
-    for (std::uint32_t i = 0; i < n_first[node]; ++i) {
-      const std::uint32_t other = first_edges[node * degree + i];
-      near.push_back({distance(node, other), other});
-    }
+    std::uint32_t *to = &edges[node * degree], before[most_degree];
+    const std::uint32_t n_before = n_edges[node];
+    std::copy_n(to, n_before, before);
+    for (std::uint32_t i = 0; i < n_before; ++i) near.push_back({distance(node, before[i]), before[i]});
     sort_distinct(near);
-    if (near.size() > degree) return choose(node, near, true);
-    std::uint32_t* to = &edges[node * degree];
-    for (std::size_t i = 0; i < near.size(); ++i) to[i] = near[i].node;
-    n_edges[node] = static_cast<std::uint32_t>(near.size());
-    fill_up(node, near);
+    if (near.size() > degree) {
+      choose(node, near, true);
+    } else {
+      for (std::size_t i = 0; i < near.size(); ++i) to[i] = near[i].node;
+      n_edges[node] = static_cast<std::uint32_t>(near.size());
+      if (!is_old(node)) fill_up(node, near);
+    }
+    if (!is_old(node)) return;
+    is_changed[node] = std::any_of(to, to + n_edges[node], [&](std::uint32_t other) { return !is_old(other); });
+    if (is_changed[node]) return;
+    std::copy_n(before, n_before, to);
+    n_edges[node] = n_before;
   }
 
   void fill_up(std::size_t node, std::vector<Reached>& near) {
@@ -194,6 +239,7 @@ class GraphBuilder {
       --n_leading[to[place]];
     }
     to[place] = node;
+    is_changed[from] = 1;
     ++n_leading[node];
   }
 
@@ -235,14 +281,17 @@ class GraphBuilder {
 
   void write_record(std::size_t node) {
     const GraphShape& shape = p.shape;
-    std::uint8_t* to = records + node * shape.stride();
-    std::memset(to, 0, shape.stride());
-    std::memcpy(to, numbers_of(node), shape.n_columns);
-    Edge own[128] = {};
+    std::uint8_t* to = record(node);
+    std::memset(to + shape.codes(), 0, shape.stride() - shape.codes());
+    float space[most_columns];
+    const float* centre = vector_of(node, space);
+    Edge own[most_degree] = {};
     for (std::uint32_t i = 0; i < degree; ++i) {
       const std::uint32_t other = i < n_edges[node] ? edges[node * degree + i] : static_cast<std::uint32_t>(node);
       std::memcpy(to + shape.nodes() + i * sizeof other, &other, sizeof other);
-      if (i < n_edges[node]) own[i] = write_code(node, other, i, to + shape.codes());
+      if (i >= n_edges[node]) continue;
+      own[i] = write_code(centre, other, i, to + shape.codes());
+      own[i].length = own[i].length + lost[other] - lost[node];
     }
     GraphHead head{norms[node], scales[node], 0.0f, 0.0f, 0.0f, 0.0f, n_edges[node], 0};
     write_factors(node, own, head, to);
@@ -250,10 +299,10 @@ class GraphBuilder {
   }
 
   // Writes the code of a neighbour at position i.
-  Edge write_code(std::size_t node, std::size_t other, std::size_t i, std::uint8_t* codes) {
+  Edge write_code(const float* centre, std::size_t other, std::size_t i, std::uint8_t* codes) {
     const std::size_t n_columns = p.shape.n_columns;
-    const float *centre = vector_of(node), *vector = vector_of(other);
-    float residual[1024], code[1024];
+    float residual[most_columns], code[most_columns];
+    const float* vector = vector_of(other, residual);
     for (std::size_t j = 0; j < n_columns; ++j) residual[j] = vector[j] - centre[j];
     const float square = Isa::product(residual, residual, n_columns);
     const float deviation = std::sqrt(square / static_cast<float>(n_columns));
@@ -275,7 +324,7 @@ class GraphBuilder {
     }
     const float along = Isa::product(residual, code, n_columns);
     const float factor = along > 0.0f ? -2.0f * square / along : 0.0f;
-    return {0.0f, factor, Isa::product(centre, code, n_columns), square + p.lost[other] - p.lost[node]};
+    return {0.0f, factor, Isa::product(centre, code, n_columns), square};
   }
 
   // Quantises factors and adds in the ranges of this node. An add makes up for the rounding of its factor.
@@ -319,9 +368,9 @@ class GraphBuilder {
   const std::size_t n, degree;
   std::uint8_t* records;
   Cancellation cancellation;
-  std::vector<std::int8_t> numbers;  // (n, n_columns)
   std::vector<std::int32_t> sums;
-  std::vector<float> scales, norms;
+  std::vector<float> scales, norms, lost;
+  std::vector<std::uint8_t> is_changed;                  // records to write
   std::vector<std::uint32_t> edges, n_edges, n_leading;  // (n, degree), (n), (n) edges that lead to a node
   std::vector<std::size_t> first_offer;
   std::vector<std::uint32_t> offers;

@@ -39,7 +39,7 @@ constexpr std::uint32_t visited_bit = 0x80000000u;
 constexpr std::uint32_t no_node = 0xFFFFFFFFu;
 constexpr std::size_t n_ahead = 2;        // records that are fetched from memory while another one is visited
 constexpr float entry_margin = 0.1f;      // nodes up to (stop + margin) * the k-th lowest distance are remembered
-constexpr std::size_t first_seen = 2048;  // places for nodes that a search has met
+constexpr std::size_t first_seen = 1024;  // places for nodes that a search has met
 
 // The codes of 32 neighbours, and their sums.
 struct Group {
@@ -55,8 +55,8 @@ struct Product {
 
 // Ascending distances and their nodes.
 struct Nearest {
-  std::vector<float> distances;
-  std::vector<std::uint32_t> nodes;
+  std::vector<float, LineAllocator<float>> distances;
+  std::vector<std::uint32_t, LineAllocator<std::uint32_t>> nodes;
   std::size_t n = 0;
 
   void reset(std::size_t n_wanted) {
@@ -77,8 +77,8 @@ class Seen {
     if (places_.size() != first_seen) places_.resize(first_seen);
     std::fill(places_.begin(), places_.end(), no_node);
     n_ = 0;
-    shift_ = 32 - 11;
-    static_assert(first_seen == std::size_t{1} << 11);
+    shift_ = 32 - 10;
+    static_assert(first_seen == std::size_t{1} << 10);
   }
 
   // Returns whether the node is new.
@@ -124,6 +124,7 @@ struct Reached {
 struct GraphWorkspace {
   std::vector<float> centred, columns, routed;
   std::vector<std::int8_t> features, numbers, steps;
+  float units[4];  // of the queries of a tile
   std::vector<std::uint8_t> tables;
   Nearest open, best;
   Seen seen;
@@ -141,31 +142,36 @@ class GraphSearcher {
         last_step(last_search, w.exact), ids(ids), scores(scores) {
     reserve(w.exact.queries, 1);
     reserve(w.exact.kept, last_search.n_keep);
-    const std::size_t d = (g.n_features + 3) / 4 * 4;
+    const std::size_t n = g.shape.n_columns;
     reserve(w.centred, g.n_features);
-    reserve(w.features, d);
-    std::fill(w.features.begin(), w.features.end(), std::int8_t{0});
-    reserve(w.columns, (g.shape.n_columns + 7) / 8 * 8);
-    reserve(w.numbers, g.shape.n_columns);
-    reserve(w.steps, g.shape.n_columns * g.shape.n_bits);
+    w.features.assign(tile * ((g.n_features + 3) / 4 * 4), 0);
+    reserve(w.columns, tile * n);
+    reserve(w.numbers, tile * n);
+    reserve(w.steps, n * g.shape.n_bits);
     reserve(w.tables, g.shape.n_rows() * 16);
-    reserve(w.routed, 8 * g.entry_router->n_groups());
+    reserve(w.routed, tile * 8 * g.entry_router->n_groups());
   }
 
-  void run(std::size_t row) {
-    const float* query = s.queries + row * g.n_features;
-    prepare(query);
-    w.open.reset(s.n_open);
-    w.best.reset(s.k);
-    w.seen.reset();
-    w.reached.clear();
-    first_open = 0;
-    skipped = s.skipped ? s.skipped[row] : -1;
-    enter();
-    const std::size_t n_visited = walk();
-    if (s.n_visited) s.n_visited[row] = static_cast<std::uint32_t>(n_visited);
-    finish(row, query);
+  // Searches for the queries begin, …, end - 1, at most `tile`.
+  void run(std::size_t begin, std::size_t end) {
+    prepare(begin, end - begin);
+    for (std::size_t row = begin; row < end; ++row) {
+      choose(row - begin);
+      w.open.reset(s.n_open);
+      w.best.reset(s.k);
+      w.seen.reset();
+      w.reached.clear();
+      first_open = 0;
+      skipped = s.skipped ? s.skipped[row] : -1;
+      enter();
+      const std::size_t n_visited = walk();
+      if (s.n_visited) s.n_visited[row] = static_cast<std::uint32_t>(n_visited);
+      finish(row, s.queries + row * g.n_features);
+    }
   }
+
+  static constexpr std::size_t tile = 4;  // queries that are prepared together
+  static_assert(sizeof GraphWorkspace::units == tile * sizeof(float));
 
  private:
   static BlockSearch make_last_search(const GraphSearch& s) {
@@ -180,24 +186,40 @@ class GraphSearcher {
     return search;
   }
 
-  // Transforms the query, quantises it, and fills the tables for codes.
-  void prepare(const float* query) {
-    const std::size_t d = g.n_features, n = g.shape.n_columns;
-    float factor = 1.0f;
-    if (g.transform.radius > 0.0f) {
-      const float length = std::sqrt(Isa::product(query, query, d));
-      factor = length > 0.0f ? g.transform.radius / length : 0.0f;
+  // Transforms queries first, …, first + n - 1, quantises them, and routes them to the entry points.
+  void prepare(std::size_t first, std::size_t n) {
+    const std::size_t d = g.n_features, stride = (d + 3) / 4 * 4, n_columns = g.shape.n_columns;
+    for (std::size_t i = 0; i < n; ++i) {
+      const float* query = s.queries + (first + i) * d;
+      float factor = 1.0f;
+      if (g.transform.radius > 0.0f) {
+        const float length = std::sqrt(Isa::product(query, query, d));
+        factor = length > 0.0f ? g.transform.radius / length : 0.0f;
+      }
+      for (std::size_t j = 0; j < d; ++j) w.centred[j] = factor * query[j] - g.transform.mean[j];
+      w.units[i] = quantise(w.centred.data(), d, &w.features[i * stride]);
     }
-    for (std::size_t j = 0; j < d; ++j) w.centred[j] = factor * query[j] - g.transform.mean[j];
-    const float feature_unit = quantise(w.centred.data(), d, w.features.data());
-    Isa::route(*g.transform.rows, {w.features.data(), w.features.size(), &feature_unit, 1}, w.columns.data());
-    for (std::size_t j = 0; j < n; ++j) w.columns[j] += g.transform.bias[j];
-    unit = quantise(w.columns.data(), n, w.numbers.data());
+    Isa::route(*g.transform.rows, {w.features.data(), stride, w.units, n}, w.columns.data());
+    for (std::size_t i = 0; i < n; ++i) {
+      float* columns = &w.columns[i * n_columns];
+      for (std::size_t j = 0; j < n_columns; ++j) columns[j] += g.transform.bias[j];
+      w.units[i] = quantise(columns, n_columns, &w.numbers[i * n_columns]);
+    }
+    Isa::route(*g.entry_router, {w.numbers.data(), n_columns, w.units, n}, w.routed.data());
+  }
+
+  // Makes a prepared query the current one, and fills the tables for codes.
+  void choose(std::size_t i) {
+    const std::size_t n = g.shape.n_columns;
+    numbers = &w.numbers[i * n];
+    columns = &w.columns[i * n];
+    routed = &w.routed[i * 8 * g.entry_router->n_groups()];
+    unit = w.units[i];
     sum = 0;
     std::int32_t squares = 0;
     for (std::size_t j = 0; j < n; ++j) {
-      sum += w.numbers[j];
-      squares += w.numbers[j] * w.numbers[j];
+      sum += numbers[j];
+      squares += numbers[j] * numbers[j];
     }
     norm = unit * unit * static_cast<float>(squares);
     g.shape.n_bits == 1 ? prepare_tables<1>() : prepare_tables<2>();
@@ -212,28 +234,26 @@ class GraphSearcher {
     float largest = 0.0f;
     for (std::size_t j = 0; j < n; j += at_once) {
       float size = 0.0f;
-      for (std::size_t i = 0; i < at_once; ++i) size += std::fabs(w.columns[j + i]);
+      for (std::size_t i = 0; i < at_once; ++i) size += std::fabs(columns[j + i]);
       largest = std::max(largest, size);
     }
     constexpr float n_steps = n_bits == 1 ? 250.0f : 250.0f / 3.0f;  // rounding may add two
-    constexpr float most = n_bits == 1 ? 127.0f : 63.0f;
+    constexpr std::int32_t most = n_bits == 1 ? 127 : 63;
     float step = largest / n_steps;
     if (!(step >= smallest_unit)) step = 1.0f;
     const float inverse = 1.0f / step;
     std::int32_t all = 0, negative = 0;
+    const float* __restrict from = columns;
+    std::int8_t* __restrict steps = w.steps.data();
     for (std::size_t j = 0; j < n; ++j) {
-      const float rounded = std::nearbyint(std::max(-most, std::min(most, w.columns[j] * inverse)));
-      const auto number = static_cast<std::int8_t>(rounded);
+      const auto rounded = static_cast<std::int32_t>(std::nearbyint(from[j] * inverse));  // at most n_steps + 1
+      const std::int32_t number = std::max(-most, std::min(most, rounded));
       all += number;
-      negative += std::min<std::int32_t>(number, 0);
-      if (n_bits == 1) {
-        w.steps[j] = number;
-      } else {
-        w.steps[2 * j] = number;
-        w.steps[2 * j + 1] = static_cast<std::int8_t>(2 * number);
-      }
+      negative += std::min(number, 0);
+      steps[n_bits * j] = static_cast<std::int8_t>(number);
+      if (n_bits == 2) steps[n_bits * j + 1] = static_cast<std::int8_t>(2 * number);
     }
-    Isa::fill_tables(w.steps.data(), n * n_bits, w.tables.data());
+    Isa::fill_tables(steps, n * n_bits, w.tables.data());
     const auto total = static_cast<float>(all), below = static_cast<float>(negative);
     product = n_bits == 1 ? Product{2.0f * step, step * (2.0f * below - total)}
                           : Product{step, step * (3.0f * below - 1.5f * total)};
@@ -241,14 +261,13 @@ class GraphSearcher {
 
   // Opens the nearest entry point.
   void enter() {
-    Isa::route(*g.entry_router, {w.numbers.data(), w.numbers.size(), &unit, 1}, w.routed.data());
     if (skipped >= 0)
       for (std::size_t i = 0; i < g.n_entries; ++i)
-        if (is_skipped(g.entries[i])) w.routed[i] = lowest;
-    const std::size_t nearest = Isa::largest(w.routed.data(), g.n_entries);
+        if (is_skipped(g.entries[i])) routed[i] = lowest;
+    const std::size_t nearest = Isa::largest(routed, g.n_entries);
     const std::uint32_t node = g.entries[nearest];
     w.seen.add(node);
-    Isa::insert(w.open.distances.data(), w.open.nodes.data(), w.open.n, norm - 2.0f * w.routed[nearest], node);
+    Isa::insert(w.open.distances.data(), w.open.nodes.data(), w.open.n, norm - 2.0f * routed[nearest], node);
   }
 
   // Visits nodes; returns their number. Records of the next nodes are on their way while one is visited.
@@ -286,10 +305,7 @@ class GraphSearcher {
 
   const std::uint8_t* record(std::uint32_t node) const { return g.records + node * g.shape.stride(); }
 
-  void prefetch(std::uint32_t node) const {
-    const std::uint8_t* from = record(node);
-    for (std::size_t at = 0; at < g.shape.stride(); at += 64) __builtin_prefetch(from + at);
-  }
+  void prefetch(std::uint32_t node) const { prefetch_bytes(record(node), g.shape.stride()); }
 
   GraphHead head_of(const std::uint8_t* from) const {
     GraphHead head;
@@ -298,8 +314,7 @@ class GraphSearcher {
   }
 
   float distance(const std::uint8_t* from, const GraphHead& head) const {
-    const std::int32_t dot =
-        Isa::dot(reinterpret_cast<const std::int8_t*>(from), w.numbers.data(), g.shape.n_columns, sum);
+    const std::int32_t dot = Isa::dot(reinterpret_cast<const std::int8_t*>(from), numbers, g.shape.n_columns, sum);
     return norm + head.norm - 2.0f * (head.scale * unit) * static_cast<float>(dot);
   }
 
@@ -347,10 +362,12 @@ class GraphSearcher {
 
   bool is_skipped(std::uint32_t node) const { return skipped >= 0 && g.slots[node] == skipped; }
 
-  bool is_live(std::uint32_t node) const {
+  bool is_live(std::uint32_t node) const { return !s.live || s.live[slot_of(node)]; }
+
+  std::uint32_t slot_of(std::uint32_t node) const {
     const std::uint32_t slot = g.slots[node];
     if (slot >= s.n_slots) throw std::out_of_range("graph: slots");
-    return !s.live || s.live[slot];
+    return slot;
   }
 
   void finish(std::size_t row, const float* query) {
@@ -358,7 +375,7 @@ class GraphSearcher {
     const std::size_t n = std::min(s.n_keep, w.reached.size());
     if (n < w.reached.size()) std::nth_element(w.reached.begin(), w.reached.begin() + n, w.reached.end());
     for (std::size_t i = 0; i < n; ++i)
-      w.exact.kept[i] = {score_key(-w.reached[i].distance, g.slots[w.reached[i].node]), 0, 0};
+      w.exact.kept[i] = {score_key(-w.reached[i].distance, slot_of(w.reached[i].node)), 0, 0};
     std::size_t n_kept = n;
     for (std::size_t slot = s.first_new; slot < s.n_slots; ++slot)
       if (!s.live || s.live[slot]) w.exact.kept[n_kept++] = {score_key(0.0f, static_cast<std::uint32_t>(slot)), 0, 0};
@@ -394,6 +411,9 @@ class GraphSearcher {
   ExactScoring<Isa> last_step;
   std::int64_t* ids;
   float* scores;
+  const std::int8_t* numbers = nullptr;  // of the current query, which is unit * numbers
+  const float* columns = nullptr;
+  float* routed = nullptr;
   float unit = 0.0f, norm = 0.0f;
   std::int32_t sum = 0;
   Product product{};
@@ -404,12 +424,13 @@ class GraphSearcher {
 template <class Isa>
 bool search_graph(const GraphSearch& search, std::int64_t* ids, float* scores) {
   Cancellation cancellation(search.poll);
-  constexpr std::size_t part = 64;
+  constexpr std::size_t part = 64, tile = GraphSearcher<Isa>::tile;
   const std::size_t n_parts = (search.n_queries + part - 1) / part;
   run_tasks(n_parts, search.n_threads, cancellation, [&](std::size_t task) {
     GraphSearcher<Isa> searcher(search, ids, scores);
     const std::size_t end = std::min(search.n_queries, (task + 1) * part);
-    for (std::size_t row = task * part; row < end && !cancellation.requested(); ++row) searcher.run(row);
+    for (std::size_t row = task * part; row < end && !cancellation.requested(); row += tile)
+      searcher.run(row, std::min(row + tile, end));
   });
   return !cancellation.requested();
 }

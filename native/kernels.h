@@ -10,6 +10,7 @@
 
 #include "blocks.h"
 #include "graph.h"
+#include "metric.h"
 #include "threads.h"
 
 namespace posh {
@@ -147,6 +148,8 @@ struct Kernels {
   ProjectRowsFn project_rows;
   SearchGraphFn search_graph;
   BuildGraphFn build_graph;
+  PrepareDocumentsFn prepare_documents;
+  PrepareQueriesFn prepare_queries;
 };
 
 // All implementations of this build, slowest first. The default is the last one that this CPU supports.

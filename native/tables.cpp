@@ -9,6 +9,7 @@
 
 #include "kernels.h"
 #include "keys.h"
+#include "prefetch.h"
 
 namespace posh {
 namespace {
@@ -52,13 +53,11 @@ struct FourAtATime {
   }
 };
 
-// Inlined, because compilers remove calls of a function that only prefetches: it seems to have no effect.
-__attribute__((always_inline)) inline void prefetch(const TableSearch& s, std::int64_t slot) {
-  constexpr std::size_t line = 32;  // bit numbers in a cache line
+void prefetch(const TableSearch& s, std::int64_t slot) {
   const std::uint16_t* code = s.codes + slot * s.n_active;
-  for (std::size_t j = 0; j < s.n_active; j += line) __builtin_prefetch(code + j);
-  __builtin_prefetch(code + s.n_active - 1);
-  if (s.penalty) __builtin_prefetch(s.penalty + slot);
+  prefetch_bytes(code, s.n_active * sizeof *code);
+  prefetch_line(code + s.n_active - 1);
+  if (s.penalty) prefetch_line(s.penalty + slot);
 }
 
 // Scores eight candidates at a time, and prefetches the codes of later candidates, which lie anywhere in memory.

@@ -116,8 +116,13 @@ bool Cancellation::requested() {
 
 void run_tasks(std::size_t n_tasks, std::size_t n_threads, Cancellation& cancellation,
                const std::function<void(std::size_t)>& work) {
+  const std::size_t n_helpers = std::min(n_threads, std::max<std::size_t>(n_tasks, 1)) - 1;
+  if (n_helpers == 0) {  // a small search takes less time than the lock of the pool
+    for (std::size_t task = 0; task < n_tasks && !cancellation.requested(); ++task) work(task);
+    return;
+  }
   Job job{n_tasks, work, cancellation, {}, {}, 0};
-  pool().run(job, std::min(n_threads, std::max<std::size_t>(n_tasks, 1)) - 1);
+  pool().run(job, n_helpers);
 }
 
 }  // namespace posh

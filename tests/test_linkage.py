@@ -17,7 +17,7 @@ import pytest
 NATIVE = Path(__file__).parent.parent / "native"
 FILES = sorted([*NATIVE.glob("*_avx2.cpp"), *NATIVE.glob("*_avx512.cpp")])
 COMPILER = shutil.which("c++")
-HEADERS = [NATIVE / "kernels.h", NATIVE / "blocks.h", NATIVE / "graph.h"]
+HEADERS = [NATIVE / "kernels.h", NATIVE / "blocks.h", NATIVE / "graph.h", NATIVE / "metric.h"]
 KERNELS = {
     name for header in HEADERS for name in re.findall(r"\b(\w+_avx(?:2|512))\(", header.read_text())
 }  # declared there
@@ -80,3 +80,15 @@ def test_standard_headers_come_before_the_region(file):
     begin, end = names.index(f"{isa}_begin.h"), names.index(f"{isa}_end.h")
     late = [header for header in headers[begin:end] if header.parent != NATIVE]
     assert set(late) <= set(headers[:begin]), f"include them before {isa}_begin.h"
+
+
+def test_a_function_that_only_prefetches_is_kept(tmp_path):
+    """GCC regards such a function as one without effect, and removes its calls."""
+    source = tmp_path / "ahead.cpp"
+    source.write_text(
+        '#include "prefetch.h"\n'
+        "__attribute__((noinline)) static void ahead(const char* from) { posh::prefetch_bytes(from, 256); }\n"
+        "void visit(const char* from) { ahead(from); }\n"
+    )
+    assembly = compiled(source, "-O3", "-I", str(NATIVE), "-S", "-o", "-").stdout
+    assert "ahead" in assembly.split("visit", 1)[1]  # visit() calls it

@@ -76,10 +76,16 @@ _BlockArrays: TypeAlias = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], _R
 
 class Metric:
     def __init__(self, name: str, mean: npt.NDArray[np.float64], unit: float) -> None: ...
-    def prepare_documents(self, vectors: _Reals, out: _Rows) -> bool: ...
-    def prepare_queries(self, vectors: _Reals, out: _Rows, factors: npt.NDArray[np.float64]) -> bool: ...
+    def prepare_documents(self, vectors: _Reals, out: _Rows, kernel: str) -> bool: ...
+    def prepare_queries(
+        self, vectors: _Reals, out: _Rows, factors: npt.NDArray[np.float64], kernel: str
+    ) -> bool: ...
     @staticmethod
     def scale_scores(factors: npt.NDArray[np.float64], scores: _Rows) -> None: ...
+
+class PreparedSearch:
+    def run(self, X: object) -> tuple[_Ids, _Rows, int] | None: ...
+    def run_among(self, X: object, allowed: npt.NDArray[np.uint8]) -> tuple[_Ids, _Rows, int] | None: ...
 
 class Router:
     def __init__(self, centroids: _Rows, bias: _Rows) -> None: ...
@@ -149,18 +155,17 @@ class Graph:
         n_slots: int,
         is_distance: bool,
     ) -> None: ...
-    def nearest(
+    def prepare(
         self,
         settings: GraphSettings,
         metric: Metric,
-        queries: npt.NDArray[np.generic],
         vectors: BlockVectors,
         live: npt.NDArray[np.uint8] | None,
-        ids: npt.NDArray[np.int64],
-        scores: _Rows,
+        ids: _Ids | None,
+        k: int,
         n_threads: int,
         kernel: str,
-    ) -> int: ...
+    ) -> PreparedSearch: ...
     def search(
         self,
         settings: GraphSettings,
@@ -209,7 +214,10 @@ class Blocks:
         table: npt.NDArray[np.int64],
         groups: _Rows,
         live: _Words,
+        n_stored: int,
     ) -> Blocks: ...
+    @property
+    def n_stored(self) -> int: ...
     def routing_scores(self, queries: _Rows, scores: _Rows, kernel: str) -> None: ...
     def lists_of_slots(self, lists: npt.NDArray[np.int32]) -> None: ...
     @property
@@ -225,18 +233,16 @@ class Blocks:
         n_threads: int,
         kernel: str,
     ) -> None: ...
-    def nearest(
+    def prepare(
         self,
         settings: BlockSettings,
         metric: Metric,
-        queries: _Reals,
         vectors: BlockVectors,
-        allowed: npt.NDArray[np.uint8] | None,
-        ids: _Ids,
-        scores: _Rows,
+        ids: _Ids | None,
+        k: int,
         n_threads: int,
         kernel: str,
-    ) -> bool: ...
+    ) -> PreparedSearch: ...
     def sample_counts(
         self,
         settings: BlockSettings,

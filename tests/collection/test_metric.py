@@ -59,7 +59,7 @@ def tuning(collection: posh.Collection):
 def filled(tmp_path_factory):
     """The folder of a closed collection with N items."""
     folder = tmp_path_factory.mktemp("filled") / "collection"
-    with posh.Collection(folder, metric="cosine", recall=0.9) as collection:
+    with posh.Collection(folder, metric="cosine", recall=0.9, optimize="build") as collection:
         collection.upsert(range(N), X[:N])
     return folder
 
@@ -84,7 +84,7 @@ def test_the_first_items_make_an_index_that_keeps_its_promise(collection):
         "store": "float32",
         "n_lists": None,
         "random_state": 0,
-        "optimize": "throughput",
+        "optimize": "build",
     }
     report = collection.report()
     assert (report.n_documents, report.asked, report.store) == (N, 0.9, "float32")

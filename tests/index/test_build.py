@@ -73,7 +73,7 @@ def test_the_promise_is_kept(name, metric):
 def test_the_promise_is_kept_with_one_list(metric):
     X = DATA["3,000"](np.random.default_rng(7)).astype(np.float32)
     X, Q = X[:-300], X[-300:]
-    index = posh.Index(metric, recall=PROMISED, n_lists=1).add(X)
+    index = posh.Index(metric, recall=PROMISED, n_lists=1, optimize="build").add(X)
     assert np.isfinite(index.snapshot().lists.calibration.counts).all()
     assert index.report().lists_visited == 1
     assert found_share(metric, Q, X, index.search(Q, 10)) >= PROMISED - TOLERANCE
@@ -87,7 +87,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def built(data):
-    return posh.Index.build(data[0], recall=0.9)
+    return posh.Index.build(data[0], recall=0.9, optimize="build")
 
 
 def test_a_search_may_ask_for_another_recall(built, data):
@@ -142,7 +142,7 @@ def test_a_recall_is_a_share():
 
 def test_the_same_effort_after_saving_copying_and_building_again(built, data, tmp_path):
     built.save(tmp_path / "index")
-    again = posh.Index.build(data[0], recall=0.9)
+    again = posh.Index.build(data[0], recall=0.9, optimize="build")
     for other in (posh.Index.load(tmp_path / "index"), copy.copy(built), again):
         np.testing.assert_array_equal(other.search(data[1], 10).ids, built.search(data[1], 10).ids)
         assert other.report().lists_visited == built.report().lists_visited
@@ -164,7 +164,7 @@ def test_recall_is_measured_again_when_a_fifth_was_written(data):
 
 def test_lists_are_trained_again_for_documents_that_do_not_fit(data):
     X, _ = data
-    index = posh.Index.build(X, recall=0.9)
+    index = posh.Index.build(X, recall=0.9, optimize="build")
     before = structure_of(index).space
     rotated = np.ascontiguousarray(X[:, ::-1])
     index.update(rotated[:500], np.arange(500))

@@ -1,12 +1,14 @@
 """The shortest way of a search gives what the way of all searches gives, and leaves wrong vectors to it."""
 
 import copy
+import gc
 import pickle
 
 import numpy as np
 import pytest
 
 import posh
+from posh import kernels
 from posh.index.nearest.options import NearestParams
 
 
@@ -23,7 +25,7 @@ def queries():
 
 
 def directly(index, X, **params):
-    return index.snapshot().lists.search_directly(X, NearestParams(**params))
+    return index.snapshot()._id_searches.search(X, NearestParams(**params))
 
 
 def with_filter(index, X, **params):
@@ -62,6 +64,8 @@ def test_min_score(index, queries):
         lambda Q: np.repeat(Q, 2, axis=1)[:, ::2],
         lambda Q: Q.astype(">f4"),
         lambda Q: Q.astype(np.float16).astype(np.longdouble),
+        lambda Q: np.frombuffer(b"?" + Q.tobytes(), np.float32, offset=1).reshape(Q.shape),  # not aligned
+        lambda Q: Q.view(np.memmap),
     ],
 )
 def test_other_forms_of_vectors_take_the_other_way(index, queries, form):
@@ -114,11 +118,60 @@ def test_a_change_is_seen(index, queries):
 def test_copies_and_pickles_leave_it_out(index, queries):
     index.search(queries)
     other = pickle.loads(pickle.dumps(index))
-    assert "_direct_searches" not in vars(other.snapshot().lists)
+    assert not {"_id_searches", "_slot_searches"} & vars(other.snapshot()).keys()
+    assert not {"_id_searches", "_slot_searches"} & vars(pickle.loads(pickle.dumps(index.snapshot()))).keys()
     np.testing.assert_array_equal(other.search(queries).ids, index.search(queries).ids)
 
 
 def test_many_parameters_are_not_all_remembered(index, queries):
     for number in range(300):
         index.search(queries[0], min_score=-1e6 - number)
-    assert len(index.snapshot().lists._direct_searches) <= 101
+    assert 1 <= len(index.snapshot()._id_searches._by_params) <= 100
+
+
+def test_another_kernel_is_used_by_later_searches(index, queries, fastest_again):
+    expected = index.search(queries, 10)
+    for kernel in kernels.available():
+        kernels.use(kernel)
+        np.testing.assert_array_equal(index.search(queries, 10).ids, expected.ids)
+        assert index.snapshot()._id_searches._last[1] == kernel
+
+
+def test_collections_find_slots(index, queries):
+    snapshot = index.snapshot()
+    found = snapshot.search_slots(queries, NearestParams(k=10))
+    expected = index.search(queries, 10)
+    np.testing.assert_array_equal(found.slots + 7, expected.ids)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+def test_a_prepared_search_keeps_its_documents(index, queries):
+    """It outlives the index: no memory that it reads is released."""
+    expected = index.search(queries, 10).ids
+    other = pickle.loads(pickle.dumps(index))
+    search = other.snapshot().lists.prepare(NearestParams(k=10), np.arange(5000) + 7)
+    del other
+    gc.collect()
+    ids, _, n_short = search.run(queries)
+    np.testing.assert_array_equal(ids, expected)
+    assert n_short == 0
+
+
+def test_a_prepared_search_among_documents(index, queries):
+    search = index.snapshot().lists.prepare(NearestParams(k=10, n_probe=16))
+    allowed = np.zeros(5000, np.uint8)
+    allowed[3:9] = 1
+    slots, scores, n_short = search.run_among(queries, allowed)
+    assert n_short == len(queries)
+    assert set(np.unique(slots)) == {-1, *range(3, 9)}
+    assert np.isneginf(scores[:, 6:]).all()
+    with pytest.raises(ValueError, match="allowed"):
+        search.run_among(queries, allowed[:-1].copy())
+
+
+def test_what_is_not_an_array_is_left_to_the_validation(index, queries):
+    search = index.snapshot().lists.prepare(NearestParams(k=10))
+    for X in (None, "text", 1.0, queries.tolist(), np.float32(1), np.zeros((), np.float32), queries[0, :0]):
+        assert search.run(X) is None
+    with pytest.raises((TypeError, ValueError)):
+        index.search(None)

@@ -219,13 +219,37 @@ def test_golden_index_with_a_metric_of_version_1(kind, monkeypatch):
     assert len(index.add(np.array(expected["queries"]))) == 133
 
 
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("kind", ["metric", "metric-int8"])
+def test_golden_index_of_version_2(kind, mmap, tmp_path, monkeypatch):
+    """Its blocks keep their padded columns, and so do files of it, until documents get new slots."""
+    monkeypatch.setattr("posh.index.nearest.lists.FEW", 100)
+    expected = json.loads((GOLDEN / f"posh-index-v2-{kind}.json").read_text())
+    index = posh.Index.load(GOLDEN / f"posh-index-v2-{kind}", mmap=mmap)
+    padded = -(-index.snapshot().n_features // 64) * 64
+    for _ in range(2):
+        hits = index.search(expected["queries"], 5, n_probe=2, slack=3.0, oversample=4.0)
+        assert hits.ids.tolist() == expected["ids"]
+        np.testing.assert_allclose(hits.scores, expected["scores"], rtol=1e-4)
+        assert index.snapshot().lists.blocks.n_stored == padded
+        index.save(tmp_path)
+        index = posh.Index.load(tmp_path, mmap=mmap)
+    index.add(np.array(expected["queries"]))
+    found = index.search(expected["queries"], 5, slack=100.0, oversample=4.0)
+    old, new = index.snapshot(), index.compact().snapshot()
+    assert new.lists.blocks.n_stored == new.n_features
+    assert new.memory_usage()["lists"] < old.memory_usage()["lists"]
+    again = index.search(expected["queries"], 5, slack=100.0, oversample=4.0)
+    np.testing.assert_allclose(again.scores, found.scores, rtol=1e-2)
+
+
 @pytest.mark.parametrize("kind", ["exact", "ivf", "metric", "metric-int8"])
-def test_an_index_of_version_1_is_saved_as_version_2(kind, tmp_path):
+def test_an_index_of_version_1_is_saved_as_version_3(kind, tmp_path):
     old = load_index(GOLDEN / f"posh-index-v1-{kind}")
     old.save(tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     is_nearest = kind.startswith("metric")
-    assert (manifest["version"], manifest["kind"]) == (2, "nearest" if is_nearest else "codes")
+    assert (manifest["version"], manifest["kind"]) == (3, "nearest" if is_nearest else "codes")
     assert ("hasher.safetensors" in manifest["files"]) == (not is_nearest)
     queries = json.loads((GOLDEN / f"posh-index-v1-{kind}.json").read_text())["queries"]
     again, expected = load_index(tmp_path).search(queries, 5), old.search(queries, 5)

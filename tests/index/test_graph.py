@@ -1,9 +1,10 @@
-"""The graph of ``posh.Index(optimize="latency")``: kernels, searches, writes, files."""
+"""The graph of ``posh.Index``: kernels, searches, writes, files."""
 
 from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -210,8 +211,54 @@ def test_searches_that_the_graph_does_not_serve(built):
     np.testing.assert_array_equal(built.search(QUERIES, 300).ids.shape, (100, 300))
 
 
-def test_an_index_that_optimizes_throughput_has_no_graph():
-    assert graph_of(posh.Index.build(draw(N))) is None
+@pytest.mark.parametrize("metric", METRICS)
+def test_filters_that_many_documents_pass_are_applied_in_the_graph(metric, monkeypatch):
+    n = 9000
+    index = posh.Index.build(draw(n), metric=metric, optimize="latency")
+    lists = index.snapshot().lists
+    in_graph = []
+    prepare = type(lists)._prepare_graph
+    monkeypatch.setattr(
+        type(lists), "_prepare_graph", lambda self, *args: in_graph.append(True) or prepare(self, *args)
+    )
+    random = np.random.default_rng(1).permutation(n)
+    near_first = index.search(QUERIES[:1], n // 2, exact=True).ids[0]  # depends on the vectors
+    for allowed, wanted in ((random[: n // 2], True), (random[: n // 4 - 1], False), (near_first, False)):
+        for k in (1, 10):
+            in_graph.clear()
+            found = index.search(QUERIES, k, filter=allowed)
+            assert bool(in_graph) == wanted
+            assert np.isin(found.ids, allowed).all()
+            last = index.search(QUERIES, k, filter=allowed, exact=True).scores[:, -1:]
+            assert (found.scores >= last - 1e-6 * np.abs(last)).mean() >= 0.93
+            alone = np.concatenate([index.search(query, k, filter=allowed).ids for query in QUERIES[:5]])
+            np.testing.assert_array_equal(found.ids[:5], alone)
+
+
+@pytest.mark.parametrize(
+    ("optimize", "few_dimensions", "many_dimensions"),
+    [
+        ("balanced", True, False),
+        ("latency", True, False),
+        ("throughput", True, False),
+        ("memory", False, False),
+        ("build", False, False),
+    ],
+)
+def test_the_local_dimension_decides_about_a_graph(optimize, few_dimensions, many_dimensions):
+    rng = np.random.default_rng(0)
+    for d, wanted in ((8, few_dimensions), (100, many_dimensions)):
+        index = posh.Index.build(rng.normal(size=(N, d)), optimize=optimize)
+        assert (graph_of(index) is not None) == wanted, d
+        assert ("a graph" in str(index.report())) == wanted
+
+
+def test_the_local_dimension_is_that_of_the_data():
+    rng = np.random.default_rng(0)
+    for d in (2, 6, 12):
+        plane = rng.normal(size=(5000, d)) @ rng.normal(size=(d, 30))
+        lists = posh.Index.build(plane, metric="euclidean", optimize="build").snapshot().lists
+        assert lists.tuning.dimension == pytest.approx(d, rel=0.25)
 
 
 def test_few_documents_have_no_graph():
@@ -229,7 +276,7 @@ def test_wrong_queries_are_refused(built):
 
 
 def test_options_are_validated():
-    with pytest.raises(ValueError, match=r"expected optimize.*throughput.*latency.*'speed'"):
+    with pytest.raises(ValueError, match=r"expected optimize.*balanced.*latency.*'speed'"):
         posh.Index(optimize="speed")
     with pytest.raises(ValueError, match=r"store='float16' or 'float32'"):
         posh.Index(optimize="latency", store="int8")
@@ -264,13 +311,26 @@ def test_a_few_new_documents_are_found_at_once(built):
     assert share_found(built, QUERIES, 10) >= 0.93  # which has none of them
 
 
-def test_many_new_documents_are_searched_in_lists_and_then_in_a_new_graph(built):
+def test_many_new_documents_extend_the_graph(built):
+    index = copy.copy(built).add(draw(MOST_NEW, seed=2))
+    assert len(graph_of(index).slots) == N
+    index.add(draw(1, seed=3))
+    assert uses_graph(index)
+    assert len(graph_of(index).slots) == len(index)
+    assert share_found(index, QUERIES, 10) >= 0.93
+    index.add(draw(N // 4, seed=4))
+    assert uses_graph(index)
+    assert len(graph_of(index).slots) == len(index)
+    assert share_found(index, QUERIES, 10) >= 0.93
+
+
+def test_many_new_documents_of_a_large_graph_are_searched_in_lists_and_then_in_the_graph(built, monkeypatch):
+    monkeypatch.setattr("posh.index.nearest.graph._GROWN", 0.1)
     index = copy.copy(built).add(draw(MOST_NEW + 1, seed=2))
     assert not uses_graph(index)
     assert share_found(index, QUERIES, 10) >= 0.93
-    index.add(draw(N // 4, seed=3))
+    index.add(draw(N // 10 - MOST_NEW, seed=3))
     assert uses_graph(index)
-    assert len(graph_of(index).slots) == len(index)
     assert share_found(index, QUERIES, 10) >= 0.93
 
 
@@ -297,6 +357,252 @@ def test_replaced_documents(built):
     index = copy.copy(built)
     index.update(draw(N, seed=5), np.arange(N))
     assert share_found(index, draw(100, seed=6), 10) >= 0.93
+
+
+# Extending ------------------------------------------------------------------------------------------------
+
+
+def neighbours_of(shape, records: np.ndarray) -> list[np.ndarray]:
+    counts = records[:, shape.head + 24 : shape.head + 28].copy().view(np.uint32).ravel()
+    nodes = records[:, shape.nodes : shape.nodes + 4 * 32].copy().view(np.uint32)
+    return [row[:n] for row, n in zip(nodes, counts.tolist(), strict=True)]
+
+
+def reached(shape, records: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    edges = neighbours_of(shape, records)
+    is_reached = np.zeros(len(records), bool)
+    waiting = np.unique(entries)
+    while len(waiting):
+        is_reached[waiting] = True
+        waiting = np.unique(np.concatenate([edges[node] for node in waiting.tolist()]))
+        waiting = waiting[~is_reached[waiting]]
+    return is_reached
+
+
+def reached_nodes(graph: Graph) -> np.ndarray:
+    shape = _native.GraphShape(len(graph.transform.rows), graph.transform.n_bits, DEGREE)
+    return reached(shape, graph.records, graph.entries)
+
+
+def extend_records(shape, parts, old: np.ndarray, kernel: str, n_threads: int = 1) -> np.ndarray:
+    vectors, lost, candidates, entries = parts
+    records = np.full((len(vectors), shape.stride), 255, np.uint8)
+    n_old = len(old)
+    records[:n_old] = old
+    new = vectors[n_old:], lost[n_old:], candidates[n_old:], entries
+    _native.build_graph(shape, *new, 1.1, records, n_threads, kernel)
+    return records
+
+
+@pytest.mark.parametrize(("n_columns", "n_bits"), [(64, 2), (128, 1), (320, 1)])
+@pytest.mark.parametrize("n_new", [1, 40, 500])
+def test_kernels_extend_to_the_same_records(n_columns, n_bits, n_new):
+    shape, n_old = _native.GraphShape(n_columns, n_bits, 32), 600
+    vectors, lost, candidates, entries = plan(n_old + n_new, n_columns, seed=n_columns)
+    parts = vectors, lost, candidates, entries
+    old_plan = vectors[:n_old], lost[:n_old], candidates[:n_old] % n_old, entries[entries < n_old]
+    old = build_records(shape, old_plan, "scalar")
+    records = extend_records(shape, parts, old, "scalar")
+    for kernel in kernels.available():
+        for n_threads in (1, 3):
+            np.testing.assert_array_equal(extend_records(shape, parts, old, kernel, n_threads), records)
+    assert reached(shape, records, entries).all()
+    before, after = neighbours_of(shape, old), neighbours_of(shape, records)
+    is_same = np.array([np.array_equal(a, b) for a, b in zip(before, after, strict=False)])
+    np.testing.assert_array_equal(records[:n_old][is_same], old[is_same])
+    np.testing.assert_array_equal(records[:n_old, :n_columns], old[:, :n_columns])
+    assert not is_same.all()
+    assert max(map(np.max, after)) < n_old + n_new
+    assert all(len(np.unique(row)) == len(row) and node not in row for node, row in enumerate(after))
+
+
+def test_an_extension_without_new_nodes_changes_nothing():
+    shape, parts = _native.GraphShape(64, 2, 32), plan(300, 64, seed=0)
+    old = build_records(shape, parts, "scalar")
+    np.testing.assert_array_equal(extend_records(shape, parts, old, "scalar"), old)
+
+
+def share_of_true(lists, graph: Graph, queries: np.ndarray, n_open: int = 40, stop: float = 1.1) -> float:
+    """Return the share of the true ten nearest that a search in the graph finds, without any margin."""
+    known = lists.space.metric.prepare_queries(queries).vectors
+    live = lists.live.rows.view(np.uint8)
+    found, scores = np.empty((len(queries), 10), np.int64), np.empty((len(queries), 10), np.float32)
+    graph.native.search(
+        _native.GraphSettings(n_open, stop, 20), known, lists.stored.native, live, np.full(len(queries), -1),
+        found, scores, np.empty(len(queries), np.uint32), 2, kernels.active(),
+    )  # fmt: skip
+    true = lists.search(queries, NearestParams(10, exact=True), None)
+    return float(np.mean([np.isin(a, b).mean() for a, b in zip(found, true.slots, strict=True)]))
+
+
+@pytest.mark.parametrize("n_steps", [1, 4])
+@pytest.mark.parametrize("n_added", [N // 10, 3 * N // 10])
+def test_an_extended_graph_finds_as_much_as_a_new_one(built, n_added, n_steps):
+    lists, graph = built.snapshot().detach().lists, graph_of(built)
+    queries = draw(400, seed=11)
+    for rows in np.array_split(draw(n_added, seed=10), n_steps):
+        lists = lists.with_vectors(rows)
+        graph = graph.extend(lists)
+    assert reached_nodes(graph).all()
+    np.testing.assert_array_equal(np.sort(graph.slots), np.arange(N + n_added))
+    fresh = Graph.build(lists)
+    assert share_of_true(lists, graph, queries) >= share_of_true(lists, fresh, queries) - 0.01
+    as_queries = draw(n_added, seed=10)  # the new documents themselves
+    assert share_of_true(lists, graph, as_queries) >= share_of_true(lists, fresh, as_queries) - 0.01
+
+
+def test_documents_of_another_kind_are_measured_when_they_extend_the_graph(built):
+    other = np.random.default_rng(3).normal(size=(500, 40)).astype(np.float32)
+    index = copy.copy(built).add(other[:300])
+    assert graph_of(index).measured is not graph_of(built).measured
+    assert len(graph_of(index).slots) == N + 300
+    assert reached_nodes(graph_of(index)).all()
+    newest = np.concatenate([other[300:], draw(240, seed=5)])  # like the newest fifth of the documents
+    assert share_found(index, newest, 10) >= 0.93
+
+
+def test_deleted_documents_of_an_extended_graph(built):
+    """Deleted nodes stay; new documents that were deleted do not become nodes."""
+    rng = np.random.default_rng(0)
+    lists, graph = built.snapshot().detach().lists, graph_of(built)
+    for seed in range(3):
+        lists = lists.with_vectors(draw(200, seed=20 + seed))
+        lists = lists.without(rng.choice(len(lists), 60, replace=False))
+        graph = graph.extend(lists)
+    is_node = np.zeros(len(lists), bool)
+    is_node[graph.slots] = True
+    assert is_node[lists.live.rows].all()
+    assert len(graph.slots) == is_node.sum() < len(lists)
+    assert graph.n_slots == len(lists)
+    assert reached_nodes(graph).all()
+    assert share_of_true(lists, graph, QUERIES) >= share_of_true(lists, Graph.build(lists), QUERIES) - 0.01
+    gone = lists.with_vectors(draw(5)).without(np.arange(len(lists), len(lists) + 5))
+    assert graph.extend(gone).records is graph.records
+
+
+def test_an_extension_of_records_that_lie(built):
+    """Whatever the old records say, an extension reads nothing outside and searches find documents."""
+    lists = built.snapshot().detach().lists.with_vectors(draw(100, seed=2))
+    shape = _native.GraphShape(len(graph_of(built).transform.rows), graph_of(built).transform.n_bits, DEGREE)
+    rng = np.random.default_rng(0)
+    for lie_of in ("wild neighbours", "new neighbours", "random records", "no neighbours", "many neighbours"):
+        records = graph_of(built).records.copy()
+        rows = rng.integers(0, N, 1000)
+        if lie_of in ("wild neighbours", "new neighbours"):
+            high = 2**32 if lie_of == "wild neighbours" else N + 100
+            nodes = rng.integers(N, high, (1000, 32), dtype=np.uint32)
+            records[rows, shape.nodes : shape.nodes + 128] = nodes.view(np.uint8)
+        elif lie_of == "random records":
+            records[rows] = rng.integers(0, 256, (1000, records.shape[1]))
+            records[rows[:500], shape.head : shape.head + 24] = 255  # not a number
+        else:
+            count = 0 if lie_of == "no neighbours" else 255
+            records[rows, shape.head + 24 : shape.head + 28] = count
+        graph = replace(graph_of(built), records=records).extend(lists)
+        edges = neighbours_of(shape, graph.records[N:])
+        assert all((row < N + 100).all() for row in edges)
+        metric, stored = lists.space.metric.native, lists.stored.native
+        settings = _native.GraphSettings(200, 1.5, 10)
+        search = graph.native.prepare(settings, metric, stored, None, None, 5, 1, kernels.active())
+        found, _, _ = search.run(QUERIES)
+        assert ((found >= -1) & (found < N + 100)).all()
+
+
+def test_an_extension_does_not_depend_on_kernels_and_threads(built, monkeypatch):
+    lists = built.snapshot().detach().lists.with_vectors(draw(300, seed=2))
+    graphs = []
+    for kernel, n in [("scalar", 1), (kernels.active(), 3)]:
+        monkeypatch.setattr("posh.index.nearest.graph.resolve_threads", lambda n_threads=None, n=n: n)
+        with monkeypatch.context() as patch:
+            patch.setattr("posh.index.nearest.graph.kernels.active", lambda kernel=kernel: kernel)
+            graphs.append(graph_of(built).extend(lists))
+    np.testing.assert_array_equal(graphs[0].records, graphs[1].records)
+    assert graphs[0].records is not graph_of(built).records
+
+
+def test_small_additions_keep_the_recall(built):
+    """Many small steps: the graph grows by extensions, and is measured again after a fifth of writes."""
+    index, n_tables = copy.copy(built), 0
+    measured = graph_of(index).measured
+    for step in range(18):
+        index.add(draw(100, seed=100 + step), ids=np.arange(20_000 + 100 * step, 20_100 + 100 * step))
+        n_tables += graph_of(index).measured is not measured
+        measured = graph_of(index).measured
+        assert uses_graph(index)
+        if step % 3 == 2:
+            assert share_found(index, QUERIES, 10) >= 0.93
+    assert n_tables in (1, 2, 3)
+    assert len(index) - len(graph_of(index).slots) <= MOST_NEW
+    assert reached_nodes(graph_of(index)).all()
+
+
+def test_an_extended_graph_is_saved(built, tmp_path):
+    index = copy.copy(built).add(draw(400, seed=2))
+    index.save(tmp_path / "index")
+    opened = posh.Index.load(tmp_path / "index", mmap=True)
+    np.testing.assert_array_equal(graph_of(opened).records, graph_of(index).records)
+    np.testing.assert_array_equal(opened.search(QUERIES, 10).ids, index.search(QUERIES, 10).ids)
+    opened.add(draw(400, seed=3))
+    assert len(graph_of(opened).slots) == N + 800
+
+
+def test_graphs_that_do_not_suit_later_documents_are_built_again(built):
+    lists, graph = built.snapshot().detach().lists, graph_of(built)
+    assert graph.suits(lists)
+    assert graph.suits(lists.with_vectors(draw(N // 3, seed=2)))
+    assert not graph.suits(lists.with_vectors(draw(2 * N // 3, seed=2)))
+    twice = lists
+    for seed in (3, 4):
+        twice = twice.with_vectors(draw(2 * N // 5, seed=seed))
+        graph = graph.extend(twice)
+    assert graph.suits(twice)
+    assert not graph.suits(twice.with_vectors(draw(N // 3, seed=5)))
+    assert not graph_of(built).suits(lists.without(np.arange(N // 4)))
+    if lists.options.metric == "dot":
+        assert not graph_of(built).suits(lists.with_vectors(2 * draw(300)))
+
+
+def test_longer_documents_build_the_graph_again():
+    index = posh.Index.build(draw(N), metric="dot", optimize="latency")
+    radius = graph_of(index).transform.radius
+    index.add(3 * draw(300, seed=2))
+    assert graph_of(index).transform.radius > 2.5 * radius
+    assert uses_graph(index)
+    assert share_found(index, QUERIES, 10) >= 0.93
+
+
+def test_a_collection_extends_its_graph_in_the_background(tmp_path, monkeypatch):
+    monkeypatch.setattr(indexing, "AT_ONCE", 0)
+    with posh.create(tmp_path / "shop", metric="cosine", optimize="latency") as shop:
+        shop.upsert(range(N), draw(N))
+        shop._store.wait_until_measured()
+        before = shop._store.snapshot.index.lists
+        shop.upsert(range(N, N + 300), draw(300, seed=2))
+        shop._store.wait_until_measured()
+        after = shop._store.snapshot.index.lists
+        assert len(after.graph.slots) == N + 300
+        assert after.graph.measured is before.graph.measured
+        assert after.calibration is before.calibration
+        assert (after.drift.n_docs, after.drift.n_written) == (N, 300)
+        exact = shop.search(QUERIES, 10, exact=True)
+        last = exact.scores[:, -1:]
+        assert (shop.search(QUERIES, 10).scores >= last - 1e-6 * np.abs(last)).mean() > 0.93
+    with posh.open(tmp_path / "shop") as shop:
+        assert shop._store.snapshot.index.lists.drift.n_written == 300
+
+
+def test_an_extension_is_handed_to_later_states(built):
+    """Writes go on while the graph is extended."""
+    before = built.snapshot().detach().lists.with_vectors(draw(300, seed=2))
+    extended = before.measure_if_due()
+    assert extended.graph.n_slots == N + 300
+    now = before.with_vectors(draw(10, seed=3)).without(np.array([0, N]))
+    later = now.with_measurements(before, extended)
+    assert later.graph is extended.graph
+    assert later.drift == now.drift
+    assert later.with_measurements(before, extended) is None
+    found = later.search(QUERIES, NearestParams(10), None)
+    assert not np.isin(found.slots, [0, N]).any()
 
 
 # Files ----------------------------------------------------------------------------------------------------
@@ -382,10 +688,10 @@ def test_records_that_lie_cannot_lead_outside(built):
         graph = Graph.from_arrays(
             graph_of(built).to_arrays() | {"graph_records": records}, 40, N, lists.space.metric.is_distance
         )
-        ids, scores = np.empty((100, 5), np.int64), np.empty((100, 5), np.float32)
         metric, stored = lists.space.metric.native, lists.stored.native
         settings = _native.GraphSettings(200, 1.5, 10)
-        graph.native.nearest(settings, metric, QUERIES, stored, None, ids, scores, 1, kernels.active())
+        search = graph.native.prepare(settings, metric, stored, None, None, 5, 1, kernels.active())
+        ids, _, _ = search.run(QUERIES)
         assert ((ids >= -1) & (ids < N)).all()
 
 

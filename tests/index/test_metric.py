@@ -55,7 +55,7 @@ def full(metric, store="float32"):
 @cache
 def thinned(metric, store):
     """An index of which documents were removed; tests share it, too."""
-    return index(metric, store=store).add(X[:4000]).delete(np.arange(0, 4000, 5))
+    return index(metric, store=store, optimize="build").add(X[:4000]).delete(np.arange(0, 4000, 5))
 
 
 @pytest.fixture(params=METRICS)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import posh
+from posh import _native, kernels
 from posh.index.choices import METRICS
 from posh.index.nearest.metric import Metric, as_reals
 
@@ -120,3 +121,31 @@ def test_stored_vectors_can_be_searched_for_again(name):
     metric = Metric.of(name, X)
     expected = plain_directions(X) if name == "cosine" else X
     np.testing.assert_allclose(metric.restore(metric.prepare(X)), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["cosine", "euclidean", "dot"])
+def test_kernels_prepare_the_same_vectors(name, dtype):
+    """Bit by bit: additions have the same order, and no product is fused with a sum."""
+    rng = np.random.default_rng(0)
+    widest = 30 if dtype == np.float32 else 200
+    scales = np.logspace(-widest, widest, 20)[:, None]
+    for d in (1, 3, 4, 15, 16, 17, 37, 128, 783):
+        X = (rng.standard_normal((20, d)) * scales).astype(dtype)
+        X[1, d // 2], X[2, -1], X[3] = np.nan, np.inf, 0
+        native = _native.Metric(name, rng.standard_normal(d), 2.0)
+        prepared = [prepare_by_kernel(native, X, kernel) for kernel in kernels.available()]
+        assert prepared[0][3][:5].tolist() == [True, False, False, True, True]
+        for others in prepared[1:]:
+            for found, expected in zip(others, prepared[0], strict=True):
+                np.testing.assert_array_equal(found, expected)
+
+
+def prepare_by_kernel(native, X, kernel):
+    """Return documents, queries, factors, and whether each query fits."""
+    documents, queries = np.empty(X.shape, np.float32), np.empty(X.shape, np.float32)
+    factors = np.empty(len(X))
+    rows = [slice(i, i + 1) for i in range(len(X))]
+    native.prepare_documents(X, documents, kernel)
+    fits = [native.prepare_queries(X[row], queries[row], factors[row], kernel) for row in rows]
+    return documents, queries, factors, np.array(fits)

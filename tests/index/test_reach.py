@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import posh
 from posh import kernels
-from posh.index.hits import SlotScores
 from posh.index.nearest.drift import Drift
 from posh.index.nearest.measuring import Effort
+from posh.index.nearest.options import NearestParams
 from posh.index.nearest.reach import Among, Neighbours, Reach, Regional, lifts_of, measure_reach, scales_of
 from tests.conftest import CASES
 from tests.index.test_build import clusters, structure_of
@@ -49,9 +49,8 @@ def test_a_search_visits_the_lists_whose_lift_reaches_the_bound(built, power, li
     scores, scales, lists, n_live = routed(structure, prepared)
     lifts = lifts_of(scores, scales, n_live, power)
     near_bound = (np.abs(lifts / lift - 1) < 1e-4).any(axis=1)  # rounding may decide either way
-    settings = structure.settings(5, Effort(0, Reach(power, lift, 0.0), 100.0, 40.0))
-    found = SlotScores(np.empty((20, 5), np.int64), np.empty((20, 5), np.float32))
-    structure.write_nearest(settings, Q[:20], None, *found, 1)
+    effort = Effort(0, Reach(power, lift, 0.0), 100.0, 40.0)
+    found = structure._search_blocks(Q[:20], NearestParams(5, n_threads=1), effort)
     true = plain_scores(structure.space.metric.name, Q[:20], X)
     for row in np.flatnonzero(~near_bound):
         visited = lifts[row] >= lift
@@ -72,8 +71,8 @@ def test_lists_without_live_documents_are_not_visited(built):
     prepared = structure.space.metric.prepare_queries(Q[:3]).vectors
     scores, _, _, n_live = routed(alone, prepared)
     assert (scores[:, n_live == 0] == -np.inf).all()
-    found = SlotScores(np.empty((3, 2), np.int64), np.empty((3, 2), np.float32))
-    alone.write_nearest(alone.settings(2, Effort(1, Reach(1, 0.0, 0.0), 100.0, 9.0)), Q[:3], None, *found, 1)
+    effort = Effort(1, Reach(1, 0.0, 0.0), 100.0, 9.0)
+    found = alone._search_blocks(Q[:3], NearestParams(2, n_threads=1), effort)
     assert kept[found.slots].all()
 
 

@@ -154,7 +154,7 @@ def test_a_direct_search_gives_strings(tmp_path):
     numbers, strings = posh.Index(**options).add(DATA), posh.Index(**options).add(DATA, names)
     expected = numbers.search(QUERIES, 7)
     wanted = names[expected.ids].tolist()
-    assert strings.snapshot().lists.search_directly(QUERIES, NearestParams(k=7)) is not None
+    assert strings.snapshot()._id_searches.search(QUERIES, NearestParams(k=7)) is not None
     assert strings.search(QUERIES, 7).ids.tolist() == wanted
     assert strings.snapshot().search(QUERIES, k=7).ids.tolist() == wanted
     some = strings.search(QUERIES, 7, min_score=float(expected.scores[0, 2]))
@@ -271,7 +271,7 @@ def saved(tmp_path_factory) -> Path:
 
 def test_files_say_what_the_table_says(saved):
     manifest = json.loads((saved / "manifest.json").read_text())
-    assert (manifest["version"], manifest["kind"]) == (2, "codes")
+    assert (manifest["version"], manifest["kind"]) == (3, "codes")
     ids, text = (np.load(saved / manifest["data"] / name) for name in ("ids.npy", "id_text.npy"))
     assert ids.tolist() == [[-1, 1], [0, 1], [-1, 5], [-1, 8]]  # a deleted id is 0
     assert text.tobytes().decode() == "aäöend"

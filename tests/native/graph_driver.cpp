@@ -1,5 +1,5 @@
-// Builds random graphs and searches them with every kernel, with records that are right and with random ones: results
-// must agree, and the sanitizers must find nothing.
+// Builds and extends random graphs and searches them with every kernel, with records that are right and with random
+// ones: results must agree, and the sanitizers must find nothing.
 //   graph_driver [n_cases]
 #include <algorithm>
 #include <cstdio>
@@ -44,13 +44,14 @@ struct Results {
 struct Case {
   explicit Case(Rng& rng)
       : shape{64u * (1 + rng() % 4), 1 + rng() % 2, 32u * (1 + rng() % 2)}, n(1 + rng() % 300), d(1 + rng() % 90),
-        n_new(rng() % 5), k(1 + rng() % 20), is_random(rng() % 3 == 0), vectors(draw_floats(n * shape.n_columns, rng)),
-        lost(n, 0.25f), rows(draw_floats(shape.n_columns * d, rng)), mean(draw_floats(d, rng)),
-        bias(draw_floats(shape.n_columns, rng)), stored(draw_floats((n + n_new) * d, rng)),
+        n_old(rng() % 2 ? 0 : rng() % n), n_new(rng() % 5), k(1 + rng() % 20), is_random(rng() % 3 == 0),
+        vectors(draw_floats(n * shape.n_columns, rng)), lost(n, 0.25f), rows(draw_floats(shape.n_columns * d, rng)),
+        mean(draw_floats(d, rng)), bias(draw_floats(shape.n_columns, rng)), stored(draw_floats((n + n_new) * d, rng)),
         queries(draw_floats(n_queries * d, rng)),
         candidates(draw_integers<std::int32_t>(n * 20, -1, static_cast<std::int64_t>(n) - 1, rng)),
         entries(draw_integers<std::uint32_t>(1 + rng() % 9, 0, static_cast<std::int64_t>(n) - 1, rng)), slots(n),
         live(draw_integers<std::uint8_t>(n + n_new, 0, 1, rng)),
+        old(draw_integers<std::uint8_t>(n_old * shape.stride(), 0, 255, rng)),
         random(draw_integers<std::uint8_t>(is_random ? n * shape.stride() : 0, 0, 255, rng)) {
     for (std::size_t i = 0; i < n; ++i) slots[i] = static_cast<std::uint32_t>(i);
   }
@@ -58,10 +59,10 @@ struct Case {
   Results run(const posh::Kernels& kernel, std::size_t n_threads) const {
     Results results;
     results.records.assign(n * shape.stride(), 255);
-    const posh::GraphPlan plan{shape,  vectors.data(), lost.data(),    n,    candidates.data(),
-                               20,     entries.data(), entries.size(), 1.1f, n_threads,
-                               nullptr};
-    kernel.build_graph(plan, results.records.data());
+    if (n_old) build(kernel, n_threads, 0, n_old, {0}, results.records.data());
+    if (is_random) results.records.assign(old.begin(), old.end());
+    results.records.resize(n * shape.stride(), 255);
+    build(kernel, n_threads, n_old, n, entries, results.records.data());
     if (is_random) results.records = random;
     const std::vector<float> none(shape.n_columns), entry_bias(entries.size());
     const posh::Router transform(rows.data(), none.data(), shape.n_columns, d);
@@ -89,14 +90,26 @@ struct Case {
     return results;
   }
 
+  // Builds a graph of the nodes below `end`, those below `begin` of which have records.
+  void build(const posh::Kernels& kernel, std::size_t n_threads, std::size_t begin, std::size_t end,
+             const std::vector<std::uint32_t>& from, std::uint8_t* records) const {
+    const posh::GraphPlan plan{shape,        &vectors[begin * shape.n_columns],
+                               &lost[begin], end,
+                               begin,        &candidates[begin * 20],
+                               20,           from.data(),
+                               from.size(),  1.1f,
+                               n_threads,    nullptr};
+    kernel.build_graph(plan, records);
+  }
+
   static constexpr std::size_t n_queries = 70;
   posh::GraphShape shape;
-  std::size_t n, d, n_new, k;
+  std::size_t n, d, n_old, n_new, k;
   bool is_random;
   std::vector<float> vectors, lost, rows, mean, bias, stored, queries;
   std::vector<std::int32_t> candidates;
   std::vector<std::uint32_t> entries, slots;
-  std::vector<std::uint8_t> live, random;
+  std::vector<std::uint8_t> live, old, random;
 };
 
 }  // namespace

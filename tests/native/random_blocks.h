@@ -64,7 +64,8 @@ struct Case {
     if (!reduction.empty())
       reducer.emplace(reduction.data(), std::vector<float>(n_columns).data(), n_columns, n_features);
     const std::size_t n_bits = 32 * between(1, 10);
-    shape = {n_bits, between(1, n_bits), n_columns};
+    shape = {n_bits, between(1, n_bits), n_columns, n_columns};
+    if (!between(0, 2)) shape.n_stored = shape.width();  // as in old files
     centroids = random_floats(n_lists * n_features, scale);
     routing = random_floats(n_lists * n_columns, scale);
     bias = random_floats(n_lists, scale);

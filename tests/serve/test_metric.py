@@ -25,7 +25,7 @@ def address(tmp_path_factory):
     limits = Limits(work=WORK)
     with running(Folder(tmp_path_factory.mktemp("served")), limits=limits) as address:
         http = httpx.Client(base_url=address, timeout=60)
-        body = {"index": {"metric": "cosine", "recall": 0.9}}
+        body = {"index": {"metric": "cosine", "recall": 0.9, "optimize": "build"}}
         assert http.put("/v1/collections/near", json=body).status_code == 201
         assert http.put("/v1/collections/empty", json=body).status_code == 201
         for start in (0, 2500):

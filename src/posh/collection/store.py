@@ -173,9 +173,12 @@ def _measure_if_small(
     """
     was_due = snapshot.index is not None and snapshot.index.is_due
     if index.is_due and (len(index) <= indexing.AT_ONCE or (index.is_overdue and not was_due)):
-        index = index.measure_if_due()
-        args = (snapshot.generation, index, snapshot.n_trained, snapshot.last_seq)
-        indexing.write_trained_state(connection, *args)
+        before, index = index, index.measure_if_due()
+        if not index.has_measurements_of(
+            before
+        ):  # otherwise its graph was extended, which is not stored here
+            args = (snapshot.generation, index, snapshot.n_trained, snapshot.last_seq)
+            indexing.write_trained_state(connection, *args)
     return replace(snapshot, index=index)
 
 
@@ -468,9 +471,10 @@ class Store:
         index = now.index.with_measurements(before.index, measured)
         if index is None:
             return
-        with self.database.writing() as connection:
-            args = (now.generation, index, now.n_trained, before.last_seq)
-            indexing.write_trained_state(connection, *args)
+        if not index.has_measurements_of(now.index):
+            with self.database.writing() as connection:
+                args = (now.generation, index, now.n_trained, before.last_seq)
+                indexing.write_trained_state(connection, *args)
         self.snapshot = replace(now, index=index)
 
     def wait_until_measured(self) -> None:

@@ -169,6 +169,10 @@ class IndexSnapshot(ABC):
         """Measure the documents again if they have changed enough."""
         return self
 
+    def has_measurements_of(self, other: Self) -> bool:
+        """Return whether both have the same measurements."""
+        return True
+
     def with_measurements(self, before: Self, measured: Self) -> Self | None:
         """Take over the measurements of ``measured``, which was made from the earlier state ``before``.
 

@@ -25,8 +25,11 @@ STORES = {
     "int8": "none beside the blocks, which have 1 byte a number",
 }
 OPTIMIZE = {
-    "throughput": "lists: many queries at a time, filters, frequent writes",
-    "latency": "a graph next to the lists: visits few documents, for those that seldom change",
+    "balanced": "single queries and large batches",
+    "latency": "single queries",
+    "throughput": "large batches",
+    "memory": "few bytes: no graph next to the lists",
+    "build": "a short build: no graph next to the lists",
 }
 SCORINGS = {
     "overlap": Scoring("shared bits", sparse_only=False),

@@ -1,4 +1,4 @@
-"""Files of an index, format version 2: a folder of arrays with a manifest (see :mod:`posh._durable`).
+"""Files of an index, format version 3: a folder of arrays with a manifest (see :mod:`posh._durable`).
 
 The manifest has ``kind``, ``"nearest"`` (:class:`posh.Index`) or ``"codes"`` (:class:`posh.CodeIndex`), and
 ``params``, the parameters of the constructor. Arrays of both kinds:
@@ -9,6 +9,7 @@ next_id
 removed            slots of deleted documents, int64; zeros stand for all but their numbers
 =================  ===============================================================================
 
+Up to format version 2, the blocks of lists had no ``block_columns``: columns were padded to multiples of 64.
 Format version 1 had one kind; an index with a metric had a hasher, whose codes gave the shape of its own.
 """
 
@@ -26,7 +27,7 @@ from posh.errors import FormatError
 
 __all__ = ["FORMAT", "SavedIndex", "convert_errors", "read_index", "write_index"]
 
-FORMAT, VERSION = "posh-index", 2
+FORMAT, VERSION = "posh-index", 3
 HASHER = "hasher.safetensors"
 _CLASSES = {"nearest": "posh.Index", "codes": "posh.CodeIndex"}
 T = TypeVar("T")

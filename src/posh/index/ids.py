@@ -67,36 +67,46 @@ def _has_strings(values: Any) -> bool:
 class IdColumn:
     """The ids of all slots, immutable.
 
-    If every id is its slot, ``are_slots`` is True, and a search need not look ids up. ``next_id`` is above
-    every number that was ever an id; at ``LAST_ID`` no automatic ids are left.
+    If every id is its slot, ``are_slots`` is True: no ids are stored, and a search need not look them up.
+    ``next_id`` is above every number that was ever an id; at ``LAST_ID`` no automatic ids are left.
 
     >>> column = IdColumn.of(np.array([7, 3])).with_ids(np.array(["a"], object))
     >>> column.at(np.array([[2, -1]])), column.next_id
     (array([['a', None]], dtype=object), 8)
     """
 
-    rows: AppendOnlyArray
-    are_slots: bool
+    stored: AppendOnlyArray | None  # None if ids are slots
+    n: int
     next_id: int
 
     @classmethod
     def of(cls, ids: Ids, next_id: int = 0) -> IdColumn:
         """Return the column of these ids (n,)."""
-        return cls(AppendOnlyArray.of(ids), _are_slots(ids, 0), max(next_id, _find_next(ids)))
+        stored = None if _are_slots(ids, 0) else AppendOnlyArray.of(ids)
+        return cls(stored, len(ids), max(next_id, _find_next(ids)))
 
     def __len__(self) -> int:
-        return self.rows.n
+        return self.n
+
+    @property
+    def are_slots(self) -> bool:
+        """Whether every id is its slot."""
+        return self.stored is None
+
+    @property
+    def rows(self) -> AppendOnlyArray:
+        """The ids (n,); computed if they are slots."""
+        return AppendOnlyArray.of(np.arange(self.n)) if self.stored is None else self.stored
 
     def with_ids(self, ids: Ids) -> IdColumn:
         """Return a column with more ids; they become objects with the first string."""
+        n, next_id = self.n + len(ids), max(self.next_id, _find_next(ids))
+        if self.stored is None and _are_slots(ids, self.n):
+            return IdColumn(None, n, next_id)
         rows = self.rows
         if ids.dtype == object and rows.buffer.dtype != object:
             rows = AppendOnlyArray.of(rows.rows.astype(object))
-        return IdColumn(
-            rows.with_rows(ids),
-            self.are_slots and _are_slots(ids, len(self)),
-            max(self.next_id, _find_next(ids)),
-        )
+        return IdColumn(rows.with_rows(ids), n, next_id)
 
     def select(self, live: Mask) -> IdColumn:
         """Return the ids of live slots, in new slots."""
@@ -104,7 +114,7 @@ class IdColumn:
 
     def detach(self) -> IdColumn:
         """Return a copy whose later additions do not affect this column."""
-        return replace(self, rows=self.rows.detach())
+        return self if self.stored is None else replace(self, stored=self.stored.detach())
 
     def at(self, slots: Slots) -> Ids:
         """Return the ids in slots of any shape; -1 stays -1, or becomes None if ids are objects."""
@@ -119,10 +129,15 @@ class IdColumn:
         chosen[slots < 0] = None
         return np.asarray(chosen)
 
+    @property
+    def numbers(self) -> Slots | None:
+        """The ids (n_slots,) if they are numbers other than the slots."""
+        return None if self.are_slots or self.rows.buffer.dtype == object else self.rows.rows
+
     def make_mask(self, wanted: IdsLike, live: Mask) -> Mask:
         """Return the mask over slots that a filter, ids or a boolean mask by id, stands for."""
-        ids = self.rows.rows
-        if ids.dtype == object:
+        ids = None if self.stored is None else self.stored.rows
+        if ids is not None and ids.dtype == object:
             return _mask_objects(wanted, ids)
         array = np.asarray(wanted)
         if array.shape == (0,) and array.dtype.kind == "f":  # an empty list
@@ -132,24 +147,24 @@ class IdColumn:
                 "expected filter to be a boolean mask by id or a 1-D array of ids, "
                 f"got {array.dtype} {array.shape}"
             )
+        if ids is None:
+            return _mask_slots(array, live)
         if array.dtype.kind != "b":
             return np.isin(ids, array)
         if len(array) > ids.max(initial=-1):
             return np.asarray(array[ids])
-        largest = ids[live].max(initial=-1)
-        if len(array) <= largest:
-            raise ValueError(
-                f"expected a mask longer than the largest id ({largest}), got length {len(array)}: "
-                "give one entry per id, or an array of ids"
-            )
+        _require_all_ids(array, ids[live].max(initial=-1))
         covering = np.append(array, False)  # ids beyond the mask belong to deleted documents
         return np.asarray(covering[np.minimum(ids, len(array))])
 
     @property
     def nbytes(self) -> int:
         """Memory of the ids, including their objects."""
-        objects = self.rows.rows.tolist() if self.rows.buffer.dtype == object else []
-        return self.rows.buffer.nbytes + sum(map(sys.getsizeof, objects))
+        if self.stored is None:
+            return 0
+        buffer = self.stored.buffer
+        objects = self.stored.rows.tolist() if buffer.dtype == object else []
+        return buffer.nbytes + sum(map(sys.getsizeof, objects))
 
     def to_arrays(self, live: Mask) -> Arrays:
         """Return the arrays of a file, with 0 in place of deleted strings."""
@@ -179,6 +194,26 @@ class IdColumn:
         ids = self.rows.rows
         if ids.dtype == object and len(set(ids[live].tolist())) < np.count_nonzero(live):
             raise ValueError("expected distinct ids, found one more than once")
+
+
+def _mask_slots(array: npt.NDArray[Any], live: Mask) -> Mask:
+    """Return the mask over slots for a filter of ids that are slots; see ``IdColumn.make_mask``."""
+    mask = np.zeros(len(live), bool)
+    if array.dtype.kind == "b":
+        if len(array) < len(live):
+            _require_all_ids(array, np.flatnonzero(live).max(initial=-1))
+        mask[: len(array)] = array[: len(live)]
+    else:
+        mask[array[(array >= 0) & (array < len(live))].astype(np.int64)] = True
+    return mask
+
+
+def _require_all_ids(mask: Mask, largest: int) -> None:
+    if len(mask) <= largest:
+        raise ValueError(
+            f"expected a mask longer than the largest id ({largest}), got length {len(mask)}: "
+            "give one entry per id, or an array of ids"
+        )
 
 
 def _mask_objects(wanted: Any, ids: Ids) -> Mask:

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _POLL = 0.01
+_SEQ = 8  # bytes of the number by which an index knows an item
 _MEASURED = 2000  # documents that are compared with all others to measure recall, including overhead
 _IN_GRAPH = 20_000  # products of 8-bit numbers that a node takes: its candidates, and the choice among them
 _log = logging.getLogger("posh.serve")
@@ -134,7 +135,7 @@ def _estimate_codes(hasher: Hasher[Any], n: int, d: int, options: Mapping[str, A
     """Estimate the cost of indexing n vectors of d columns by codes: the index, and its training."""
     own = CodeOptions(**_select_options(options, CodeOptions.names()))
     n_bits = hasher.n_bits
-    n_bytes, operations = code_index.estimate_memory(hasher, own, n, d), n * n_bits * d
+    n_bytes, operations = code_index.estimate_memory(hasher, own, n, d) + _SEQ * n, n * n_bits * d
     if isinstance(hasher, SparseHasher) and own.structure == "ivf":
         n_sample = min(n, max(SAMPLE, ListStructure.training_size(own, n)))
         n_bytes += 16 * n_sample * d
@@ -150,8 +151,8 @@ def _estimate_nearest(n: int, d: int, options: Mapping[str, Any]) -> FitCost:
     own = NearestOptions(**_select_options(options, NearestOptions.names()))
     n_lists, n_sample = nearest_lists.n_lists_for(own, n), min(n, nearest_lists.training_size(own, n))
     training = (10 * n_sample + n) * n_lists // 4  # of 8-bit numbers, four at once
-    n_bytes = nearest_index.estimate_memory(own, n, d) + 8 * n_lists * d + 12 * n_sample * d
-    in_graph = _IN_GRAPH * n if own.optimize == "latency" else 0
+    n_bytes = nearest_index.estimate_memory(own, n, d) + _SEQ * n + 8 * n_lists * d + 12 * n_sample * d
+    in_graph = _IN_GRAPH * n if own.most_dimensions > 0 else 0
     return FitCost(n_bytes, (training + _MEASURED * n + in_graph) * d)
 
 

@@ -235,21 +235,35 @@ def words_of(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
 
 
 def half_bytes(halves: Numbers, of_padding: int) -> npt.NDArray[np.uint8]:
-    """Column 64 g + b and column 64 g + 32 + b share a byte."""
-    n, n_columns = halves.shape
-    padded = np.pad(halves, [(0, 0), (0, -n_columns % 64)], constant_values=of_padding)
-    pairs = padded.reshape(n, -1, 2, 32)
-    return (pairs[:, :, 0] + 16 * pairs[:, :, 1]).astype(np.uint8)
+    """Column 64 g + b and column 64 g + 32 + b share a byte; the last columns do so in half as many bytes."""
+    padded = np.pad(halves, [(0, 0), (0, halves.shape[1] % 2)], constant_values=of_padding)
+    parts = []
+    for at in range(0, padded.shape[1], 64):
+        lower, upper = np.hsplit(padded[:, at : at + 64], 2)
+        parts.append(lower + 16 * upper)
+    return np.hstack(parts).astype(np.uint8)
+
+
+def documents_of(block: Block) -> bytes:
+    """High halves, low halves, fits and slots; the last two are in the padding of high halves if they fit."""
+    high, low = half_bytes(block.halves[0], 8), half_bytes(block.halves[1], 0)
+    fits = np.column_stack([block.scale, block.offset]).view(np.uint8).reshape(len(high), 8)
+    slots = block.slots[:, None].view(np.uint8)
+    padding = -high.shape[1] % 32
+    unread = bytes(padding)  # kernels read that much past the last low half
+    if padding >= 12:
+        high = np.hstack([high, np.zeros((len(high), padding - 12), np.uint8), fits, slots])
+        return high.tobytes() + low.tobytes() + unread
+    halves = np.pad(high, [(0, 0), (0, padding)]).tobytes() + low.tobytes() + unread
+    return halves + bytes(-len(halves) % 4) + fits.tobytes() + slots.tobytes()
 
 
 def arrays_of(blocks: list[Block]) -> tuple[npt.NDArray[np.uint8], Numbers, Floats, npt.NDArray[np.uint64]]:
     """The same as _native.Blocks.to_arrays."""
     memory, table, groups, live = b"", [], np.zeros((len(blocks), BLOCK // GROUP, 3), f32), b""
     for i, block in enumerate(blocks):
-        high, low = block.halves
         table.append((len(memory), block.list, len(block.slots)))
-        own = words_of(block.codes.T).tobytes() + half_bytes(high, 8).tobytes() + half_bytes(low, 0).tobytes()
-        own += np.column_stack([block.scale, block.offset]).tobytes() + block.slots.tobytes()
+        own = words_of(block.codes.T).tobytes() + documents_of(block)
         memory += own + bytes(-len(own) % 64)
         groups[i, : len(block.ranges)] = block.ranges
         live += words_of(block.live).tobytes()

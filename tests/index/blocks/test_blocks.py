@@ -132,7 +132,7 @@ def test_arrays_come_back_as_the_same_blocks(case, tmp_path):
     for i, array in enumerate(arrays):
         np.save(tmp_path / f"{i}.npy", array)
     maps = [np.load(tmp_path / f"{i}.npy", mmap_mode="r") for i in range(4)]
-    opened = _native.Blocks.from_arrays(case.native_space(), *maps)
+    opened = _native.Blocks.from_arrays(case.native_space(), *maps, native.n_stored)
     del maps
     for got, expected in zip(opened.to_arrays(), arrays, strict=True):
         np.testing.assert_array_equal(got, expected)
@@ -148,7 +148,7 @@ def test_arrays_come_back_as_the_same_blocks(case, tmp_path):
 def test_no_blocks_as_arrays(case):
     memory, table, groups, live = _native.Blocks(case.native_space()).to_arrays()
     assert (memory.shape, table.shape, groups.shape, live.shape) == ((0,), (0, 3), (0, 24), (0,))
-    same(_native.Blocks.from_arrays(case.native_space(), memory, table, groups, live), [])
+    same(_native.Blocks.from_arrays(case.native_space(), memory, table, groups, live, 20), [])
 
 
 def table_with(row: int, column: int, value: int):
@@ -195,6 +195,13 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_arrays_that_lie_are_refused(case, lie):
     arrays = native_blocks(case, KERNELS[0]).to_arrays()
-    _native.Blocks.from_arrays(case.native_space(), *arrays)
+    _native.Blocks.from_arrays(case.native_space(), *arrays, 20)
     with pytest.raises(ValueError, match="arrays"):
-        _native.Blocks.from_arrays(case.native_space(), *LIES[lie](*(array.copy() for array in arrays)))
+        _native.Blocks.from_arrays(case.native_space(), *LIES[lie](*(array.copy() for array in arrays)), 20)
+
+
+@pytest.mark.parametrize("n_stored", [0, 19, 21, 63, 65])
+def test_columns_that_lie_are_refused(case, n_stored):
+    arrays = native_blocks(case, KERNELS[0]).to_arrays()
+    with pytest.raises(ValueError, match="arrays: columns"):
+        _native.Blocks.from_arrays(case.native_space(), *arrays, n_stored)

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posh
+from posh.index.nearest.vectors import BlockLayout
 from tests.conftest import CASES, clusters
 from tests.index.test_files import files_of, rewritten
 
@@ -158,8 +159,9 @@ def test_two_arrays_are_swapped(saved, tmp_path):
 @pytest.mark.parametrize("kind", ["float32", "int8"])
 def test_a_slot_without_a_document_is_named(saved, tmp_path, kind):
     shutil.copytree(saved / kind, tmp_path / "index")
-    blocks = arrays_of(saved / kind)["blocks"]
-    blocks[-128:] = 255  # the last slots, and what follows them
+    arrays = arrays_of(saved / kind)
+    blocks, (offset, _, n) = arrays["blocks"], arrays["block_table"][-1].tolist()
+    BlockLayout(256, 24).split(blocks[offset:], n).slots[-1] = 255
     rewritten(tmp_path / "index", "blocks", blocks)
     index = posh.Index.load(tmp_path / "index")
     with pytest.raises(posh.FormatError, match="the slots of documents"):

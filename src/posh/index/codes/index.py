@@ -22,7 +22,7 @@ from posh.index.ids import IdsLike
 
 __all__ = ["CodeIndex", "estimate_memory"]
 
-_ID = 9  # bytes: an id, and whether the document is live
+_LIVE = 1  # byte: whether the document is live
 
 
 class CodeIndex(BaseIndex[CodeSnapshot]):
@@ -128,7 +128,7 @@ class CodeIndex(BaseIndex[CodeSnapshot]):
         return self._snapshot.hasher
 
     def estimate_memory(self, n: int) -> int:
-        """Return the bytes that ``n`` documents with integer ids will take."""
+        """Return the bytes that ``n`` documents with automatic ids will take; other ids take more."""
         n = _validate.validate_integer("n", n, 0)
         return estimate_memory(self.hasher, self.options, n, self.hasher.n_features_in_)
 
@@ -161,8 +161,8 @@ def estimate_memory(hasher: Hasher[Any], options: CodeOptions, n: int, n_feature
     if options.refine is not None:
         numbers = n_features if REFINERS[options.refine].needs_vectors else 1
     if not isinstance(hasher, SparseHasher):
-        return n * (-(-n_bits // 8) + _ID + 4 * numbers)
-    n_bytes = n * (2 * (options.document_active or hasher.n_active) + _ID + 4 * numbers)
+        return n * (-(-n_bits // 8) + _LIVE + 4 * numbers)
+    n_bytes = n * (2 * (options.document_active or hasher.n_active) + _LIVE + 4 * numbers)
     if options.structure == "ivf":
         n_lists = n_lists_for(options, n)
         per_list = 8 * n_bits * stride_words(-(-n // n_lists)) + 4 * n_features

@@ -56,7 +56,16 @@ class Drift:
         if self.n_written >= _WRITTEN * self.n_docs:
             return True
         is_seen = self.n_added >= max(_LEAST, _SEEN * self.n_docs)
-        return is_seen and self.squares > _WORSE * self.n_added * self.residual
+        return is_seen and self.is_worse
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the new documents fit their lists worse than the measured ones, however few they are.
+
+        >>> Drift(10_000, 1.0).with_added(300, 1.2).is_worse, Drift(10_000, 1.0).with_added(300, 1.4).is_worse
+        (False, True)
+        """
+        return self.squares > _WORSE * self.n_added * self.residual
 
     @property
     def is_overdue(self) -> bool:

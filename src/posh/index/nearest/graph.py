@@ -2,13 +2,14 @@
 
 Its edges come from a search in the lists for the nearest documents of each document. Nodes are numbered by
 list, so that neighbours are near each other in memory. The graph is immutable: later documents are compared
-one by one as long as there are few, and deleted ones are passed through but not returned.
+one by one as long as there are few, and an extended graph has them as nodes, after the others. Deleted
+documents are passed through but not returned.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,29 +31,48 @@ if TYPE_CHECKING:
 __all__ = ["MOST_NEW", "Graph", "GraphEffort", "Transform", "largest_record"]
 
 MOST_NEW = 256
-"""Later documents that searches compare one by one; with more of them, they use the lists."""
+"""Later documents that searches compare one by one. With more of them, they use the lists until the graph is
+extended, which waits for 1 % of the nodes: an extension copies the records."""
 
 KS = (1, 10, 100)
 """Numbers of results for which searches are measured."""
 
 DEGREE = 32
-_ALPHA = 1.1  # see native/graph.h
+_ALPHA = 1.15  # see native/graph.h
 _STEP = 64  # columns that the kernels read at once
 _MOST_COLUMNS = 1024
-_LOST = 0.05  # share of the squares that the transformation may lose
+_LOST = 0.07  # share of the squares that the transformation may lose
 _TWO_BITS = 128  # columns up to which codes have two bits for each
 _SAMPLE = 20_000  # documents that the transformation is computed from
-_ENTRIES = 256
+_LEAST_ENTRIES, _ENTRY_NUMBERS = 256, 65_536  # numbers in the vectors of entry points: a search reads all
 _CANDIDATES = 48  # nearest documents among which neighbours are chosen
 _CANDIDATE_RECALL = 0.9
+_FEW = 2000  # documents that show how much the transformation loses
 _AT_ONCE = 8192  # documents whose candidates are searched for together
 _MOST_DELETED = 0.2  # share of nodes
-_OPEN = (1, 2, 4, 8)  # times the results, but _LEAST_OPEN at least
+_GROWN = 0.01  # later documents, as a share of the nodes, with more of which a graph is extended
+_MOST_GROWN = 0.5  # the same, with more of which it is built again
+_ROUNDING = 1e-6  # of lengths, relative
+_OPEN = (1, 1.5, 2, 3, 4, 6, 8, 12)  # times the results, but _LEAST_OPEN at least
 _LEAST_OPEN = 32
-_STOPS = (1.0, 1.05, 1.1, 1.2, 1.4)
+_STOPS = (0.95, 1.0, 1.025, 1.05, 1.075, 1.1, 1.15, 1.2, 1.3, 1.4)
 _ENOUGH = 0.998  # recall: more careful searches are not tried
+_GAIN = 0.0005  # recall that a later stop must add at least
 _LARGEST_OPEN = 65_536
-_OPEN_COST = 1 / 8  # of a visit, for each node that is remembered
+_OPEN_COST = 1 / 4  # of a visit, for each node that is remembered
+
+
+class Row(NamedTuple):
+    """A row of ``Graph.measured``."""
+
+    k: float
+    n_open: float
+    stop: float
+    n_keep: float
+    recall: float
+    error: float
+    n_queries: float
+    n_visited: float
 
 
 class GraphEffort(NamedTuple):
@@ -154,26 +174,57 @@ class Graph:
     def build(cls, lists: Lists) -> Graph:
         """Build a graph of the live documents of lists, which must be measured."""
         rng = np.random.default_rng(lists.options.random_state)
-        list_of = np.empty(len(lists), np.int32)
-        lists.blocks.lists_of_slots(list_of)
-        live = np.flatnonzero(list_of >= 0)
-        slots = live[np.argsort(list_of[live], kind="stable")]
+        slots = _in_order_of_lists(lists, 0)
         sample = lists.stored.at(np.sort(rng.permutation(slots)[:_SAMPLE]))
         transform = Transform.train(lists.options.metric, sample, _longest(lists, slots), rng)
-        shape = _native.GraphShape(len(transform.rows), transform.n_bits, DEGREE)
-        candidates = _find_candidates(lists, slots)
-        vectors = np.empty((len(slots), len(transform.rows)), np.float32)
+        stride = _native.GraphShape(len(transform.rows), transform.n_bits, DEGREE).stride
+        empty = cls(
+            transform,
+            lists.space.metric.is_distance,
+            records=np.empty((0, stride), np.uint8),
+            slots=np.empty(0, np.uint32),
+            entries=np.empty(0, np.uint32),
+            n_slots=0,
+            measured=np.empty((0, 8)),
+        )
+        n_entries = max(_LEAST_ENTRIES, min(_ENTRY_NUMBERS // len(transform.rows), math.isqrt(len(slots))))
+        entries = np.linspace(0, len(slots) - 1, min(n_entries, len(slots))).astype(np.uint32)
+        return empty._with_nodes(lists, slots, entries)
+
+    def extend(self, lists: Lists) -> Graph:
+        """Return a graph in which the later live documents of lists are nodes too, after the others.
+
+        The cost is proportional to their number, apart from a copy of the records. Old nodes take edges to
+        them; deleted documents remain. Searches are measured as they were: measure again after many writes.
+        """
+        slots = _in_order_of_lists(lists, self.n_slots)
+        if not len(slots):
+            return replace(self, n_slots=len(lists))
+        n_old, n_new = len(self.slots), len(slots)
+        n_entries = min(-(-n_new * len(self.entries) // n_old), n_new, _LARGEST_OPEN - len(self.entries))
+        new = (n_old + np.arange(n_entries) * n_new // max(1, n_entries)).astype(np.uint32)
+        return self._with_nodes(lists, slots, np.concatenate([new, self.entries]))
+
+    @property
+    def _n_built(self) -> int:
+        """The nodes of the graph before it was extended: the last of them is the last of the entries."""
+        return int(self.entries[-1]) + 1
+
+    def _with_nodes(self, lists: Lists, slots: Slots, entries: npt.NDArray[np.uint32]) -> Graph:
+        """Return the graph with the documents at these slots as further nodes."""
+        n_old, n_columns = len(self.slots), len(self.transform.rows)
+        all_slots = np.concatenate([self.slots, slots.astype(np.uint32)])
+        candidates = _find_candidates(lists, slots, all_slots)
+        vectors = np.empty((len(slots), n_columns), np.float32)
         lost = np.empty(len(slots), np.float32)
         for part in _parts(len(slots)):
-            vectors[part], lost[part] = transform.apply(lists.stored.at(slots[part]))
-        records = np.empty((len(slots), shape.stride), np.uint8)
-        kernel = kernels.active()
-        entries = np.linspace(0, len(slots) - 1, min(_ENTRIES, len(slots))).astype(np.uint32)
+            vectors[part], lost[part] = self.transform.apply(lists.stored.at(slots[part]))
+        records = np.empty((len(all_slots), self.records.shape[1]), np.uint8)
+        records[:n_old] = self.records
+        shape, kernel = _native.GraphShape(n_columns, self.transform.n_bits, DEGREE), kernels.active()
         plan = shape, vectors, lost, candidates, entries, _ALPHA, records
         _native.build_graph(*plan, resolve_threads(), kernel)
-        is_distance = lists.space.metric.is_distance
-        known = slots.astype(np.uint32)
-        return cls(transform, is_distance, records, known, entries, len(lists), np.empty((0, 8)))
+        return replace(self, records=records, slots=all_slots, entries=entries, n_slots=len(lists))
 
     # Searching -------------------------------------------------------------------------------------
 
@@ -195,9 +246,44 @@ class Graph:
         )
 
     def fits(self, n_slots: int, n_live: int) -> bool:
-        """Return whether few documents were added and deleted since the graph was built."""
+        """Return whether searches may use the graph: few documents were added and deleted since."""
+        return n_slots - self.n_slots <= MOST_NEW and self._is_live_enough(n_slots, n_live)
+
+    def has_outgrown(self, n_slots: int, n_live: int) -> bool:
+        """Return whether to extend the graph, or to build it again if it does not suit later documents."""
+        n_most = max(MOST_NEW, _GROWN * len(self.slots))
+        return n_slots - self.n_slots > n_most and self._is_live_enough(n_slots, n_live)
+
+    def _is_live_enough(self, n_slots: int, n_live: int) -> bool:
         n_new = n_slots - self.n_slots
-        return n_new <= MOST_NEW and n_live - n_new >= (1 - _MOST_DELETED) * len(self.slots)
+        return n_live - n_new >= (1 - _MOST_DELETED) * len(self.slots)
+
+    def suits(self, lists: Lists) -> bool:
+        """Return whether to extend the graph rather than build it again, for the later documents of lists.
+
+        They must not be too many, or longer than all before them if the metric is the inner product, and the
+        transformation must not lose more of them. Far more nodes than were built at a time are not in the
+        order of lists.
+        """
+        slots = self.n_slots + np.flatnonzero(lists.live.rows[self.n_slots :])
+        if not len(slots):
+            return self._is_live_enough(len(lists), lists.n_live)
+        n_new, radius = len(slots), self.transform.radius
+        if n_new > _MOST_GROWN * len(self.slots) or len(self.slots) + n_new > 2 * self._n_built:
+            return False
+        if not self._is_live_enough(len(lists), lists.n_live):
+            return False
+        if radius and _longest(lists, slots) > radius * (1 + _ROUNDING):
+            return False
+        old = self.slots[lists.live.rows[self.slots]].astype(np.int64)
+        shares = [self._lost_share(lists, some[:: max(1, -(-len(some) // _FEW))]) for some in (old, slots)]
+        return shares[1] <= shares[0] + _LOST
+
+    def _lost_share(self, lists: Lists, slots: Slots) -> float:
+        """Return the share of the squared lengths of documents that the transformation loses."""
+        columns, lost = self.transform.apply(lists.stored.at(slots))
+        kept = float(np.einsum("ij,ij->", columns, columns))
+        return float(lost.sum()) / max(kept + float(lost.sum()), float(np.finfo(np.float32).tiny))
 
     def choose_effort(self, recall: float, k: int) -> GraphEffort | None:
         """Return the cheapest effort that finds this share of the k nearest, if any does."""
@@ -257,13 +343,16 @@ class Graph:
         for k in track_progress([k for k in KS if k <= known.true.slots.shape[1]], "measuring recall", "k"):
             some = known.first(max(100, 30_000 // k))
             parts = [group[group < len(some.queries)] for group in groups]
-            for effort in _efforts(k):
+
+            def find(
+                effort: GraphEffort, k: int = k, some: KnownNeighbours = some, parts: Any = parts
+            ) -> Row:
                 slots, n_visited = self.search_known(lists, some, k, effort)
                 shares = some.shares(slots, k)
                 recall, error = min(_mean_and_error(shares[part]) for part in parts if len(part))
-                rows.append((k, *effort, recall, error, len(some.queries), float(n_visited.mean())))
-                if recall >= _ENOUGH:
-                    break
+                return Row(k, *effort, recall, error, len(some.queries), float(n_visited.mean()))
+
+            rows += _measure_efforts(find, k)
         return replace(self, measured=np.array(rows, np.float64).reshape(-1, 8))
 
     # State and files -------------------------------------------------------------------------------
@@ -322,16 +411,30 @@ class Graph:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def _efforts(k: int) -> Iterator[GraphEffort]:
-    """Yield efforts to measure, by ascending cost for each number of nodes that are remembered."""
+def _measure_efforts(find: Callable[[GraphEffort], Row], k: int) -> list[Row]:
+    """Measure efforts by ascending cost, without those that hardly find more than cheaper ones."""
+    rows: list[Row] = []
+    best_at = dict.fromkeys(_STOPS, 0.0)  # by fewer open nodes
     for times in _OPEN:
-        for stop in _STOPS:
-            yield GraphEffort(max(_LEAST_OPEN, k) * times, stop, _n_keep(k))
+        before = 0.0
+        for stop in list(best_at):
+            row = find(GraphEffort(int(max(_LEAST_OPEN, k) * times), stop, _n_keep(k)))
+            rows.append(row)
+            if row.recall >= _ENOUGH:
+                return rows
+            if row.recall < best_at[stop] + _GAIN:
+                del best_at[stop]
+            else:
+                best_at[stop] = row.recall
+            if stop > 1.0 and row.recall < before + _GAIN:
+                break
+            before = row.recall
+    return rows
 
 
 def _n_keep(k: int) -> int:
     """Return how many vectors to compare: 8-bit numbers order neighbours almost exactly."""
-    return k + 6 + k // 4
+    return k + 4 + k // 5
 
 
 def _mean_and_error(shares: npt.NDArray[np.float64]) -> tuple[float, float]:
@@ -352,12 +455,23 @@ def _longest(lists: Lists, slots: Slots) -> float:
     return math.sqrt(max(squares))
 
 
-def _find_candidates(lists: Lists, slots: Slots) -> npt.NDArray[np.int32]:
-    """Return the nearest documents of each document, and most often the document itself, as nodes (n, m)."""
+def _in_order_of_lists(lists: Lists, first: int) -> Slots:
+    """Return the slots of the live documents from slot ``first`` on, ordered by list."""
+    list_of = np.empty(len(lists), np.int32)
+    lists.blocks.lists_of_slots(list_of)
+    live = first + np.flatnonzero(list_of[first:] >= 0)
+    return live[np.argsort(list_of[live], kind="stable")]
+
+
+def _find_candidates(lists: Lists, slots: Slots, all_slots: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
+    """Return the nearest documents of documents, and most often these themselves, as nodes (n, m).
+
+    ``slots`` (n,) are those of the documents, ``all_slots`` those of all nodes.
+    """
     assert lists.tuning is not None
-    n_wanted = min(_CANDIDATES + 1, len(slots))
+    n_wanted = min(_CANDIDATES + 1, lists.n_live)
     node_of = np.full(len(lists), -1, np.int32)
-    node_of[slots] = np.arange(len(slots))
+    node_of[all_slots] = np.arange(len(all_slots))
     candidates = np.empty((len(slots), n_wanted), np.int32)
     effort = lists.tuning.choose_effort(lists.space, _CANDIDATE_RECALL, n_wanted, n_wanted)
     effort = effort or lists.widest_effort()

@@ -13,18 +13,17 @@ from posh.index.files import read_index
 from posh.index.hits import Hits
 from posh.index.ids import IdsLike
 from posh.index.nearest.graph import largest_record
-from posh.index.nearest.lists import n_lists_for
+from posh.index.nearest.lists import FEW, n_lists_for
 from posh.index.nearest.options import NearestOptions, make_params
 from posh.index.nearest.report import IndexReport, make_report
 from posh.index.nearest.snapshot import NearestSnapshot
 from posh.index.nearest.space import CodeShape
-from posh.index.nearest.vectors import bytes_per_number
+from posh.index.nearest.vectors import BlockLayout, bytes_per_number
 
 __all__ = ["Index", "estimate_memory"]
 
-_ID = 9  # bytes: an id, and whether the document is live
+_LIVE = 1  # byte: whether the document is live
 _GROUP = 256  # documents for which a block has room at a time
-_DOCUMENT = 12  # bytes of lengths and slot in a block
 _NODE = 4  # bytes of a slot in a graph
 
 
@@ -40,9 +39,10 @@ class Index(BaseIndex[NearestSnapshot]):
         stores none in addition to the 8-bit numbers of the lists.
     n_lists : the number of inverted lists; by default it follows from the number of documents.
     random_state : int, the seed of training.
-    optimize : ``"throughput"`` (lists), or ``"latency"`` (a graph next to them, of which a search visits few
-        documents; it takes longer to build and more memory). Searches with a filter, and those after many
-        writes, use the lists.
+    optimize : what the index should be best at: ``"balanced"``, ``"latency"`` (single queries),
+        ``"throughput"`` (large batches), ``"memory"`` or ``"build"`` (the time to build). With the first
+        three, it measures the local dimension of the documents, and where it is low enough builds a graph
+        next to the lists, of which a search visits few documents. Selective filters use the lists.
 
     Searches may run in any number of threads, even while another adds or deletes: each sees a consistent
     snapshot. ``copy.copy`` is cheap: the copy shares documents until one of the two changes.
@@ -68,7 +68,7 @@ class Index(BaseIndex[NearestSnapshot]):
         store: str = "float32",
         n_lists: int | None = None,
         random_state: int = 0,
-        optimize: str = "throughput",
+        optimize: str = "balanced",
     ) -> None:
         self.options = NearestOptions(metric, recall, store, n_lists, random_state, optimize)
         super().__init__(NearestSnapshot(self.options))
@@ -84,7 +84,7 @@ class Index(BaseIndex[NearestSnapshot]):
         store: str = "float32",
         n_lists: int | None = None,
         random_state: int = 0,
-        optimize: str = "throughput",
+        optimize: str = "balanced",
     ) -> Index:
         """Build an index of vectors (n, d): ``Index(metric, …).add(X, ids)``.
 
@@ -154,11 +154,13 @@ class Index(BaseIndex[NearestSnapshot]):
         return make_report(self._snapshot)
 
     def estimate_memory(self, n: int, n_features: int | None = None) -> int:
-        """Return the bytes that ``n`` documents with integer ids will take.
+        """Return the bytes that ``n`` documents with automatic ids will take; other ids take more.
 
         ``n_features`` is needed until the first documents are added.
         """
-        return estimate_memory(self.options, n, self._snapshot.n_features or n_features)
+        lists = self._snapshot.lists
+        with_graph = None if lists is None or lists.tuning is None else lists.wants_graph
+        return estimate_memory(self.options, n, self._snapshot.n_features or n_features, with_graph)
 
     def _delete(self, slots: Slots) -> NearestSnapshot:
         return self._snapshot.without(slots).measure_if_due()
@@ -190,15 +192,23 @@ class Index(BaseIndex[NearestSnapshot]):
         return index
 
 
-def estimate_memory(options: NearestOptions, n: int, n_features: int | None) -> int:
-    """Return the bytes that ``n`` documents will take, see :meth:`Index.estimate_memory`."""
+def estimate_memory(
+    options: NearestOptions, n: int, n_features: int | None, with_graph: bool | None = None
+) -> int:
+    """Return the bytes that ``n`` documents will take, see :meth:`Index.estimate_memory`.
+
+    ``with_graph`` is by default whether the options allow a graph.
+    """
+    if with_graph is None:
+        with_graph = options.most_dimensions > 0
     n = _validate.validate_integer("n", n, 0)
     if n_features is None:
         raise ValueError("expected n_features, since the index has no documents yet, got None")
     n_features = _validate.validate_integer("n_features", n_features, 1)
     n_lists = n_lists_for(options, n)
     with_room = max(n + n_lists * _GROUP // 2, n_lists * _GROUP)  # half of the last group is empty
-    columns = -(-n_features // 64) * 64  # at most: of wide vectors, fewer numbers are kept
-    in_blocks = with_room * (CodeShape().n_bits // 8 + 1 / 8) + n * (columns + _DOCUMENT)
-    in_graph = largest_record(n_features) + _NODE if options.optimize == "latency" else 0
-    return int(in_blocks) + n * (_ID + n_features * bytes_per_number(options.store) + in_graph)
+    n_bits = CodeShape().n_bits
+    numbers = BlockLayout(n_bits, n_features).document_bytes  # at most: of wide vectors, fewer are kept
+    in_blocks = with_room * (n_bits // 8 + 1 / 8) + n * numbers
+    in_graph = largest_record(n_features) + _NODE if with_graph and n > FEW else 0
+    return int(in_blocks) + n * (_LIVE + n_features * bytes_per_number(options.store) + in_graph)

@@ -46,7 +46,7 @@ from posh.index.nearest.vectors import (
 )
 from posh.preprocess import Float32
 
-__all__ = ["FEW", "ROWS_AT_ONCE", "BlockSearch", "GraphSearch", "Lists", "n_lists_for", "training_size"]
+__all__ = ["FEW", "ROWS_AT_ONCE", "Lists", "n_lists_for", "run_search", "training_size"]
 
 FEW = 2048
 """Up to this number of documents, a search compares all vectors: faster than lists, and exact."""
@@ -62,9 +62,8 @@ _FEW_VISITED = 0.02  # share of documents: lists that need no more fit well
 _CAREFUL = 4.0  # slack
 _REGION_SLACK, _REGION_OVERSAMPLE = 3.0, 3.0  # codes were measured without a filter; far documents may differ
 _REGION_MISSED = 0.3  # of the neighbours that may be missed: filters can be harder than the measured regions
-_CACHED = 100  # parameters of searches
 _ROUNDING = 1e-5  # of scores, relative to the largest
-_UNKNOWN = object()
+_LEAST_IN_GRAPH = 0.25  # share of documents that pass a filter: with fewer, the lists are searched
 _BLOCK_ARRAYS: dict[str, Any] = {
     "blocks": (np.uint8, (None,)),
     "block_table": (np.int64, (None, 3)),
@@ -159,35 +158,83 @@ class Lists:
         """Find the ``params.k`` nearest documents of queries (m, d), with the scores of the metric."""
         if allowed is not None:
             return self._search_filtered(X, params, allowed)
-        in_graph = GraphSearch.prepare(self, params)
-        if in_graph is not None:
-            found = in_graph(as_reals(X))
-            if found is None:
-                raise self.space.metric.too_large(X)
-            return found
-        return self.search_lists(X, params)
-
-    def search_lists(self, X: npt.NDArray[Any], params: NearestParams) -> SlotScores:
-        """Find the ``params.k`` nearest documents of queries (m, d) without a graph."""
-        effort = self.choose_effort(params)
-        if effort is None:
+        search = self.prepare(params)
+        if search is None:
             return self._compare_all(X, params, None)
-        return self._search_blocks(X, params, self.settings(params.k, effort))
+        queries = as_reals(X)
+        slots, scores, n_short = self._run(search, queries)
+        if n_short:
+            self.complete(queries, params, slots, scores)
+        return SlotScores(slots, scores)
 
-    def search_directly(self, X: Any, params: NearestParams) -> SlotScores | None:
-        """Search without validation if X is a plain array; None if it needs the general path."""
-        searches = self._direct_searches
-        direct = searches.get(params, _UNKNOWN)
-        if direct is _UNKNOWN:
-            if len(searches) > _CACHED:
-                searches.clear()
-            direct = searches[params] = GraphSearch.prepare(self, params) or BlockSearch.prepare(self, params)
-        queries = None if direct is None else as_plain_queries(X, self.space.n_features)
-        return None if queries is None else direct(queries)
+    def prepare(self, params: NearestParams, ids: Slots | None = None) -> _native.PreparedSearch | None:
+        """Return a search with these parameters; None if it compares all vectors or has too few documents.
 
-    @cached_property
-    def _direct_searches(self) -> dict[NearestParams, Any]:
-        return {}
+        It finds slots, or the ``ids`` (n_slots,) of these slots.
+        """
+        in_graph = self.choose_graph_effort(params)
+        if in_graph is not None:
+            return self._prepare_graph(params, in_graph, ids)
+        effort = self.choose_effort(params)
+        return None if effort is None or params.k > self.n_live else self._prepare_blocks(params, effort, ids)
+
+    def _prepare_graph(
+        self, params: NearestParams, effort: GraphEffort, ids: Slots | None = None
+    ) -> _native.PreparedSearch:
+        assert self.graph is not None
+        live = None if self.n_live == len(self) else self.live.rows.view(np.uint8)
+        return self.graph.native.prepare(
+            _native.GraphSettings(*effort),
+            self.space.metric.native,
+            self.stored.native,
+            live,
+            ids,
+            params.k,
+            params.threads,
+            kernels.active(),
+        )
+
+    def _prepare_blocks(
+        self, params: NearestParams, effort: Effort, ids: Slots | None = None
+    ) -> _native.PreparedSearch:
+        return self.blocks.prepare(
+            self.settings(params.k, effort),
+            self.space.metric.native,
+            self.stored.native,
+            ids,
+            params.k,
+            params.threads,
+            kernels.active(),
+        )
+
+    def _run(
+        self, search: _native.PreparedSearch, queries: npt.NDArray[Any], allowed: Mask | None = None
+    ) -> tuple[Slots, Float32, int]:
+        found = run_search(search, queries, allowed)
+        if found is None:
+            raise self.space.metric.too_large(queries)
+        return found
+
+    def complete(
+        self,
+        X: npt.NDArray[Any],
+        params: NearestParams,
+        slots: Slots,
+        scores: Float32,
+        ids: Slots | None = None,
+    ) -> None:
+        """Search the lists for those queries for which the graph found fewer than k documents.
+
+        ``slots`` (m, k) are ``ids`` of slots instead if these are given.
+        """
+        rows = np.flatnonzero(slots[:, -1] < 0)
+        effort, queries = self.choose_effort(params), X.reshape(len(slots), -1)[rows]
+        if effort is None:
+            found = self._compare_all(queries, params, None)
+        else:
+            found = self._search_blocks(queries, params, effort)
+        slots[rows] = found.slots if ids is None else np.where(found.slots < 0, -1, ids[found.slots])
+        scores[rows] = found.scores
 
     def choose_effort(
         self, params: NearestParams, n_allowed: int | None = None, rank: float | None = None
@@ -232,6 +279,12 @@ class Lists:
             return None
         return graph.choose_effort(self.drift.with_margin(params.recall or self.options.recall), params.k)
 
+    def _choose_filtered_graph_effort(self, params: NearestParams, n_allowed: int) -> GraphEffort | None:
+        """Return the effort with which the graph finds k of a random sample; None if lists are better."""
+        if n_allowed < _LEAST_IN_GRAPH * self.n_live:
+            return None
+        return self.choose_graph_effort(params.with_k(math.ceil(params.k * self.n_live / n_allowed)))
+
     def _effort_by_hand(self, params: NearestParams, n_allowed: int | None) -> Effort:
         """Return the effort of the parameters; a filter that leaves a tenth makes ``n_probe`` ten times."""
         effort = Effort.by_hand(params)
@@ -243,16 +296,22 @@ class Lists:
     def _search_filtered(self, X: npt.NDArray[Any], params: NearestParams, allowed: Mask) -> SlotScores:
         """Find the nearest of the documents that pass a filter.
 
-        The number of lists depends on the rank of the k-th of them among all documents. The first round
-        assumes that they are a random sample. If the filter depends on the vectors, or if the k-th score
-        is lower than that of a random sample, a second round visits the lists for the rank of that
-        score, as if the documents that pass were a region.
+        The effort depends on the rank of the k-th of them among all documents. The first round assumes that
+        they are a random sample; if many pass, it searches the graph. If the filter depends on the vectors,
+        or if the k-th score is lower than that of a random sample, a second round visits the lists for the
+        rank of that score, as if the documents that pass were a region.
         """
         n_allowed = int(np.count_nonzero(allowed & self.live.rows))
         effort = self.choose_effort(params, n_allowed)
         if effort is None:
             return self._compare_all(X, params, allowed)
-        found = self._search_blocks(X, params, self.settings(params.k, effort), allowed)
+        depends = self._depends_on_vectors(allowed)
+        in_graph = None if depends else self._choose_filtered_graph_effort(params, n_allowed)
+        if in_graph is None:
+            found = self._search_blocks(X, params, effort, allowed)
+        else:
+            search = self._prepare_graph(params, in_graph)
+            found = SlotScores(*self._run(search, as_reals(X), allowed & self.live.rows)[:2])
         if effort.n_probe or self.tuning is None:
             return found
         assumed = params.k * self.tuning.n_docs / max(1, n_allowed)
@@ -260,7 +319,7 @@ class Lists:
         known = self.tuning.reach.ranks
         rows = np.searchsorted(known, ranks)
         is_done = rows == np.searchsorted(known, assumed)
-        if self._depends_on_vectors(allowed):
+        if depends:
             is_done[:] = False
         for row in np.unique(rows[~is_done]).tolist():
             some = np.flatnonzero((rows == row) & ~is_done)
@@ -278,7 +337,7 @@ class Lists:
             return self._compare_all(X, params, allowed)
         slack, oversample = max(effort.slack, _REGION_SLACK), max(effort.oversample, _REGION_OVERSAMPLE)
         effort = effort._replace(slack=slack, oversample=oversample)
-        return self._search_blocks(X, params, self.settings(params.k, effort), allowed)
+        return self._search_blocks(X, params, effort, allowed)
 
     def _depends_on_vectors(self, allowed: Mask) -> bool:
         """Return whether a filter selects lists differently from a random sample, by a chi-square test."""
@@ -301,6 +360,8 @@ class Lists:
         slots = slots[self.live.rows[slots]]
         lists = np.empty(len(self), np.int32)
         self.blocks.lists_of_slots(lists)
+        if lists[slots].min(initial=0) < 0:
+            raise damaged_slot()
         return slots, lists[slots]
 
     @cached_property
@@ -332,44 +393,10 @@ class Lists:
         return SlotScores(found.slots, metric.restore_scores(prepared, found.scores))
 
     def _search_blocks(
-        self,
-        X: npt.NDArray[Any],
-        params: NearestParams,
-        settings: _native.BlockSettings,
-        allowed: Mask | None = None,
+        self, X: npt.NDArray[Any], params: NearestParams, effort: Effort, allowed: Mask | None = None
     ) -> SlotScores:
-        found = SlotScores.allocate(len(X), params.k)
-        if not self.write_nearest(settings, as_reals(X), allowed, *found, params.threads):
-            raise self.space.metric.too_large(X)
-        return found
-
-    def write_nearest(
-        self,
-        settings: _native.BlockSettings,
-        queries: npt.NDArray[Any],
-        allowed: Mask | None,
-        slots: Slots,
-        scores: Float32,
-        n_threads: int,
-    ) -> bool:
-        """Write the nearest documents of queries (m, d) to slots and scores (m, k).
-
-        Returns False, with undefined results, if queries have numbers that are too large or not finite.
-        """
-        try:
-            return self.blocks.nearest(
-                settings,
-                self.space.metric.native,
-                queries,
-                self.stored.native,
-                None if allowed is None else allowed.view(np.uint8),
-                slots,
-                scores,
-                n_threads,
-                kernels.active(),
-            )
-        except IndexError as error:
-            raise damaged_slot() from error
+        slots, scores, _ = self._run(self._prepare_blocks(params, effort), as_reals(X), allowed)
+        return SlotScores(slots, scores)
 
     def settings(self, k: int, effort: Effort, n_more: int = 0) -> _native.BlockSettings:
         """Return the kernel settings for the k nearest documents, and ``n_more``."""
@@ -472,24 +499,50 @@ class Lists:
     def measure_if_due(self, added: npt.NDArray[Any] | None = None) -> Self:
         """Measure again if the documents have changed, and train lists again if they no longer fit.
 
-        ``added`` (n, d) are the vectors of the last addition, if there was one.
+        Otherwise, extend the graph if there are many later documents. ``added`` (n, d) are the vectors of the
+        last addition, if there was one.
         """
         if self._is_outgrown():
             return self._train_again()
         if not self.is_due:
             return self
+        if self._may_extend_graph():
+            assert self.graph is not None
+            return replace(self, graph=self.graph.extend(self))
         measured = self.calibrate(added)
         return measured._train_again() if measured._has_misfit() else measured
 
     @property
     def is_due(self) -> bool:
+        """Whether the documents have changed so much that :meth:`measure_if_due` has something to do."""
+        return self._must_measure or (self.needs_calibration and self._has_short_graph)
+
+    @property
+    def _must_measure(self) -> bool:
         """Whether the documents have changed so much that searches must be measured again."""
         return self.needs_calibration and (self.calibration is None or self.drift.is_due or self._lacks_graph)
 
+    def _may_extend_graph(self) -> bool:
+        """Return whether the last measurement holds for a graph that is extended: new documents are alike."""
+        if self._must_measure or self.drift.is_worse or self.graph is None:
+            return False
+        return self.graph.suits(self)
+
+    @property
+    def _has_short_graph(self) -> bool:
+        """Whether there is a graph that lacks many documents."""
+        graph = self.graph
+        return graph is not None and graph.has_outgrown(len(self), self.n_live)
+
+    @property
+    def wants_graph(self) -> bool:
+        """Whether a graph serves the options better than lists: if the documents were measured so."""
+        return self.tuning is not None and self.tuning.dimension <= self.options.most_dimensions
+
     @property
     def _lacks_graph(self) -> bool:
-        """Whether the options ask for a graph that is not there: files may be without one."""
-        return self.options.optimize == "latency" and self.graph is None and self.n_live > FEW
+        """Whether a graph is wanted that is not there: files may be without one."""
+        return self.wants_graph and self.graph is None and self.n_live > FEW
 
     @property
     def is_overdue(self) -> bool:
@@ -523,10 +576,12 @@ class Lists:
     def with_measurements(self, before: Self, measured: Self) -> Self | None:
         """Take over lists and measurements of ``measured``, which was made from the earlier state ``before``.
 
-        Returns None if this state was measured itself since.
+        If only its graph was extended, that is all. Returns None if this state was measured itself since.
         """
         if self.calibration is not before.calibration:
             return None
+        if measured.calibration is before.calibration:
+            return replace(self, graph=measured.graph) if self.graph is before.graph else None
         blocks = self.blocks
         added = np.arange(len(before), len(self))
         if measured.space is not self.space:
@@ -558,12 +613,11 @@ class Lists:
         return replace(known, graph=known._build_graph(measured))
 
     def _build_graph(self, measured: Measurements) -> Graph | None:
-        """Return a measured graph if the options ask for one: the present one if it still fits."""
-        if self.options.optimize != "latency":
+        """Return a measured graph if one is wanted: the present one, extended, if it suits."""
+        if not self.wants_graph:
             return None
         graph = self.graph
-        if graph is None or not graph.fits(len(self), self.n_live):
-            graph = Graph.build(self)
+        graph = Graph.build(self) if graph is None or not graph.suits(self) else graph.extend(self)
         return graph.measure(self, measured.known, measured.groups)
 
     def _find_limits(self, queries: Float32) -> Calibration:
@@ -617,7 +671,9 @@ class Lists:
         """Return trained state, blocks and vectors, with zeros in place of deleted documents."""
         blocks: Arrays = dict(zip(_BLOCK_ARRAYS, self.blocks.to_arrays(), strict=True))
         if self.n_live < len(self):
-            erase_deleted(self.space, blocks["blocks"], blocks["block_table"], blocks["block_live"])
+            memory, table, live = blocks["blocks"], blocks["block_table"], blocks["block_live"]
+            erase_deleted(self.space, self.blocks.n_stored, memory, table, live)
+        blocks["block_columns"] = np.array(self.blocks.n_stored, np.int64)
         vectors = zero_deleted(self.stored.rows.rows, self.live.rows)
         return self.trained_state() | blocks | {"vectors": vectors} | self._graph_arrays()
 
@@ -631,8 +687,13 @@ class Lists:
     def from_arrays(cls, options: NearestOptions, n: int, arrays: Arrays) -> Self:
         """Return lists with n documents, without ``removed`` ones, from the arrays of :meth:`to_arrays`."""
         empty = cls.from_trained_state(options, arrays)
-        parts = [require_array(arrays, name, *like) for name, like in _BLOCK_ARRAYS.items()]
-        blocks = _native.Blocks.from_arrays(empty.space.native, *parts)
+        memory, table, groups, words = (
+            require_array(arrays, name, *like) for name, like in _BLOCK_ARRAYS.items()
+        )
+        n_stored = empty.space.padded_columns  # of older versions
+        if "block_columns" in arrays:
+            n_stored = int(require_array(arrays, "block_columns", np.int64, (), low=1))
+        blocks = _native.Blocks.from_arrays(empty.space.native, memory, table, groups, words, n_stored)
         live = AppendOnlyArray.of(np.ones(n, bool))
         full = replace(empty, live=live, n_live=n, blocks=blocks, stored=empty.stored.read_arrays(arrays, n))
         if "graph_records" in arrays:
@@ -649,7 +710,7 @@ class Lists:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a pickle, with arrays in place of the kernels' object."""
-        return get_fields(self) | {"blocks": self.blocks.to_arrays()}
+        return get_fields(self) | {"blocks": (*self.blocks.to_arrays(), self.blocks.n_stored)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, blocks=_native.Blocks.from_arrays(state["space"].native, *state["blocks"]))
@@ -661,85 +722,14 @@ def _drop_held_out(slots: Slots) -> Slots:
     return known if len(known) else slots
 
 
-# Searches with fixed parameters ---------------------------------------------------------------------------
-#
-# For one query, validation and choices in Python take longer than the kernels need. So the choices are made
-# once for parameters that come again, and the kernels notice wrong numbers. Other inputs fall back to the
-# general path, which validates them and raises clear errors.
+def run_search(
+    search: _native.PreparedSearch, X: Any, allowed: Mask | None = None
+) -> tuple[Slots, Float32, int] | None:
+    """Search among all or the allowed documents; None if X is not plain or has numbers that do not fit.
 
-
-def as_plain_queries(X: Any, n_features: int) -> npt.NDArray[Any] | None:
-    """Return one vector (d,) or many (m, d) as queries (m, d); None if they have to be validated first."""
-    if type(X) is not np.ndarray or X.dtype.char not in "fd" or not X.dtype.isnative:
-        return None
-    queries = X[None] if X.ndim == 1 else X
-    if queries.ndim != 2 or queries.shape[1] != n_features or not queries.flags.c_contiguous:
-        return None
-    return queries
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BlockSearch:
-    """A search in lists."""
-
-    lists: Lists
-    settings: _native.BlockSettings
-    k: int
-    n_threads: int
-
-    @classmethod
-    def prepare(cls, lists: Lists, params: NearestParams) -> BlockSearch | None:
-        """Return a prepared search; None if it compares all vectors or has too few documents."""
-        effort = lists.choose_effort(params)
-        if effort is None or params.k > lists.n_live:
-            return None
-        return cls(lists, lists.settings(params.k, effort), params.k, params.threads)
-
-    def __call__(self, queries: npt.NDArray[Any]) -> SlotScores | None:
-        """Search for queries (m, d); None if they have numbers that are too large or not finite."""
-        found = SlotScores.allocate(len(queries), self.k)
-        fits = self.lists.write_nearest(self.settings, queries, None, *found, self.n_threads)
-        return found if fits else None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GraphSearch:
-    """A search in the graph; ``live`` (n_slots,) is None if no document was deleted."""
-
-    lists: Lists
-    graph: _native.Graph
-    settings: _native.GraphSettings
-    live: npt.NDArray[np.uint8] | None
-    params: NearestParams
-    n_threads: int
-
-    @classmethod
-    def prepare(cls, lists: Lists, params: NearestParams) -> GraphSearch | None:
-        """Return a prepared search; None if searches with these parameters use the lists."""
-        effort = lists.choose_graph_effort(params)
-        if effort is None or lists.graph is None:
-            return None
-        live = None if lists.n_live == len(lists) else lists.live.rows.view(np.uint8)
-        settings = _native.GraphSettings(*effort)
-        return cls(lists, lists.graph.native, settings, live, params, params.threads)
-
-    def __call__(self, queries: npt.NDArray[Any]) -> SlotScores | None:
-        """Search for queries (m, d); None if they have numbers that are too large or not finite."""
-        found = SlotScores.allocate(len(queries), self.params.k)
-        try:
-            n_short = self.graph.nearest(
-                self.settings,
-                self.lists.space.metric.native,
-                queries,
-                self.lists.stored.native,
-                self.live,
-                *found,
-                self.n_threads,
-                kernels.active(),
-            )
-        except IndexError as error:
-            raise damaged_slot() from error
-        if n_short > 0:
-            rows = np.flatnonzero(found.slots[:, -1] < 0)
-            found.slots[rows], found.scores[rows] = self.lists.search_lists(queries[rows], self.params)
-        return found if n_short >= 0 else None
+    Returns slots or ids and scores, (m, k), and the number of queries for which fewer than k were found.
+    """
+    try:
+        return search.run(X) if allowed is None else search.run_among(X, allowed.view(np.uint8))
+    except IndexError as error:
+        raise damaged_slot() from error

@@ -156,7 +156,8 @@ class Tuning:
 
     ``codes`` (n, 4) are k, slack, oversample, and the share of neighbours in visited lists that was found.
     ``measured`` (n, 4) are rows of :class:`Measured` for the recall of the index. ``trained_share`` is the
-    share of documents that a search visited when the lists were trained.
+    share of documents that a search visited when the lists were trained, ``dimension`` the local dimension
+    of the documents, see :func:`local_dimension`.
     """
 
     n_docs: int
@@ -165,6 +166,7 @@ class Tuning:
     codes: Doubles
     measured: Doubles
     trained_share: float
+    dimension: float
 
     def choose_effort(
         self, space: Space, recall: float, k: int, rank: float, among: Among = Among.ALL
@@ -199,24 +201,32 @@ class Tuning:
 
     def to_arrays(self) -> Arrays:
         """Return the arrays of a file."""
-        return self.reach.to_arrays() | {
-            "tuned_with": np.array([self.n_docs, self.n_queries]),
-            "tuned_share": np.array(self.trained_share),
-            "tuned_codes": self.codes,
-            "tuned_recall": self.measured,
-        }
+        dimension = {"tuned_dimension": np.array(self.dimension)} if np.isfinite(self.dimension) else {}
+        return (
+            self.reach.to_arrays()
+            | dimension
+            | {
+                "tuned_with": np.array([self.n_docs, self.n_queries]),
+                "tuned_share": np.array(self.trained_share),
+                "tuned_codes": self.codes,
+                "tuned_recall": self.measured,
+            }
+        )
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Tuning:
         """Return the tuning of :meth:`to_arrays`; raise ValueError or KeyError if it is wrong."""
         n_docs, n_queries = require_array(arrays, "tuned_with", np.int64, (2,), low=1).tolist()
         share = float(require_array(arrays, "tuned_share", np.float64, ()))
+        dimension = np.inf  # unknown in files of older versions
+        if "tuned_dimension" in arrays:
+            dimension = float(require_array(arrays, "tuned_dimension", np.float64, ()))
         codes = require_array(arrays, "tuned_codes", np.float64, (None, 4))
         measured = require_array(arrays, "tuned_recall", np.float64, (None, 4))
         least, most = (1, 0, 1, 0), (2**31, 1e6, 1e6, 1)
         if not len(codes) or (codes < least).any() or (codes > most).any():
             raise ValueError("expected a table of measured searches, found other numbers")
-        return cls(n_docs, n_queries, ReachTable.from_arrays(arrays), codes, measured, share)
+        return cls(n_docs, n_queries, ReachTable.from_arrays(arrays), codes, measured, share, dimension)
 
 
 def _cost(effort: Effort, k: int, space: Space) -> float:
@@ -305,6 +315,7 @@ _NEWEST = 5  # part of the documents that must reach the recall by itself
 _ALL_QUERIES, _NEW_QUERIES = 400, 250  # of later ones, of all and of the newest documents
 _REGIONS = np.tile([0.02, 0.1, 0.3], 6)  # shares of all lists
 _RESIDUALS = 2000  # documents whose residuals are looked at
+_BALL = 100  # neighbours that tell the local dimension
 
 
 class Measurements(NamedTuple):
@@ -370,7 +381,7 @@ def _tuning(
         return np.asarray((np.take_along_axis(lifts, known.lists[:, :k], axis=1) >= chosen.lift).mean(axis=1))
 
     codes = _measure_tables(search, known, reach, visited, groups)
-    tuning = Tuning(n, len(known.queries), reach, codes, np.empty((0, 4)), 0.0)
+    tuning = Tuning(n, len(known.queries), reach, codes, np.empty((0, 4)), 0.0, local_dimension(known))
     share = visited_share(tuning, index.space, recall)
     trained = share if index.tuning is None else index.tuning.trained_share
     return replace(tuning, trained_share=trained, measured=_verify(tuning, index, known, search, recall))
@@ -405,6 +416,23 @@ def _known_neighbours(
     others = drop_own(true, slots, depth)
     is_distance = index.space.metric.is_distance
     return KnownNeighbours(queries, slots, others, list_of[others.slots], rows, is_distance)
+
+
+def local_dimension(known: KnownNeighbours) -> float:
+    """Estimate in how many dimensions neighbours are spread: the median over queries.
+
+    Within a ball, the logarithms of distances relative to the farthest have the mean -1 / dimension (Levina
+    and Bickel, 2004). Inner products become distances of documents that are lifted to the same length.
+    """
+    scores = known.true.scores[:, :_BALL].astype(np.float64)
+    if known.is_distance:
+        squares = -scores
+    else:
+        radius = float(np.sqrt(np.einsum("ij,ij->i", known.vectors, known.vectors, dtype=np.float64).max()))
+        squares = 2 * radius * (radius - scores)
+    squares = np.maximum(squares, np.finfo(np.float32).tiny)
+    logarithms = 0.5 * np.log(squares[:, :-1] / squares[:, -1:])
+    return float(np.median(-1 / np.minimum(logarithms.mean(axis=1), -1e-9)))
 
 
 class _Sample(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from posh import _native
+from posh import _native, kernels
 from posh._model_files import Arrays, require_array
 from posh.preprocess import Float32, normalize_rows
 
@@ -101,14 +101,14 @@ class Metric:
     def prepare(self, X: npt.NDArray[Any]) -> Float32:
         """Return vectors (n, d) as they are stored."""
         prepared = np.empty(X.shape, np.float32)
-        if not self.native.prepare_documents(as_reals(X), prepared):
+        if not self.native.prepare_documents(as_reals(X), prepared, kernels.active()):
             raise self.too_large(X)
         return prepared
 
     def prepare_queries(self, Q: npt.NDArray[Any]) -> MetricQueries:
         """Return queries (m, d) for comparison with stored vectors."""
         prepared = MetricQueries(np.empty(Q.shape, np.float32), np.empty(len(Q)))
-        if not self.native.prepare_queries(as_reals(Q), *prepared):
+        if not self.native.prepare_queries(as_reals(Q), *prepared, kernels.active()):
             raise self.too_large(Q)
         return prepared
 
@@ -156,7 +156,8 @@ class Metric:
 
 
 def as_reals(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return vectors as the kernels take them: contiguous float32 or float64."""
+    """Return vectors as the kernels take them: contiguous and aligned float32 or float64."""
     if X.dtype != np.float32 and X.dtype != np.float64:
         X = X.astype(np.float32 if X.dtype == np.float16 else np.float64)
-    return np.ascontiguousarray(X)
+    array = np.ascontiguousarray(X)
+    return array if array.flags.aligned else array.copy()

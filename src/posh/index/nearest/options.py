@@ -12,6 +12,8 @@ from posh.index.params import SearchParams
 
 __all__ = ["NearestOptions", "NearestParams", "make_params"]
 
+_MOST_DIMENSIONS = {"balanced": 26.0, "latency": 30.0, "throughput": 22.0, "memory": 0.0, "build": 0.0}
+
 
 @dataclass(frozen=True)
 class NearestOptions:
@@ -22,7 +24,7 @@ class NearestOptions:
     store: str = "float32"
     n_lists: int | None = None
     random_state: int = 0
-    optimize: str = "throughput"
+    optimize: str = "balanced"
 
     def __post_init__(self) -> None:
         _validate.validate_choice("metric", self.metric, METRICS)
@@ -34,9 +36,14 @@ class NearestOptions:
         _validate.validate_choice("optimize", self.optimize, OPTIMIZE)
         if self.optimize == "latency" and self.store == "int8":
             raise ValueError(
-                "expected optimize='throughput' with store='int8', got optimize='latency': a graph compares "
+                "expected another optimize with store='int8', got optimize='latency': a graph compares "
                 "stored vectors: use store='float16' or 'float32'"
             )
+
+    @property
+    def most_dimensions(self) -> float:
+        """The local dimension of the documents up to which a graph serves these options better than lists."""
+        return 0.0 if self.store == "int8" else _MOST_DIMENSIONS[self.optimize]
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

@@ -28,13 +28,15 @@ class IndexReport:
     not measured, 1.0 if all documents are compared. ``ks``, ``recalls`` and ``errors`` have the same for
     several numbers of results. Measured with ``n_queries`` documents that were held out from training, among
     ``n_measured``; ``n_written`` were added or deleted since. A search for 10 visits ``lists_visited`` lists
-    on average, or ``nodes_visited`` nodes of a graph. Times are of one thread, now, on this machine.
+    on average, or ``nodes_visited`` nodes of a graph, which is built if the local ``dimension`` of the
+    documents is low enough. Times are of one thread, now, on this machine.
     """
 
     n_documents: int
     n_features: int
     metric: str
     store: str
+    dimension: float | None
     n_lists: int
     n_bits: int
     n_active: int
@@ -71,7 +73,9 @@ class IndexReport:
 
     def _structure(self) -> str:
         graph = "a graph, and " if self.nodes_visited is not None else ""
-        return f"{graph}{self.n_lists:,} lists; codes with {self.n_active} of {self.n_bits} bits set"
+        is_known = self.dimension is not None and np.isfinite(self.dimension)
+        why = f"; local dimension of the documents: {self.dimension:.0f}" if is_known else ""
+        return f"{graph}{self.n_lists:,} lists; codes with {self.n_active} of {self.n_bits} bits set{why}"
 
     def _search(self) -> str:
         if self.nodes_visited is not None:
@@ -117,6 +121,7 @@ def make_report(snapshot: NearestSnapshot) -> IndexReport:
         n_features=some.shape[1],
         metric=lists.space.metric.name,
         store=snapshot.options.store,
+        dimension=None if lists.tuning is None else lists.tuning.dimension,
         n_lists=lists.space.n_lists,
         n_bits=lists.space.shape.n_bits,
         n_active=lists.space.shape.n_active,

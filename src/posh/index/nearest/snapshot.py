@@ -16,12 +16,13 @@ from posh._runtime import track_progress
 from posh.hashers.base import Hasher
 from posh.hashers.hadamard import Hadamard
 from posh.index import files
-from posh.index.arrays import Mask, Slots
+from posh.index.arrays import Mask, Slots, cached, get_fields
 from posh.index.base import IndexSnapshot
 from posh.index.hits import Hits, SlotHits, SlotScores, pad_results
 from posh.index.ids import NO_IDS, IdColumn, Ids, IdsLike
 from posh.index.nearest.lists import ROWS_AT_ONCE, Lists, training_size
 from posh.index.nearest.options import NearestOptions, NearestParams
+from posh.index.nearest.prepared import PreparedSearches
 from posh.index.params import SearchParams
 
 __all__ = ["NearestSnapshot"]
@@ -54,40 +55,55 @@ class NearestSnapshot(IndexSnapshot):
 
     def search_ids(self, X: npt.ArrayLike, params: SearchParams, filter: IdsLike | None) -> Hits:  # noqa: A002
         """Validate vectors, (d,) or (m, d), and search; see ``Index.search``."""
-        params = cast(NearestParams, params)
         if filter is None and self.lists is not None:
-            self.require_files()
-            found = self.lists.search_directly(X, params)
+            if self.mapped:
+                self.require_files()
+            searches = self._id_searches
+            found = searches.search(X, params)
             if found is not None:
-                return self._make_hits(found, params)
+                ids, scores = found
+                if searches.ids is None:
+                    ids = self.id_column.at(ids)
+                hits = Hits(ids, scores, self.options.metric)
+                return hits if params.min_score is None else hits.above(params.min_score)
         array = self.validate_vectors(_validate.validate_queries(X))
         allowed = None if filter is None else self.id_column.make_mask(filter, self.live)
-        return self._make_hits(self._search(array, params, allowed), params)
+        slots, scores = self._search(array, params, allowed)
+        padded = pad_results(self.id_column.at(slots), scores, params.k)
+        return Hits(*padded, self.options.metric).above(params.min_score)
 
     def search_slots(
         self, X: npt.NDArray[Any], params: SearchParams, allowed: Mask | None = None
     ) -> SlotHits:
         """Search for valid vectors (m, d); ``allowed`` is a mask over slots."""
-        params = cast(NearestParams, params)
-        found = None
         if allowed is None and self.lists is not None:
-            self.require_files()
-            found = self.lists.search_directly(X, params)
-        if found is None:
-            found = self._search(X, params, allowed)
-        return SlotHits(*pad_results(*found, params.k), self.options.metric)
+            if self.mapped:
+                self.require_files()
+            found = self._slot_searches.search(X, params)
+            if found is not None:
+                slots, scores = found
+                return SlotHits(slots, scores, self.options.metric)
+        return SlotHits(*pad_results(*self._search(X, params, allowed), params.k), self.options.metric)
 
-    def _search(self, X: npt.NDArray[Any], params: NearestParams, allowed: Mask | None) -> SlotScores:
+    @cached
+    def _slot_searches(self) -> PreparedSearches:
+        assert self.lists is not None
+        return PreparedSearches(self.lists, None)
+
+    @cached
+    def _id_searches(self) -> PreparedSearches:
+        """Searches that find ids, unless these are slots or objects."""
+        assert self.lists is not None
+        numbers = self.id_column.numbers
+        return self._slot_searches if numbers is None else PreparedSearches(self.lists, numbers)
+
+    def _search(self, X: npt.NDArray[Any], params: SearchParams, allowed: Mask | None) -> SlotScores:
         """Return up to k columns: fewer if there are fewer documents."""
         k = min(params.k, len(self))
         if self.lists is None or k == 0:
             return SlotScores.allocate(len(X), 0)
         self.require_files()
-        return self.lists.search(X, params.with_k(k), allowed)
-
-    def _make_hits(self, found: SlotScores, params: NearestParams) -> Hits:
-        ids = self.id_column.at(found.slots)
-        return Hits(*pad_results(ids, found.scores, params.k), self.options.metric).above(params.min_score)
+        return self.lists.search(X, cast(NearestParams, params).with_k(k), allowed)
 
     def compares_all(self, params: NearestParams) -> bool:
         """Return whether a search compares all vectors: as asked, or because its recall needs it."""
@@ -207,6 +223,12 @@ class NearestSnapshot(IndexSnapshot):
         """Documents at the last measurement; 0 if there was none."""
         return 0 if self.lists is None else self.lists.n_measured
 
+    def has_measurements_of(self, other: NearestSnapshot) -> bool:
+        """Return whether both have the same measurements."""
+        if self.lists is None or other.lists is None:
+            return self.lists is other.lists
+        return self.lists.calibration is other.lists.calibration
+
     def with_measurements(self, before: NearestSnapshot, measured: NearestSnapshot) -> NearestSnapshot | None:
         """Take over the measurements of ``measured``, which was made from the earlier state ``before``.
 
@@ -248,6 +270,10 @@ class NearestSnapshot(IndexSnapshot):
         lists = Lists.from_arrays(options, len(column), arrays)
         column.require_distinct_strings(lists.live.rows)
         return cls(options, lists, column, saved.mapped)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a pickle, without prepared searches."""
+        return get_fields(self)
 
 
 def _read_options(saved: files.SavedIndex) -> NearestOptions:

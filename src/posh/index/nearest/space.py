@@ -18,13 +18,14 @@ from posh.index.kmeans import assign, sums_by_list, train_lists
 from posh.index.nearest.metric import Metric
 from posh.preprocess import Float32, normalize_rows
 
-__all__ = ["CodeShape", "Space", "choose_n_lists"]
+__all__ = ["PADDING", "CodeShape", "Space", "choose_n_lists"]
 
 Lists = npt.NDArray[np.int32]
 
 _WIDE = 512  # features from which on fewer numbers are faster: comparing all of them takes most of the time
 _ENERGY = 0.9  # share of the squares that is kept
-_STEP = 64  # columns that the kernels read at once
+_STEP = 64  # fewer numbers are a multiple of it
+PADDING = 64  # columns that the kernels read at once
 _ROWS = 20_000  # residuals that principal components are computed from
 
 
@@ -95,6 +96,11 @@ class Space:
     def n_features(self) -> int:
         """The number of columns of vectors."""
         return int(self.centroids.shape[1])
+
+    @property
+    def padded_columns(self) -> int:
+        """The columns of 8-bit numbers, padded for the kernels."""
+        return -(-int(self.signs.shape[1]) // PADDING) * PADDING
 
     @property
     def spread(self) -> float:

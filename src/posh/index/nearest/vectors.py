@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from posh.index.nearest.space import Space
 from posh.preprocess import Float32
 
 __all__ = [
+    "BlockLayout",
     "VectorStore",
     "bytes_per_number",
     "damaged_slot",
@@ -35,6 +36,7 @@ _ENOUGH = 100  # vectors that tell the spread
 _QUERIES, _DOCUMENTS = 64, 1000  # that are compared for it
 _DTYPES = {"float32": np.float32, "float16": np.float16}
 _GROUP_DOCS, _GROUP_BYTES, _COLUMNS = 256, 32, 64  # of a block
+_REST = 12  # bytes of the lengths and the slot of a document
 
 
 def damaged_slot() -> FormatError:
@@ -163,22 +165,21 @@ def decode_vectors(space: Space, blocks: _native.Blocks, n_slots: int) -> Float3
     """Return the vectors of all documents by slot, (n_slots, d), decoded from 8 bits."""
     memory, table, _, _ = blocks.to_arrays()
     d = space.centroids.shape[1]
-    half_bytes = -(-d // _COLUMNS) * _COLUMNS // 2
+    layout = BlockLayout(space.shape.n_bits, blocks.n_stored)
     vectors = np.zeros((n_slots, d), np.float32)
     for offset, number, n in table.tolist():
-        at = offset + space.shape.n_bits * _GROUP_BYTES * -(-n // _GROUP_DOCS)
-        high, low = memory[at : at + 2 * n * half_bytes].reshape(2, n, half_bytes)
-        words = memory[at + 2 * n * half_bytes :][: 12 * n].view(np.uint32)
-        scale, slots = words[: 2 * n : 2].view(np.float32), words[2 * n :]
+        parts = layout.split(memory[offset:], n)
+        scale, slots = parts.fits.view(np.float32)[:, 0], parts.slots.view(np.uint32)[:, 0]
         if slots.max() >= n_slots:
             raise damaged_slot()
-        numbers = 16.0 * _unpack_columns(high)[:, :d] + _unpack_columns(low)[:, :d] - np.float32(128)
-        vectors[slots] = space.centroids[number] + scale[:, None] * numbers
+        high, low = layout.unpack_columns(parts.high)[:, :d], layout.unpack_columns(parts.low)[:, :d]
+        vectors[slots] = space.centroids[number] + scale[:, None] * (16.0 * high + low - np.float32(128))
     return vectors
 
 
 def erase_deleted(
     space: Space,
+    n_stored: int,
     memory: npt.NDArray[np.uint8],
     table: npt.NDArray[np.int64],
     live: npt.NDArray[np.uint64],
@@ -187,8 +188,7 @@ def erase_deleted(
 
     ``memory`` (n_bytes,) is changed; ``table`` (n_blocks, 3) and the bitmap ``live`` say where documents are.
     """
-    n_columns = space.signs.shape[1]
-    half_bytes = -(-n_columns // _COLUMNS) * _COLUMNS // 2
+    layout = BlockLayout(space.shape.n_bits, n_stored)
     first = 0
     for offset, _, n in table.tolist():
         n_bytes = _GROUP_BYTES * -(-n // _GROUP_DOCS)
@@ -197,17 +197,68 @@ def erase_deleted(
         deleted = np.unpackbits(~bits, bitorder="little", count=n).view(bool)
         if not deleted.any():
             continue
-        at = offset + space.shape.n_bits * n_bytes
-        planes = memory[offset:at].reshape(-1, n_bytes)
-        planes &= bits
-        halves = memory[at : at + 2 * n * half_bytes].reshape(2, n, half_bytes)
-        halves[:, deleted] = 0
-        fits = memory[at + 2 * n * half_bytes :][: 8 * n].reshape(n, 8)
-        fits[deleted] = 0
+        parts = layout.split(memory[offset:], n)
+        parts.planes[:] &= bits
+        for part in (parts.high, parts.low, parts.fits):
+            part[deleted] = 0
 
 
-def _unpack_columns(halves: npt.NDArray[np.uint8]) -> Float32:
-    """Return four-bit numbers (n, columns): of every 32 bytes the lower bits, then the upper ones."""
-    groups = halves.reshape(len(halves), -1, _COLUMNS // 2)
-    parts = np.stack([groups & 15, groups >> 4], axis=2)
-    return parts.reshape(len(halves), -1).astype(np.float32)
+class _Parts(NamedTuple):
+    """The parts of a block, as views of its bytes."""
+
+    planes: npt.NDArray[np.uint8]  # (n_bits, bytes of all groups)
+    high: npt.NDArray[np.uint8]  # (n, bytes of one half)
+    low: npt.NDArray[np.uint8]
+    fits: npt.NDArray[np.uint8]  # (n, 8)
+    slots: npt.NDArray[np.uint8]  # (n, 4)
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """The layout of blocks: ``BlockShape`` in ``native/blocks.h``."""
+
+    n_bits: int
+    n_stored: int
+
+    @property
+    def half_bytes(self) -> int:
+        """Bytes of one half of the numbers of a document; the last columns are in fewer than 32."""
+        last = (self.n_stored - 1) % _COLUMNS + 1
+        return (self.n_stored - last) // 2 + -(-last // 2)
+
+    @property
+    def high_stride(self) -> int:
+        """Bytes of high halves with padding."""
+        return -(-self.n_stored // _COLUMNS) * _COLUMNS // 2
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the padding of high halves has room for lengths and slot."""
+        return self.high_stride - self.half_bytes >= _REST
+
+    @property
+    def document_bytes(self) -> int:
+        """Bytes of a document without its code."""
+        return self.high_stride + self.half_bytes + (0 if self.is_joined else _REST)
+
+    def split(self, memory: npt.NDArray[np.uint8], n: int) -> _Parts:
+        """Return the parts of the block of n documents at the beginning of ``memory`` (n_bytes,)."""
+        plane = _GROUP_BYTES * -(-n // _GROUP_DOCS)
+        stride = self.high_stride
+        half = self.half_bytes
+        ends = np.cumsum([self.n_bits * plane, n * stride, n * half])
+        planes, high, low, rest = np.split(memory, ends)
+        high, low = high.reshape(n, stride), low.reshape(n, half)
+        if self.is_joined:
+            fits, slots = high[:, -_REST:-4], high[:, -4:]
+        else:
+            start = -(-int(ends[-1] + stride - half) // 4) * 4 - int(ends[-1])
+            rest = rest[start : start + _REST * n]
+            fits, slots = rest[: 8 * n].reshape(n, 8), rest[8 * n :].reshape(n, 4)
+        return _Parts(planes.reshape(self.n_bits, plane), high[:, :half], low, fits, slots)
+
+    def unpack_columns(self, halves: npt.NDArray[np.uint8]) -> Float32:
+        """Return four-bit numbers (n, columns): of each 32 bytes the lower bits, then the upper ones."""
+        groups = [halves[:, i : i + _COLUMNS // 2] for i in range(0, halves.shape[1], _COLUMNS // 2)]
+        numbers = [part for group in groups for part in (group & 15, group >> 4)]
+        return np.hstack(numbers).astype(np.float32)
