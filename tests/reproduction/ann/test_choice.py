@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posh_reproduction.ann.choice import RUNGS, TARGETS, Point, ladder, rate_at, shortlist
+from posh_reproduction.ann.choice import RUNGS, TARGETS, Point, is_finished, ladder, rate_at, shortlist
 
 POINTS = st.lists(
     st.tuples(st.floats(0.0, 1.0), st.floats(1.0, 1e6)).map(lambda pair: Point(str(pair), *pair)), min_size=1
@@ -41,6 +41,20 @@ def test_nothing_beside_the_ladder_is_better_than_it(points):
 @given(POINTS)
 def test_what_is_on_the_ladder_is_on_the_shortlist(points):
     assert set(ladder(points)) <= set(shortlist(points))
+
+
+def test_a_line_ends_if_it_finds_enough_or_hardly_more_than_before():
+    enough, more, hardly = Point("a", 0.999, 10.0), Point("b", 0.93, 10.0), Point("c", 0.9305, 9.0)
+    assert is_finished([enough], [enough])
+    assert not is_finished([more], [more])
+    assert is_finished([more, hardly], [more, hardly])
+
+
+def test_a_line_ends_if_others_are_far_faster_but_not_at_low_recalls():
+    other, slow, early = Point("a", 0.96, 9000.0), Point("b", 0.95, 1000.0), Point("c", 0.85, 1000.0)
+    assert is_finished([slow], [other, slow])
+    assert not is_finished([early], [other, early])
+    assert not is_finished([slow], [Point("a", 0.94, 9000.0), slow])
 
 
 CURVE = [Point("a", 0.90, 10_000.0), Point("b", 0.94, 4000.0), Point("c", 0.99, 500.0)]

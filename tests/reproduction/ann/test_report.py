@@ -79,7 +79,41 @@ def test_ours_are_divided_by_the_best_peer_at_the_same_recall(folder):
     at_98 = case.compared(MAIN, 0.98)
     assert at_98.peer == "hnswlib"  # scann does not reach it
     assert at_98.ours["posh-exact"] is None
-    assert case.gain_of_threads("scann", 0.95) == pytest.approx(2.0)
+
+
+def test_the_summary_has_a_table_for_the_readme(folder):
+    text = "\n".join(report.summary(cases_in(folder)))
+    assert "| data | one query at a time | batches of 1,000 |" in text
+    rates = "42,080 posh-ivf (scann 10,000: **4.2×**)"
+    assert f"| toy: 1,234 × 56, cosine | {rates} | {rates} |" in text
+
+
+def test_the_default_is_compared_with_the_best_of_ours(folder, tmp_path):
+    report.write(folder, tmp_path / "without")
+    assert "posh-default`, compared" not in (tmp_path / "without" / "benchmarks.md").read_text()
+    path = folder / "search.jsonl"
+    path.write_text(path.read_text().replace("posh-exact", "posh-default"))
+    report.write(folder, tmp_path / "with")
+    text = (tmp_path / "with" / "benchmarks.md").read_text()
+    assert "| toy: 1,234 × 56, cosine | 10,000 | 42,080 (posh-ivf) | 0.24 |" in text
+
+
+def test_each_contender_has_its_costs_next_to_its_speed(folder, tmp_path):
+    report.write(folder, tmp_path)
+    text = (tmp_path / "benchmarks.md").read_text()
+    assert "| scann | 20,000 | 10,000 | not reached | 0.24 | 3.5 | 2 | 321 | 2 | 1.00 |" in text
+
+
+def test_a_run_with_another_kernel_is_a_case_of_its_own(folder):
+    with (folder / "search.jsonl").open("a") as file:
+        for record in records(scale=0.5):
+            if record["unit"]["kind"] == "search":
+                record["unit"]["kernel"] = "avx2"
+                file.write(json.dumps(record) + "\n")
+    plain, limited = cases_in(folder)
+    assert (plain.kernel, limited.kernel) == (None, "avx2")
+    assert limited.compared(MAIN, 0.95).peer_rate == pytest.approx(5000.0)
+    assert limited.builds == plain.builds
 
 
 def test_the_best_round_counts(folder):

@@ -90,8 +90,8 @@ def test_contenders_take_turns(data, tmp_path, monkeypatch):
     searches = [{"rung": rung} for rung in range(3)]
     records = run(data, [Stub("one", searches, spoils), Stub("two", searches, spoils)], tmp_path / "r")
     reported = [r["unit"] for r in records if r["unit"]["half"] == "report"]
-    assert [unit["contender"] for unit in reported] == ["one", "two"] * 12  # 3 rungs, 2 settings, 2 rounds
-    assert [unit["search"]["rung"] for unit in reported[:6]] == [0, 0, 1, 1, 2, 2]
+    assert [unit["contender"] for unit in reported] == [*["one"] * 6, *["two"] * 6] * 2  # in 2 rounds
+    assert [unit["search"]["rung"] for unit in reported[:6]] == [0, 1, 2] * 2  # in 2 settings
 
 
 def test_a_run_goes_on_where_it_was_stopped(data, tmp_path):
@@ -142,9 +142,26 @@ def test_what_a_build_costs_is_recorded(data, tmp_path):
     run(data, [Stub("stub", [{}], never)], tmp_path / "r")
     (line,) = (tmp_path / "r" / "build.jsonl").read_text().splitlines()
     record = json.loads(line)
-    assert record["bytes_per_vector"] == 5.0
+    assert record["bytes_per_vector"] == pytest.approx(8 * 4, abs=1)  # of the saved vectors
     assert record["seconds"] >= 0
     assert record["environment"]["chip"]
+
+
+def test_an_index_is_built_once_and_then_read_from_disk(data, tmp_path):
+    """Choosing ahead does not report. The later run needs the same index, which is not built again."""
+    first, second = (Stub("stub", [{"a": 1}], never) for _ in range(2))
+    chosen = run(data, [first], tmp_path / "r", choose_only=True)
+    assert {record["unit"]["half"] for record in chosen} == {"choose"}
+    reported = run(data, [second], tmp_path / "r")
+    assert (first.n_built, second.n_built) == (1, 0)
+    assert {record["unit"]["half"] for record in reported} == {"choose", "report"}
+
+
+def test_a_run_with_another_kernel_has_its_own_records(data, tmp_path):
+    run(data, [Stub("stub", [{}], never)], tmp_path / "r")
+    records = run(data, [Stub("stub", [{}], never)], tmp_path / "r", kernel="avx2")
+    kernels = [record["unit"].get("kernel") for record in records]
+    assert kernels.count("avx2") == kernels.count(None) == len(records) / 2
 
 
 def test_recall_counts_an_id_once_and_a_missing_one_never(data):

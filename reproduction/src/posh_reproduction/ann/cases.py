@@ -79,8 +79,10 @@ class Prepared:
 _TABLE = (
     Case("glove-100", "glove-100", "cosine"),
     Case("wordnet-minilm", "wordnet-minilm", "cosine"),
+    Case("wordnet-ood", "wordnet-ood", "cosine"),
     Case("mnist", "mnist", "euclidean"),
     Case("cifar10-patches-1m", "cifar10-patches", "euclidean", 1_000_000, turned=True),
+    Case("cifar10-patches-768", "cifar10-patches-768", "euclidean"),
     Case("cifar10-patches", "cifar10-patches", "euclidean", turned=True),
 )
 CASES = {case.name: case for case in _TABLE}

@@ -13,16 +13,19 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["ENOUGH", "RUNGS", "TARGETS", "Point", "ladder", "rate_at", "shortlist"]
+__all__ = ["ENOUGH", "RUNGS", "TARGETS", "Point", "is_finished", "ladder", "rate_at", "shortlist"]
 
-RUNGS = (0.70, 0.80, 0.85, 0.90, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995)
+RUNGS = (0.70, 0.80, 0.85, 0.90, 0.93, 0.95, 0.97, 0.98, 0.99)
 TARGETS = (0.90, 0.95, 0.98)
 """The recalls at which contenders are compared."""
 
-ENOUGH = 0.998
+ENOUGH = 0.993
 """More careful parameters are not tried once this recall is reached."""
 
-_NEAR = 0.6  # of the best rate: with batches of another size such parameters may be the best
+_NEAR = 0.5  # of the best rate: with batches of another size such parameters may be the best
+_HOPELESS = 0.2  # of the best rate
+_JUDGED = 0.9  # recall from which a line of parameters may be hopeless
+_GAIN = 0.001  # of recall: with less, more careful parameters of a line do not help
 
 
 class Point(NamedTuple):
@@ -50,6 +53,24 @@ def ladder(points: Iterable[Point]) -> list[Point]:
         if (able := [point for point in known if point.recall >= rung])
     }
     return sorted(chosen or {best}, key=lambda point: (point.recall, -point.rate))
+
+
+def is_finished(line: Sequence[Point], points: Iterable[Point]) -> bool:
+    """Whether the rest of a line of parameters, tried from fast to careful, can be left out.
+
+    That is so if nearly everything is found, if the last step found hardly more than the one before, or if
+    other ``points`` find as much several times as fast. The last does not count at low recalls: parameters
+    that spend much on each list are slow there, and may be the best at high ones.
+
+    >>> line = [Point("a", 0.91, 9000.0), Point("b", 0.94, 1000.0)]
+    >>> is_finished(line, line), is_finished(line, [*line, Point("other", 0.95, 6000.0)])
+    (False, True)
+    """
+    last = line[-1]
+    if last.recall >= ENOUGH or (len(line) > 1 and last.recall - line[-2].recall < _GAIN):
+        return True
+    fastest = max((point.rate for point in points if point.recall >= last.recall), default=0.0)
+    return last.recall >= _JUDGED and last.rate < _HOPELESS * fastest
 
 
 def shortlist(points: Iterable[Point]) -> list[Point]:

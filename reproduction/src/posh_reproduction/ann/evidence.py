@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,14 +28,32 @@ class Comparison(NamedTuple):
     peer: str | None
     peer_rate: float | None
 
+    @property
+    def best(self) -> tuple[str, float] | None:
+        """The fastest of ours, if any reaches the recall."""
+        rates = {name: rate for name, rate in self.ours.items() if rate is not None}
+        return max(rates.items(), key=lambda pair: pair[1]) if rates else None
+
+    @property
+    def ratio(self) -> float | None:
+        """The fastest of ours relative to the fastest of the others."""
+        return self.best[1] / self.peer_rate if self.best and self.peer_rate else None
+
+    @property
+    def share_of_default(self) -> float | None:
+        """The default of this library relative to the fastest of ours."""
+        rate = self.ours.get("posh-default")
+        return rate / self.best[1] if self.best and rate else None
+
 
 @dataclass(frozen=True)
 class CaseRecords:
-    """The records of one case: a data set, a number of vectors and a metric."""
+    """The records of one case: a data set, a number of vectors, a metric, and a kernel if it was limited."""
 
     name: str
     metric: str
     n_base: int
+    kernel: str | None
     builds: list[Record]
     choosing: list[Record]
     reporting: list[Record]
@@ -72,6 +91,17 @@ class CaseRecords:
         best = max(peers, key=lambda name: peers[name]) if peers else None
         return Comparison(recall, ours, best, peers[best] if best else None)
 
+    def index_for(self, contender: str, setting: Setting, recall: float) -> Record | None:
+        """The build of the index that is fastest at a recall, or that finds most if none reaches it."""
+        curve = self.curve(contender, setting)
+        if not curve:
+            return None
+        able = [point for point in curve if point.recall >= recall]
+        point = max(able, key=lambda point: point.rate) if able else max(curve, key=lambda p: p.recall)
+        build = json.loads(point.key)["build"]
+        own = [r for r in self.builds if r["unit"]["contender"] == contender and r["unit"]["build"] == build]
+        return own[-1] if own else None
+
     def tried(self, contender: str, setting: Setting) -> int:
         """Return the number of parameters that were tried."""
         own = (r["unit"] for r in self.choosing if _setting(r) == setting)
@@ -86,12 +116,6 @@ class CaseRecords:
         ]
         return median(own) if own else None
 
-    def gain_of_threads(self, contender: str, recall: float) -> float | None:
-        """Return the speed of two threads relative to one, at a recall in the largest batches."""
-        one = self.settings[0]
-        rates = [rate_at(self.curve(contender, one._replace(threads=threads)), recall) for threads in (1, 2)]
-        return rates[1] / rates[0] if rates[0] and rates[1] else None
-
 
 def cases_in(folder: Path) -> list[CaseRecords]:
     """Return the cases of a folder, each with the records of its latest run."""
@@ -104,7 +128,7 @@ def cases_in(folder: Path) -> list[CaseRecords]:
         found.append(
             CaseRecords(
                 *case,
-                builds=builds.get(case, []),
+                builds=builds.get((*case[:3], None), []),
                 choosing=[r for r in own if r["unit"]["half"] == "choose"],
                 reporting=[r for r in reporting if r["identity"] == latest],
             )
@@ -112,11 +136,11 @@ def cases_in(folder: Path) -> list[CaseRecords]:
     return found
 
 
-def _by_case(records: Iterable[Record]) -> dict[tuple[str, str, int], list[Record]]:
-    cases: dict[tuple[str, str, int], list[Record]] = defaultdict(list)
+def _by_case(records: Iterable[Record]) -> dict[tuple[str, str, int, str | None], list[Record]]:
+    cases: dict[tuple[str, str, int, str | None], list[Record]] = defaultdict(list)
     for record in records:
         unit = record["unit"]
-        cases[unit["case"], unit["metric"], unit["n_base"]].append(record)
+        cases[unit["case"], unit["metric"], unit["n_base"], unit.get("kernel")].append(record)
     return dict(cases)
 
 

@@ -16,13 +16,22 @@ __all__ = ["curves"]
 # Okabe and Ito's palette, which readers with any of the common colour deficiencies can tell apart. Ours are
 # thick, and markers differ, for print in grey.
 _LOOKS = {
-    "posh-ivf": ("#D55E00", "*", "-", 2.6),
-    "posh-exact": ("#D55E00", "P", "--", 2.0),
+    "posh-default": ("#D55E00", "o", "-", 2.6),
+    "posh-graph": ("#D55E00", "*", "--", 2.0),
+    "posh-ivf": ("#D55E00", "s", "-.", 2.0),
+    "posh-exact": ("#D55E00", "P", ":", 2.0),
+    "symphonyqg": ("#000000", "*", "-", 1.5),
+    "rabitq-ivf": ("#000000", "s", "-.", 1.5),
     "scann": ("#0072B2", "o", "-", 1.5),
     "faiss-ivfpq": ("#009E73", "s", "-", 1.5),
+    "faiss-ivfrabitq": ("#009E73", "v", "--", 1.5),
+    "faiss-panorama": ("#009E73", "x", "-.", 1.5),
     "faiss-hnsw": ("#009E73", "D", ":", 1.5),
+    "faiss-hnsw-sq8": ("#009E73", "^", ":", 1.5),
     "hnswlib": ("#CC79A7", "^", ":", 1.5),
     "usearch": ("#56B4E9", "v", ":", 1.5),
+    "vsag": ("#E69F00", "D", ":", 1.5),
+    "pynndescent": ("#F0E442", "o", ":", 1.5),
 }
 _OTHER = ("#555555", "x", "-.", 1.2)
 _TICKS = (0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)

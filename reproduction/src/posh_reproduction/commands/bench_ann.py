@@ -27,14 +27,15 @@ def add_ann(verbs: Commands) -> None:
         nargs="+",
         default=["glove-100"],
         metavar="NAME",
-        help="glove-100 (default), wordnet-minilm, mnist, cifar10-patches-1m (the first million of them), "
-        "or any name of 'posh data list'",
+        help="glove-100 (default), wordnet-minilm, wordnet-ood, mnist, cifar10-patches-1m, "
+        "cifar10-patches-768, or any name of 'posh data list'",
     )
     add(
         "--contenders",
         nargs="+",
         metavar="NAME",
-        help="libraries to compare; default: all but brute-force (the error for an unknown name lists all)",
+        help="libraries to compare; default: all but brute-force and pynndescent (the error for an unknown "
+        "name lists all)",
     )
     add("--metric", choices=("cosine", "euclidean"), help="default: that of the data")
     add("--n-base", type=parse_count, metavar="N", help="only the first N vectors")
@@ -43,11 +44,17 @@ def add_ann(verbs: Commands) -> None:
         "--rounds",
         type=parse_count,
         metavar="N",
-        help="the fastest of N counts; default: 5, with --quick 2",
+        help="the fastest of N counts; default: 3, with --quick 2",
     )
-    add("--batches", nargs="+", type=parse_count, metavar="N", help="batch sizes; default: 1000 100 10 1")
-    add("--n-threads", nargs="+", type=parse_count, metavar="N", help="default: 1 2")
+    add("--batches", nargs="+", type=parse_count, metavar="N", help="batch sizes; default: 1 1000")
+    add("--n-threads", nargs="+", type=parse_count, metavar="N", help="default: 1")
     add("--k", nargs="+", type=parse_count, metavar="K", help="results per query; default: 10 100")
+    add("--choose-only", action="store_true", help="build, and choose parameters; report nothing yet")
+    add(
+        "--kernel",
+        choices=("avx2", "avx512"),
+        help="limit contenders to these instructions, and leave out those that cannot be limited",
+    )
     add("--labels", action="store_true", help="measure label retrieval by codes and by vectors instead")
     add("--report", action="store_true", help="write the report without measurements")
     add(
@@ -81,9 +88,8 @@ def _ann(args: argparse.Namespace) -> Report:
         _measure(args, results)
     written = [str(path) for path in report.write(results, output)]
     cases = evidence.cases_in(results)
-    lines = [line for case in cases for line in report.summary(case)]
     values = {"cases": [report.values(case) for case in cases], "written": written}
-    return Report(values, "\n".join([*lines, *written]))
+    return Report(values, "\n".join([*report.summary(cases), *written]))
 
 
 def _measure(args: argparse.Namespace, results: Path) -> None:
@@ -96,6 +102,10 @@ def _measure(args: argparse.Namespace, results: Path) -> None:
     n_base = args.n_base or (QUICK_BASE if args.quick else None)
     cases = [case_of(name, args.metric, n_base) for name in args.data]
     contenders = chosen(args.contenders or DEFAULT)
+    if args.kernel:
+        limited = [contender for contender in contenders if contender.limit(args.kernel)]
+        note(f"limited to {args.kernel}: {', '.join(contender.name for contender in limited)}")
+        contenders = limited
     options = {
         "batches": args.batches,
         "threads": args.n_threads,
@@ -111,7 +121,16 @@ def _measure(args: argparse.Namespace, results: Path) -> None:
     records = Records(results)
     for case in cases:
         note(f"{case.name}: loading, and looking for the true neighbours")
-        compare(case.prepared(), contenders, plan, records, recompute=args.recompute, say=note)
+        compare(
+            case.prepared(),
+            contenders,
+            plan,
+            records,
+            recompute=args.recompute,
+            choose_only=args.choose_only,
+            kernel=args.kernel,
+            say=note,
+        )
 
 
 def _measure_labels(args: argparse.Namespace, results: Path) -> None:

@@ -30,6 +30,14 @@ ENTRIES: dict[str, Entry] = {
         "8 x 8 colour patches of the CIFAR-10 images, reduced by PCA",
         patches.build_cifar10_patches(),
     ),
+    "cifar10-patches-768": Entry(
+        patches.N_LARGE,
+        patches.N_QUERIES,
+        768,
+        False,
+        "pixels of 16 x 16 colour patches of the CIFAR-10 images",
+        patches.build_large_patches(),
+    ),
     "wordnet-minilm": Entry(
         sentences.N_TEXTS - sentences.N_QUERIES,
         sentences.N_QUERIES,
@@ -37,6 +45,14 @@ ENTRIES: dict[str, Entry] = {
         False,
         "embeddings of WordNet's glosses by all-MiniLM-L6-v2",
         sentences.build_sentences(),
+    ),
+    "wordnet-ood": Entry(
+        sentences.N_TEXTS,
+        sentences.N_QUERIES,
+        sentences.N_FEATURES,
+        False,
+        "embeddings of WordNet's glosses, and of its words as queries, which are unlike glosses",
+        sentences.build_words(),
     ),
     "mnist-gist-knnh": knnh.build_entry(512, "GIST of MNIST", knnh.name_train_and_test("mnist_gist512")),
     "cifar10-gist-knnh": knnh.build_entry(

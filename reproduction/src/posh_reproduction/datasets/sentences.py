@@ -1,4 +1,4 @@
-"""Sentence embeddings: the glosses of WordNet, encoded by all-MiniLM-L6-v2. This takes minutes, once."""
+"""Embeddings of the glosses and words of WordNet by all-MiniLM-L6-v2. They take minutes, once."""
 
 from __future__ import annotations
 
@@ -12,36 +12,67 @@ import numpy as np
 import numpy.typing as npt
 
 from posh._runtime import one_blas_thread, resolve_threads, track_progress
-from posh.datasets._fetch import Arrays, read_array, store, write_arrays
-from posh.datasets._recipes import Stored, split_at_random
+from posh.datasets._fetch import Arrays, is_stored, read_array, store, write_arrays
+from posh.datasets._recipes import Stored, permute, split_at_random
 from posh_reproduction.datasets.minilm import MINILM, Encoder
-from posh_reproduction.datasets.wordnet import WORDNET, read_glosses
+from posh_reproduction.datasets.wordnet import WORDNET, WORDS, read_texts
 
-__all__ = ["N_FEATURES", "N_QUERIES", "N_TEXTS", "build_sentences", "embed"]
+__all__ = ["N_FEATURES", "N_QUERIES", "N_TEXTS", "build_sentences", "build_words", "embed"]
 
 N_TEXTS, N_QUERIES, N_FEATURES = 117_033, 2000, 384
+_GLOSSES, _WORDS = "wordnet-minilm.v1", "wordnet-ood.v1"
 _CHUNK = 2048  # texts stored at a time: an interrupted run resumes after them
 _TOKENS = 4096  # tokens encoded at a time: more do not fit in the cache
 
 
 def build_sentences() -> Stored:
     """Build the recipe for vectors of all glosses: 2,000 random ones are queries."""
-    folder = "wordnet-minilm.v1"
 
     def make(root: Path) -> None:
-        texts = read_glosses(WORDNET.fetch(root))
-        encoder = Encoder.read(MINILM.fetch(root))
-        chunks = root / f"{folder}.chunks"
-        vectors = embed(texts, encoder, chunks)
-        store(root / folder, lambda work: write_arrays(work, {"vectors": vectors}))
-        shutil.rmtree(chunks)
+        _embed_to(root, _GLOSSES, read_texts(WORDNET.fetch(root)))
 
     def arrange(folder: Path) -> Arrays:
         vectors = read_array(folder / "vectors.npy", mmap=True)
         split = split_at_random(len(vectors), N_QUERIES)
         return {"base": vectors[split.base], "queries": vectors[split.queries]}
 
-    return Stored(folder, make, arrange)
+    return Stored(_GLOSSES, make, arrange)
+
+
+def build_words() -> Stored:
+    """Build the recipe for vectors of all glosses as base, and of 2,000 random words as queries.
+
+    Words are unlike glosses, so these queries are not distributed as the base is.
+    """
+    glosses = build_sentences()
+
+    def make(root: Path) -> None:
+        glosses.prepare(root)
+        words = read_texts(WORDS.fetch(root))
+        _embed_to(root, _WORDS, [words[row] for row in permute(len(words))[:N_QUERIES]])
+
+    def arrange(folder: Path) -> Arrays:
+        vectors = read_array(folder.parent / _GLOSSES / "vectors.npy", mmap=True)
+        return {"base": vectors[permute(len(vectors))], "queries": read_array(folder / "vectors.npy")}
+
+    return _Words(_WORDS, make, arrange)
+
+
+class _Words(Stored):
+    """Embedded words, which need those of the glosses."""
+
+    def is_ready(self, root: Path) -> bool:
+        """Whether both sub-folders are complete."""
+        return super().is_ready(root) and is_stored(root / _GLOSSES)
+
+
+def _embed_to(root: Path, folder: str, texts: list[str]) -> None:
+    """Store the vectors of texts; an interrupted run resumes."""
+    encoder = Encoder.read(MINILM.fetch(root))
+    chunks = root / f"{folder}.chunks"
+    vectors = embed(texts, encoder, chunks)
+    store(root / folder, lambda work: write_arrays(work, {"vectors": vectors}))
+    shutil.rmtree(chunks)
 
 
 def embed(texts: list[str], encoder: Encoder, chunks: Path) -> npt.NDArray[np.float32]:

@@ -1,54 +1,79 @@
-"""The glosses of WordNet 3.0: short definitions of 117,659 senses of English words, with examples."""
+"""The glosses and words of WordNet 3.0: definitions of 117,659 senses of English words, with examples."""
 
 from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from posh.datasets._fetch import Arrays, FromUrl, Source, read_array
+from posh.datasets._fetch import Arrays, Decoder, FromUrl, Source, read_array
 from posh.errors import FormatError
 from posh.files.contract import translate_errors
 from posh_reproduction.datasets.packages import FromApt
 
-__all__ = ["WORDNET", "read_glosses"]
+__all__ = ["WORDNET", "WORDS", "read_texts"]
 
 _PARTS = ("adj", "adv", "noun", "verb")
 _MAGIC, _HEADER = b"!<arch>\n", 60  # of an ar archive; of each member
 
 
-def read_glosses(folder: Path) -> list[str]:
-    """Return the distinct glosses in a folder that ``WORDNET.fetch`` returned, in WordNet's order."""
+def read_texts(folder: Path) -> list[str]:
+    """Return the distinct texts in a folder that ``fetch`` returned, in WordNet's order."""
     return read_array(folder / "text.npy").tobytes().decode("ascii").splitlines()
 
 
-def decode_deb(paths: list[Path]) -> Arrays:
+def decode_glosses(paths: list[Path]) -> Arrays:
     """Decode the Debian package: the glosses as one text, uint8 (n,), one line each."""
+    return _join(_parse_glosses(_read_lines(paths[0])), paths[0])
+
+
+def decode_words(paths: list[Path]) -> Arrays:
+    """Decode the Debian package: the words as one text, uint8 (n,), one line each."""
+    return _join(_parse_words(_read_lines(paths[0])), paths[0])
+
+
+def _join(texts: Iterable[str], path: Path) -> Arrays:
+    distinct = dict.fromkeys(texts)  # some senses share a gloss, and most words have several senses
+    if not distinct:
+        raise FormatError(f"{path.name}: expected glosses in ./usr/share/wordnet/data.noun, got none")
+    return {"text": np.frombuffer("".join(f"{text}\n" for text in distinct).encode(), np.uint8)}
+
+
+def _read_lines(path: Path) -> list[str]:
+    """Return the lines about senses; those of the licence begin with two blanks."""
     names = [f"./usr/share/wordnet/data.{part}" for part in _PARTS]
     with (
-        translate_errors(paths[0], "Debian package"),
-        tarfile.open(fileobj=io.BytesIO(_extract_data(paths[0]))) as tar,
+        translate_errors(path, "Debian package"),
+        tarfile.open(fileobj=io.BytesIO(_extract_data(path))) as tar,
     ):
         files = [tar.extractfile(name) for name in names]
         lines = [line for file in files if file for line in file.read().decode("ascii").splitlines()]
-    distinct = dict.fromkeys(_parse_glosses(lines))  # some senses share a gloss
-    if not distinct:
-        raise FormatError(f"{paths[0].name}: expected glosses in {names[0]}, got none")
-    return {"text": np.frombuffer("".join(f"{gloss}\n" for gloss in distinct).encode(), np.uint8)}
+    return [line for line in lines if not line.startswith("  ")]
 
 
 def _parse_glosses(lines: list[str]) -> Iterator[str]:
-    r"""Yield the text after the bar of each line; lines of the licence begin with two blanks.
+    r"""Yield the text after the bar of each line.
 
-    >>> list(_parse_glosses(["  1 licence", '00001740 03 n 01 entity 0 000 | something that exists; "it"  ']))
+    >>> list(_parse_glosses(['00001740 03 n 01 entity 0 000 | something that exists; "it"  ']))
     ['something that exists; "it"']
     """
     for line in lines:
-        if not line.startswith("  "):
-            yield line.split("| ", 1)[1].strip()
+        yield line.split("| ", 1)[1].strip()
+
+
+def _parse_words(lines: list[str]) -> Iterator[str]:
+    """Yield the words of each line: their number is the fourth field, in hexadecimal.
+
+    >>> list(_parse_words(["00001740 03 n 02 hot_dog 0 able(p) 0 000 | food"]))
+    ['hot dog', 'able']
+    """
+    for line in lines:
+        fields = line.split()
+        for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]:
+            yield word.partition("(")[0].replace("_", " ")
 
 
 def _extract_data(path: Path) -> bytes:
@@ -67,14 +92,17 @@ def _extract_data(path: Path) -> bytes:
     raise FormatError(f"{path.name}: expected a member data.tar…, got none")
 
 
-# apt first: it uses the configured mirrors. The URL is that of a release that may be archived one day.
-WORDNET = Source(
-    folder="wordnet.v1",
-    places=(
-        FromApt("wordnet-base", decode_deb),
-        FromUrl(
-            ("https://deb.debian.org/debian/pool/main/w/wordnet/wordnet-base_3.0-37_all.deb",), decode_deb
-        ),
-    ),
-    sha256="5a00a14d00498763bc8f101983ee52bfa8c8a58dfa2248148415c3dcd2bd2460",
+def _source(folder: str, decode: Decoder, sha256: str) -> Source:
+    # apt first: it uses the configured mirrors. The URL is that of a release that may be archived one day.
+    url = "https://deb.debian.org/debian/pool/main/w/wordnet/wordnet-base_3.0-37_all.deb"
+    return Source(folder, (FromApt("wordnet-base", decode), FromUrl((url,), decode)), sha256)
+
+
+WORDNET = _source(
+    "wordnet.v1",
+    decode_glosses,
+    "5a00a14d00498763bc8f101983ee52bfa8c8a58dfa2248148415c3dcd2bd2460",
+)
+WORDS = _source(
+    "wordnet-words.v1", decode_words, "bc19e58c98dd677db121008e2d5d4ad62b8ba7e2fb1a654c86d0206e5e572c89"
 )

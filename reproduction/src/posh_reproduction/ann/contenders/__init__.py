@@ -6,25 +6,40 @@ from collections.abc import Iterable
 
 from posh_reproduction.ann.contenders.base import BuiltIndex, Contender, Params, Search
 from posh_reproduction.ann.contenders.brute import BruteForce
-from posh_reproduction.ann.contenders.graphs import FaissGraph, Hnswlib, Usearch
-from posh_reproduction.ann.contenders.ours import PoshExact, PoshLists
-from posh_reproduction.ann.contenders.trees import FaissLists, Scann
+from posh_reproduction.ann.contenders.faiss import (
+    FaissGraph,
+    FaissLists,
+    FaissPanorama,
+    FaissRabitq,
+    FaissSmallGraph,
+)
+from posh_reproduction.ann.contenders.graphs import Hnswlib, PyNNDescent, Usearch, Vsag
+from posh_reproduction.ann.contenders.ours import PoshDefault, PoshExact, PoshGraph, PoshLists
+from posh_reproduction.ann.contenders.rabitq import RabitqLists, SymphonyQG
+from posh_reproduction.ann.contenders.scann import Scann
 
 __all__ = ["CONTENDERS", "DEFAULT", "OURS", "BuiltIndex", "Contender", "Params", "Search", "chosen"]
 
-_ALL: tuple[Contender, ...] = (
-    PoshLists(),
-    PoshExact(),
+_OURS: tuple[Contender, ...] = (PoshDefault(), PoshGraph(), PoshLists(), PoshExact())
+_RIVALS: tuple[Contender, ...] = (
+    SymphonyQG(),
+    RabitqLists(),
     Scann(),
     FaissLists(),
+    FaissRabitq(),
+    FaissPanorama(),
     FaissGraph(),
+    FaissSmallGraph(),
     Hnswlib(),
     Usearch(),
+    Vsag(),
+    PyNNDescent(),
     BruteForce(),
 )
-CONTENDERS: dict[str, Contender] = {contender.name: contender for contender in _ALL}
-OURS = ("posh-ivf", "posh-exact")
-DEFAULT = tuple(name for name in CONTENDERS if name != "brute-force")  # that takes longer than all others
+CONTENDERS: dict[str, Contender] = {contender.name: contender for contender in _OURS + _RIVALS}
+OURS = tuple(contender.name for contender in _OURS)
+# Left out: one that takes longer than all others, and one that compiles for a minute and sometimes crashes.
+DEFAULT = tuple(name for name in CONTENDERS if name not in ("brute-force", "pynndescent"))
 
 
 def chosen(names: Iterable[str]) -> list[Contender]:

@@ -1,7 +1,7 @@
 """The contract of the contenders in the comparison.
 
-A contender builds indexes, and an index hands out functions that search. The harness alone measures: a
-function from :meth:`BuiltIndex.searching` only answers.
+A contender builds and loads indexes, and an index hands out functions that search. The harness alone
+measures: a function from :meth:`BuiltIndex.searching` only answers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from posh.errors import MissingExtraError
 
 __all__ = ["LARGE", "BuiltIndex", "Contender", "Floats", "Params", "Rival", "Search"]
-__all__ += ["list_counts", "probes", "reordered"]
+__all__ += ["EXPANSION", "LINKS", "list_counts", "probes", "reordered", "visits"]
 
 Params: TypeAlias = dict[str, Any]
 """Parameters of a build or of a search, of types that JSON has."""
@@ -34,15 +35,14 @@ LARGE = 2_000_000
 class BuiltIndex(Protocol):
     """An index of vectors."""
 
-    @property
-    def bytes_per_vector(self) -> float:
-        """Bytes of everything that a search needs, with the vectors if it needs them, for each vector."""
-
     def searching(self, k: int, n_threads: int, **params: Any) -> Search:
         """The search for the k nearest with these parameters.
 
         Parameters are set here, outside of the measured time. The function is valid until the next call.
         """
+
+    def save(self, folder: Path) -> None:
+        """Write everything that a search needs, including the vectors if it needs them, to a folder."""
 
 
 class Contender(Protocol):
@@ -53,10 +53,7 @@ class Contender(Protocol):
     """The distribution whose version is recorded."""
 
     def builds(self, n: int, d: int, metric: str) -> list[Params]:
-        """The parameters of the indexes to try for n vectors of d features.
-
-        Above ``LARGE`` vectors it is one index: those of all contenders are in memory at the same time.
-        """
+        """The parameters of the indexes to try for n vectors of d features."""
 
     def searches(self, build: Params, k: int) -> list[list[Params]]:
         """The parameters of the searches to try with an index that was built so.
@@ -67,8 +64,14 @@ class Contender(Protocol):
     def build(self, X: Floats, metric: str, n_threads: int, **params: Any) -> BuiltIndex:
         """Index vectors (n, d); for the metric "cosine" they have unit length, and so have the queries."""
 
+    def load(self, folder: Path, d: int, metric: str, **params: Any) -> BuiltIndex:
+        """Read an index of vectors with d features that was saved to a folder."""
+
     def version(self) -> str:
         """The version of the code that is measured."""
+
+    def limit(self, kernel: str) -> bool:
+        """Restrict this process to the instructions of a kernel; return False if that is impossible."""
 
 
 class Rival:
@@ -90,6 +93,10 @@ class Rival:
         self.imported()
         return version(self.package)
 
+    def limit(self, kernel: str) -> bool:
+        """Return False: most libraries choose instructions by the CPU alone."""
+        return False
+
 
 _PROBED = (1 / 256, 1 / 128, 1 / 64, 1 / 32, 3 / 64, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 3 / 8)
 
@@ -104,7 +111,9 @@ def probes(n_lists: int) -> list[int]:
 
 
 def list_counts(n: int) -> list[int]:
-    """Numbers of lists to try for n vectors: the power of two that is nearest to √n, and twice as many.
+    """Return numbers of lists to try for n vectors: the power of two nearest to √n, and twice as many.
+
+    Above ``LARGE`` vectors, where builds take long, only the second.
 
     >>> list_counts(340_479), list_counts(69_000), list_counts(2_400_000)
     ([512, 1024], [256, 512], [4096])
@@ -116,3 +125,18 @@ def list_counts(n: int) -> list[int]:
 def reordered(k: int) -> tuple[int, ...]:
     """Candidates for each of k results that are put in order by the vectors."""
     return (3, 10, 20, 50) if k <= 10 else (2, 3, 5, 10)
+
+
+LINKS, EXPANSION = 16, 200
+"""Links per vector, and candidates for them: one setting for all HNSW graphs, which take long to build."""
+
+_VISITED = (12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+
+def visits(k: int) -> list[int]:
+    """Return numbers of candidates that a search in a graph keeps, at least k.
+
+    >>> visits(100)
+    [100, 128, 192, 256, 384, 512, 768, 1024]
+    """
+    return sorted({max(k, visited) for visited in _VISITED})

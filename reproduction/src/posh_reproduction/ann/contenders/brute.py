@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,13 @@ from posh_reproduction.ann.contenders.base import Floats, Params, Search
 
 __all__ = ["BruteForce"]
 
+_FILE = "vectors.npy"
+
 
 @dataclass
 class _Matrix:
     X: Floats
     half_norms: Floats
-
-    @property
-    def bytes_per_vector(self) -> float:
-        return float(self.X.itemsize * self.X.shape[1])
 
     def searching(self, k: int, n_threads: int, **params: Any) -> Search:
         def search(Q: Floats) -> Any:
@@ -29,6 +28,9 @@ class _Matrix:
             return np.take_along_axis(best, order, axis=1)
 
         return search
+
+    def save(self, folder: Path) -> None:
+        np.save(folder / _FILE, self.X)
 
 
 class BruteForce:
@@ -48,6 +50,14 @@ class BruteForce:
         """Keep the vectors."""
         return _Matrix(X, 0.5 * np.einsum("ij,ij->i", X, X))
 
+    def load(self, folder: Path, d: int, metric: str, **params: Any) -> _Matrix:
+        """Read the vectors."""
+        return self.build(np.load(folder / _FILE), metric, 1)
+
     def version(self) -> str:
         """The version of NumPy."""
         return np.__version__
+
+    def limit(self, kernel: str) -> bool:
+        """Return False: BLAS has chosen its instructions before."""
+        return False
