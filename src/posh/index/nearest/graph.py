@@ -55,11 +55,13 @@ _MOST_GROWN = 0.5  # the same, with more of which it is built again
 _ROUNDING = 1e-6  # of lengths, relative
 _OPEN = (1, 1.5, 2, 3, 4, 6, 8, 12)  # times the results, but _LEAST_OPEN at least
 _LEAST_OPEN = 32
-_STOPS = (0.95, 1.0, 1.025, 1.05, 1.075, 1.1, 1.15, 1.2, 1.3, 1.4)
+_STOPS = (0.95, 1.0, 1.025, 1.05, 1.075, 1.1, 1.15, 1.2, 1.3, 1.4, 1.6, 2.0)
+_CAREFUL_STOPS = _STOPS[3:]  # with more vectors to compare
 _ENOUGH = 0.998  # recall: more careful searches are not tried
 _GAIN = 0.0005  # recall that a later stop must add at least
 _LARGEST_OPEN = 65_536
 _OPEN_COST = 1 / 4  # of a visit, for each node that is remembered
+_KEEP = (1, 2, 4)  # times the vectors that are compared at least; more where all searches with fewer find too little
 
 
 class Row(NamedTuple):
@@ -294,14 +296,20 @@ class Graph:
         near = {float(ks[above]), float(ks[above if ks[above] == k else max(0, above - 1)])}
         tables = [self.measured[self.measured[:, 0] == own] for own in near]
         best, lowest = None, math.inf
-        for n_open, stop in np.unique(np.concatenate(tables)[:, 1:3], axis=0).tolist():
-            rows = [table[(table[:, 1:3] <= (n_open, stop)).all(axis=1)] for table in tables]
+        for n_open, stop, times in np.unique(np.concatenate([_efforts(t) for t in tables]), axis=0).tolist():
+            rows = [table[(_efforts(table) <= (n_open, stop, times)).all(axis=1)] for table in tables]
             if n_open < k or not all(len(own) and (own[:, 4] - own[:, 5]).max() >= recall for own in rows):
                 continue
-            cost = max(float(own[-1, 7]) for own in rows) + _OPEN_COST * n_open
+            effort = GraphEffort(int(n_open), stop, int(times) * _n_keep(k))
+            cost = self._cost(effort, max(float(own[:, 7].max()) for own in rows))
             if cost < lowest:
-                best, lowest = GraphEffort(int(n_open), stop, _n_keep(k)), cost
+                best, lowest = effort, cost
         return best
+
+    def _cost(self, effort: GraphEffort, n_visited: float) -> float:
+        """Return the cost of a search, in visits: visits and comparisons mostly wait for memory."""
+        vector = 4 * self.transform.rows.shape[1] / self.records.shape[1]
+        return n_visited + _OPEN_COST * effort.n_open + vector * effort.n_keep
 
     def find_measured(self, k: int, effort: GraphEffort) -> Measured:
         """Return the recall that was measured for the k nearest and an effort, or a smaller one."""
@@ -314,7 +322,7 @@ class Graph:
 
     def _find_row(self, k: int, effort: GraphEffort) -> npt.NDArray[np.float64]:
         table = self.measured[self.measured[:, 0] == k]
-        return np.asarray(table[(table[:, 1:3] <= effort[:2]).all(axis=1)][-1])
+        return np.asarray(table[(table[:, 1:4] <= effort).all(axis=1)][-1])
 
     def search_known(
         self, lists: Lists, known: KnownNeighbours, k: int, effort: GraphEffort
@@ -414,27 +422,33 @@ class Graph:
 def _measure_efforts(find: Callable[[GraphEffort], Row], k: int) -> list[Row]:
     """Measure efforts by ascending cost, without those that hardly find more than cheaper ones."""
     rows: list[Row] = []
-    best_at = dict.fromkeys(_STOPS, 0.0)  # by fewer open nodes
-    for times in _OPEN:
-        before = 0.0
-        for stop in list(best_at):
-            row = find(GraphEffort(int(max(_LEAST_OPEN, k) * times), stop, _n_keep(k)))
-            rows.append(row)
-            if row.recall >= _ENOUGH:
-                return rows
-            if row.recall < best_at[stop] + _GAIN:
-                del best_at[stop]
-            else:
-                best_at[stop] = row.recall
-            if stop > 1.0 and row.recall < before + _GAIN:
-                break
-            before = row.recall
+    for times in _KEEP:
+        best_at = dict.fromkeys(_STOPS if times == _KEEP[0] else _CAREFUL_STOPS, 0.0)  # by fewer open nodes
+        for n_open in (int(max(_LEAST_OPEN, k) * factor) for factor in _OPEN):
+            before = 0.0
+            for stop in list(best_at):
+                row = find(GraphEffort(n_open, stop, times * _n_keep(k)))
+                rows.append(row)
+                if row.recall >= _ENOUGH:
+                    return rows
+                if row.recall < best_at[stop] + _GAIN:
+                    del best_at[stop]
+                else:
+                    best_at[stop] = row.recall
+                if stop > 1.0 and row.recall < before + _GAIN:
+                    break
+                before = row.recall
     return rows
 
 
 def _n_keep(k: int) -> int:
-    """Return how many vectors to compare: 8-bit numbers order neighbours almost exactly."""
+    """Return how many vectors to compare at least: 8-bit numbers order neighbours almost exactly."""
     return k + 4 + k // 5
+
+
+def _efforts(table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the efforts (n, 3) of rows of one k; the third number is a multiple of ``_n_keep(k)``."""
+    return table[:, 1:4] / (1, 1, _n_keep(int(table[0, 0])))
 
 
 def _mean_and_error(shares: npt.NDArray[np.float64]) -> tuple[float, float]:
