@@ -13,8 +13,8 @@
 namespace {
 
 struct GraphSettings {
-  std::size_t n_open, n_keep;
   float stop;
+  std::size_t n_keep;
 };
 
 // A graph, its documents and its transformation. Keeps its arrays alive.
@@ -108,15 +108,25 @@ class Graph {
   posh::GraphSearch make_search(const GraphSettings& settings, const float* queries, std::size_t n_queries,
                                 const Vectors& vectors, const std::optional<Vector<const std::uint8_t>>& live,
                                 std::size_t k, std::size_t n_threads) const {
-    require(k >= 1 && k <= settings.n_keep && k <= settings.n_open && settings.n_open <= 65536 && n_threads >= 1,
-            "search: results");
+    require(k >= 1 && k <= settings.n_keep && n_threads >= 1, "search: results");
     require(vectors.kind != posh::Stored::residuals && vectors.n_features == graph_.n_features &&
                 n_slots_ <= vectors.n_slots && (!live || live->shape(0) >= vectors.n_slots),
             "search: vectors");
-    return {&graph_,         queries,         n_queries,       k,
-            settings.n_open, settings.stop,   settings.n_keep, vectors.kind,
-            vectors.data,    vectors.n_slots, is_distance_,    live ? live->data() : nullptr,
-            n_slots_,        nullptr,         nullptr,         n_threads,
+    return {&graph_,
+            queries,
+            n_queries,
+            k,
+            settings.stop,
+            settings.n_keep,
+            vectors.kind,
+            vectors.data,
+            vectors.n_slots,
+            is_distance_,
+            live ? live->data() : nullptr,
+            n_slots_,
+            nullptr,
+            nullptr,
+            n_threads,
             check_signals};
   }
 
@@ -160,10 +170,8 @@ void bind_graph(nb::module_& m) {
   nb::class_<GraphSettings>(m, "GraphSettings")
       .def(
           "__init__",
-          [](GraphSettings* self, std::size_t n_open, float stop, std::size_t n_keep) {
-            new (self) GraphSettings{n_open, n_keep, stop};
-          },
-          "n_open"_a, "stop"_a, "n_keep"_a);
+          [](GraphSettings* self, float stop, std::size_t n_keep) { new (self) GraphSettings{stop, n_keep}; }, "stop"_a,
+          "n_keep"_a);
   nb::class_<Graph>(m, "Graph")
       .def(nb::init<posh::GraphShape, Matrix<const std::uint8_t>, Vector<const std::uint32_t>,
                     Vector<const std::uint32_t>, Rows, Floats, Floats, float, std::size_t, bool>(),

@@ -95,9 +95,9 @@ struct BlockAvx2 {
     __m256 best = _mm256_set1_ps(lowest);
     std::size_t i = 0;
     for (; i + 8 <= n; i += 8) best = _mm256_max_ps(best, _mm256_loadu_ps(scores + i));
-    alignas(32) float lanes[8];
-    _mm256_store_ps(lanes, best);
-    float highest = *std::max_element(lanes, lanes + 8);
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(best), _mm256_extractf128_ps(best, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    float highest = _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
     for (; i < n; ++i) highest = std::max(highest, scores[i]);
     for (i = 0; i + 8 <= n; i += 8) {
       const int equal =

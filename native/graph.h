@@ -83,7 +83,6 @@ struct GraphSearch {
   const Graph* graph;
   const float* queries;  // (n_queries, n_features)
   std::size_t n_queries, k;
-  std::size_t n_open;   // nodes that are remembered, nearest first; at least k
   float stop;           // the search ends when estimates exceed stop * the k-th lowest distance
   std::size_t n_keep;   // documents that are compared by their vectors, at least k
   Stored stored;        // not Stored::residuals

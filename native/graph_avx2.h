@@ -86,23 +86,6 @@ struct GraphAvx2 : BlockAvx2 {
     return near;
   }
 
-  static std::size_t insert(float* distances, std::uint32_t* nodes, std::size_t n, float distance, std::uint32_t node) {
-    const __m256 own = _mm256_set1_ps(distance);
-    std::size_t at = 0;
-    for (; at < n; at += 8) {
-      const int above = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(distances + at), own, _CMP_GT_OQ));
-      if (above) {
-        at += static_cast<std::size_t>(__builtin_ctz(static_cast<unsigned>(above)));
-        std::memmove(distances + at + 1, distances + at, (n - 1 - at) * sizeof *distances);
-        std::memmove(nodes + at + 1, nodes + at, (n - 1 - at) * sizeof *nodes);
-        distances[at] = distance;
-        nodes[at] = node;
-        return at;
-      }
-    }
-    return n;
-  }
-
  private:
   static __m256 scaled(__m256 values, float scale, float offset) {
     return _mm256_add_ps(_mm256_mul_ps(values, _mm256_set1_ps(scale)), _mm256_set1_ps(offset));

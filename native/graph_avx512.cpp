@@ -30,6 +30,17 @@ struct GraphAvx512 : GraphAvx2 {
     route_avx512(router, queries, scores);
   }
 
+  static std::size_t largest(const float* scores, std::size_t n) {
+    if (n % 64) return GraphAvx2::largest(scores, n);
+    __m512 best = _mm512_loadu_ps(scores);
+    for (std::size_t i = 16; i < n; i += 16) best = _mm512_max_ps(best, _mm512_loadu_ps(scores + i));
+    best = _mm512_set1_ps(_mm512_reduce_max_ps(best));
+    for (std::size_t i = 0;; i += 16) {
+      const unsigned equal = _mm512_cmp_ps_mask(_mm512_loadu_ps(scores + i), best, _CMP_EQ_OQ);
+      if (equal) return i + static_cast<std::size_t>(__builtin_ctz(equal));
+    }
+  }
+
   // The instruction takes one unsigned factor: a + 128.
   static std::int32_t dot(const std::int8_t* a, const std::int8_t* b, std::size_t n, std::int32_t b_sum) {
     const __m512i offset = _mm512_set1_epi8(static_cast<char>(0x80));
@@ -68,35 +79,6 @@ struct GraphAvx512 : GraphAvx2 {
       near |= static_cast<std::uint32_t>(_mm512_cmp_ps_mask(estimate, _mm512_set1_ps(bound), _CMP_LT_OQ)) << i;
     }
     return near;
-  }
-
-  // Rewrites all blocks of 16 from the position on, without branches that could not be predicted.
-  static std::size_t insert(float* distances, std::uint32_t* nodes, std::size_t n, float distance, std::uint32_t node) {
-    const __m512 own = _mm512_set1_ps(distance);
-    std::size_t at = 0;
-    __mmask16 above = 0;
-    for (; at < n; at += 16) {
-      above = _mm512_cmp_ps_mask(_mm512_loadu_ps(distances + at), own, _CMP_GT_OQ);
-      if (above) break;
-    }
-    if (!above) return n;
-    const auto first = static_cast<unsigned>(__builtin_ctz(above));
-    const std::size_t place = at + first;
-    __m512i last_distance = _mm512_castps_si512(own), last_node = _mm512_set1_epi32(static_cast<int>(node));
-    auto moved = static_cast<__mmask16>(0xFFFFu << first);  // lanes that take the number before them
-    auto taken = static_cast<__mmask16>(1u << first);       // the lane that takes the last number of the block before
-    for (; at < n; at += 16, moved = 0xFFFF, taken = 1) {
-      const __m512i old_distances = _mm512_loadu_si512(distances + at), old_nodes = _mm512_loadu_si512(nodes + at);
-      const __m512i shifted = _mm512_alignr_epi32(old_distances, last_distance, 15);
-      const __m512i shifted_nodes = _mm512_alignr_epi32(old_nodes, last_node, 15);
-      const __m512i new_distances = _mm512_mask_mov_epi32(old_distances, moved, shifted);
-      const __m512i new_nodes = _mm512_mask_mov_epi32(old_nodes, moved, shifted_nodes);
-      _mm512_storeu_si512(distances + at, _mm512_mask_mov_epi32(new_distances, taken, last_distance));
-      _mm512_storeu_si512(nodes + at, _mm512_mask_mov_epi32(new_nodes, taken, last_node));
-      last_distance = _mm512_permutexvar_epi32(_mm512_set1_epi32(15), old_distances);
-      last_node = _mm512_permutexvar_epi32(_mm512_set1_epi32(15), old_nodes);
-    }
-    return place;
   }
 
  private:

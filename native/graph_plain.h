@@ -48,17 +48,6 @@ struct GraphPlain : Base {
     }
     return near;
   }
-
-  static std::size_t insert(float* distances, std::uint32_t* nodes, std::size_t n, float distance, std::uint32_t node) {
-    std::size_t at = n;
-    while (at > 0 && distances[at - 1] > distance) --at;
-    if (at == n) return n;
-    std::copy_backward(distances + at, distances + n - 1, distances + n);
-    std::copy_backward(nodes + at, nodes + n - 1, nodes + n);
-    distances[at] = distance;
-    nodes[at] = node;
-    return at;
-  }
 };
 
 }  // namespace

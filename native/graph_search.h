@@ -10,9 +10,6 @@
 //     for each of 32 neighbours, the sum of the entries that its code selects
 //   std::uint32_t estimate(const Group& group, const Product& product, float bound, float* estimates)
 //     the distances of 32 neighbours; returns which of them are below the bound
-//   std::size_t insert(float* distances, std::uint32_t* nodes, std::size_t n, float distance, std::uint32_t node)
-//     inserts into n ascending distances after equal ones, and drops the last; returns the position, n if it does not
-//     belong there. n is a multiple of 16.
 // All integers, and all floats that results depend on, are the same for every Isa.
 #pragma once
 
@@ -35,11 +32,11 @@ namespace posh {
 namespace {  // internal linkage: see avx2_begin.h
 
 constexpr float farthest = std::numeric_limits<float>::infinity();
-constexpr std::uint32_t visited_bit = 0x80000000u;
 constexpr std::uint32_t no_node = 0xFFFFFFFFu;
-constexpr std::size_t n_ahead = 2;        // records that are fetched from memory while another one is visited
-constexpr float entry_margin = 0.1f;      // nodes up to (stop + margin) * the k-th lowest distance are remembered
-constexpr std::size_t first_seen = 1024;  // places for nodes that a search has met
+constexpr std::size_t n_ahead = 2;       // records that are fetched from memory while another one is visited
+constexpr float open_margin = 0.15f;     // nodes up to (stop + margin) * the k-th lowest distance are remembered
+constexpr std::size_t most_visits = 64;  // for each vector to compare, so that many equal documents cannot take forever
+constexpr std::size_t first_seen = 4096;  // places for nodes that a search has met: most of them stay empty
 
 // The codes of 32 neighbours, and their sums.
 struct Group {
@@ -53,21 +50,85 @@ struct Product {
   float scale, offset;
 };
 
-// Ascending distances and their nodes.
-struct Nearest {
-  std::vector<float, LineAllocator<float>> distances;
-  std::vector<std::uint32_t, LineAllocator<std::uint32_t>> nodes;
-  std::size_t n = 0;
+// Nodes to visit, the nearest first, and of equally near ones the one that was added first. A sorted array would be
+// rewritten with every node, of which few are ever visited: they stay where they are added, in blocks of which the
+// nearest node is known.
+class Open {
+ public:
+  void reset() { n_ = n_ready_ = 0; }
 
-  void reset(std::size_t n_wanted) {
-    n = (n_wanted + 15) / 16 * 16;
-    if (distances.size() < n) {
-      distances.resize(n);
-      nodes.resize(n);
+  void add(const float* distances, const std::uint32_t* nodes, std::size_t n) {
+    while (n_ready_ < n_ + n) start_block();
+    for (std::size_t i = 0; i < n; ++i, ++n_) {
+      float& nearest = nearest_[n_ / in_block];
+      nearness_[n_] = -distances[i];
+      nodes_[n_] = nodes[i];
+      nearest = std::max(nearest, nearness_[n_]);
     }
-    std::fill_n(distances.begin(), n, farthest);
-    std::fill_n(nodes.begin(), n, no_node);
   }
+
+  // Takes the nearest node if its distance is at most `most`, otherwise returns no_node.
+  template <class Isa>
+  std::uint32_t take(float most) {
+    if (n_ == 0) return no_node;
+    const std::size_t block = Isa::largest(nearest_.data(), (n_ready_ + in_group - 1) / in_group * in_block);
+    if (!(-nearest_[block] <= most) || nearest_[block] == lowest) return no_node;
+    float* nearness = &nearness_[block * in_block];
+    const std::size_t i = Isa::largest(nearness, in_block);
+    nearness[i] = lowest;
+    nearest_[block] = nearness[Isa::largest(nearness, in_block)];
+    return nodes_[block * in_block + i];
+  }
+
+  // Appends the nodes up to a distance that were not taken.
+  void collect(float most, std::vector<std::uint32_t>& nodes) const {
+    for (std::size_t i = 0; i < n_; ++i)
+      if (-nearness_[i] <= most && nearness_[i] != lowest) nodes.push_back(nodes_[i]);
+  }
+
+ private:
+  static constexpr std::size_t in_block = 64, in_group = in_block * in_block;
+
+  void start_block() {
+    if (n_ready_ == nearness_.size()) {
+      nearness_.resize(n_ready_ + in_group);
+      nodes_.resize(n_ready_ + in_group);
+      nearest_.resize(nearest_.size() + in_block);
+    }
+    if (n_ready_ % in_group == 0) std::fill_n(&nearest_[n_ready_ / in_block], in_block, lowest);
+    std::fill_n(&nearness_[n_ready_], in_block, lowest);
+    n_ready_ += in_block;
+  }
+
+  std::vector<float, LineAllocator<float>> nearness_, nearest_;  // minus distances, of nodes and of blocks
+  std::vector<std::uint32_t> nodes_;
+  std::size_t n_ = 0, n_ready_ = 0;
+};
+
+// The k lowest distances, ascending.
+class Lowest {
+ public:
+  void reset(std::size_t k) {
+    k_ = k;
+    values_.assign(1 + (k + in_block - 1) / in_block * in_block, farthest);
+    values_[0] = lowest;
+    next_ = values_;
+  }
+
+  void add(float distance) {
+    const float* __restrict from = values_.data();
+    float* __restrict to = next_.data();
+    for (std::size_t first = 1; first < values_.size(); first += in_block)
+      for (std::size_t i = first; i < first + in_block; ++i) to[i] = std::min(from[i], std::max(from[i - 1], distance));
+    values_.swap(next_);
+  }
+
+  float last() const { return values_[k_]; }
+
+ private:
+  static constexpr std::size_t in_block = 16;  // the compiler makes few instructions of a block
+  std::size_t k_ = 0;
+  std::vector<float> values_, next_;  // after a number that is below all
 };
 
 // The nodes that a search has met: a hash table that grows.
@@ -77,27 +138,26 @@ class Seen {
     if (places_.size() != first_seen) places_.resize(first_seen);
     std::fill(places_.begin(), places_.end(), no_node);
     n_ = 0;
-    shift_ = 32 - 10;
-    static_assert(first_seen == std::size_t{1} << 10);
+    shift_ = 32 - 12;
+    static_assert(first_seen == std::size_t{1} << 12);
   }
 
   // Returns whether the node is new.
   bool add(std::uint32_t node) {
-    if (!insert(node)) return false;
-    if (2 * ++n_ > places_.size()) grow();
-    return true;
+    const bool is_new = insert(node);
+    n_ += is_new;
+    if (2 * n_ > places_.size()) grow();
+    return is_new;
   }
 
  private:
   bool insert(std::uint32_t node) {
     const std::size_t mask = places_.size() - 1;
     std::size_t at = node * 2654435769u >> shift_;
-    while (places_[at] != no_node) {
-      if (places_[at] == node) return false;
-      at = (at + 1) & mask;
-    }
+    while (places_[at] != no_node && places_[at] != node) at = (at + 1) & mask;
+    const bool is_new = places_[at] == no_node;
     places_[at] = node;
-    return true;
+    return is_new;
   }
 
   void grow() {
@@ -126,9 +186,11 @@ struct GraphWorkspace {
   std::vector<std::int8_t> features, numbers, steps;
   float units[4];  // of the queries of a tile
   std::vector<std::uint8_t> tables;
-  Nearest open, best;
+  Open open;
+  Lowest distances, estimates;
   Seen seen;
   std::vector<Reached> reached;
+  std::vector<std::uint32_t> rest;
   Workspace exact;
 };
 
@@ -157,11 +219,11 @@ class GraphSearcher {
     prepare(begin, end - begin);
     for (std::size_t row = begin; row < end; ++row) {
       choose(row - begin);
-      w.open.reset(s.n_open);
-      w.best.reset(s.k);
+      w.open.reset();
+      w.distances.reset(s.k);
+      w.estimates.reset(s.k);
       w.seen.reset();
       w.reached.clear();
-      first_open = 0;
       skipped = s.skipped ? s.skipped[row] : -1;
       enter();
       const std::size_t n_visited = walk();
@@ -267,7 +329,8 @@ class GraphSearcher {
     const std::size_t nearest = Isa::largest(routed, g.n_entries);
     const std::uint32_t node = g.entries[nearest];
     w.seen.add(node);
-    Isa::insert(w.open.distances.data(), w.open.nodes.data(), w.open.n, norm - 2.0f * routed[nearest], node);
+    const float distance = norm - 2.0f * routed[nearest];
+    if (distance < farthest) w.open.add(&distance, &node, 1);
   }
 
   // Visits nodes; returns their number. Records of the next nodes are on their way while one is visited.
@@ -275,7 +338,8 @@ class GraphSearcher {
     std::uint32_t ahead[n_ahead + 1];
     std::size_t n_waiting = 0, first = 0, n_visited = 0;
     for (;;) {
-      const std::uint32_t node = next_open();
+      const bool may_visit = n_visited + n_waiting < most_visits * s.n_keep;
+      const std::uint32_t node = may_visit ? w.open.template take<Isa>(s.stop * limit()) : no_node;
       if (node != no_node) {
         prefetch(node);
         ahead[(first + n_waiting++) % (n_ahead + 1)] = node;
@@ -289,19 +353,11 @@ class GraphSearcher {
     }
   }
 
-  // Takes the nearest node that was not visited, unless it is too far away.
-  std::uint32_t next_open() {
-    while (first_open < w.open.n && w.open.nodes[first_open] & visited_bit) ++first_open;
-    if (first_open == w.open.n || !(w.open.distances[first_open] <= s.stop * limit())) return no_node;
-    const std::uint32_t node = w.open.nodes[first_open];
-    w.open.nodes[first_open++] |= visited_bit;
-    return node;
-  }
-
   // The k-th lowest distance so far.
-  float limit() const { return w.best.distances[s.k - 1]; }
+  float limit() const { return w.distances.last(); }
 
-  float bound() const { return std::min(w.open.distances[w.open.n - 1], (s.stop + entry_margin) * limit()); }
+  // Nodes that are farther are not worth remembering. Until k nodes are visited, their estimates are all that is known.
+  float bound() const { return (s.stop + open_margin) * std::min(limit(), w.estimates.last()); }
 
   const std::uint8_t* record(std::uint32_t node) const { return g.records + node * g.shape.stride(); }
 
@@ -343,21 +399,25 @@ class GraphSearcher {
   }
 
   void open_neighbours(const std::uint8_t* nodes, std::uint32_t near, const float* estimates) {
-    for (; near; near &= near - 1) {
+    float distances[graph_group];
+    std::uint32_t fresh[graph_group];
+    std::size_t n = 0;
+    for (; near; near &= near - 1) {  // without a branch on what is new, which could not be predicted
       const auto i = static_cast<std::size_t>(__builtin_ctz(near));
-      std::uint32_t node;
-      std::memcpy(&node, nodes + i * sizeof node, sizeof node);
-      if (node >= g.n_nodes || is_skipped(node) || !w.seen.add(node)) continue;
-      const std::size_t at = Isa::insert(w.open.distances.data(), w.open.nodes.data(), w.open.n, estimates[i], node);
-      first_open = std::min(first_open, at);
+      std::memcpy(&fresh[n], nodes + i * sizeof *fresh, sizeof *fresh);
+      distances[n] = estimates[i];
+      if (fresh[n] < g.n_nodes && !is_skipped(fresh[n])) n += w.seen.add(fresh[n]);
     }
+    w.open.add(distances, fresh, n);
+    for (std::size_t i = 0; i < n; ++i)
+      if (distances[i] < w.estimates.last() && is_live(fresh[i])) w.estimates.add(distances[i]);
   }
 
   // Remembers a visited document as a result.
   void reach(std::uint32_t node, float distance) {
     if (!(distance < farthest) || !is_live(node)) return;
     w.reached.push_back({distance, node});
-    Isa::insert(w.best.distances.data(), w.best.nodes.data(), w.best.n, distance, node);
+    if (distance < limit()) w.distances.add(distance);
   }
 
   bool is_skipped(std::uint32_t node) const { return skipped >= 0 && g.slots[node] == skipped; }
@@ -386,21 +446,17 @@ class GraphSearcher {
     last_step.finish(found, query, ids + row * s.k, scores + row * s.k);
   }
 
-  // Computes the distances of open nodes that were not visited.
+  // Computes the distances of near nodes that were not visited.
   void reach_open() {
-    const float most = (s.stop + entry_margin) * limit();
-    std::size_t end = 0;
-    for (; end < w.open.n && w.open.nodes[end] != no_node && w.open.distances[end] <= most; ++end) {
-      if (w.open.nodes[end] & visited_bit) continue;
-      const std::uint8_t* from = record(w.open.nodes[end]);
-      for (std::size_t at = 0; at < g.shape.n_columns; at += 64) __builtin_prefetch(from + at);
-      __builtin_prefetch(from + g.shape.head());
+    w.rest.clear();
+    w.open.collect((s.stop + open_margin) * limit(), w.rest);
+    for (const std::uint32_t node : w.rest) {
+      prefetch_bytes(record(node), g.shape.n_columns);
+      prefetch_line(record(node) + g.shape.head());
     }
-    for (std::size_t i = 0; i < end; ++i) {
-      if (w.open.nodes[i] & visited_bit) continue;
-      const std::uint8_t* from = record(w.open.nodes[i]);
-      const float own = distance(from, head_of(from));
-      if (own < farthest && is_live(w.open.nodes[i])) w.reached.push_back({own, w.open.nodes[i]});
+    for (const std::uint32_t node : w.rest) {
+      const float own = distance(record(node), head_of(record(node)));
+      if (own < farthest && is_live(node)) w.reached.push_back({own, node});
     }
   }
 
@@ -417,7 +473,6 @@ class GraphSearcher {
   float unit = 0.0f, norm = 0.0f;
   std::int32_t sum = 0;
   Product product{};
-  std::size_t first_open = 0;  // all nodes before it were visited
   std::int64_t skipped = -1;
 };
 

@@ -90,7 +90,7 @@ def test_kernels_build_the_same_records_and_find_the_same(n_columns, n_bits, deg
                 np.empty((20, k), "f4"),
                 np.empty(20, np.uint32),
             )
-            settings, skipped = _native.GraphSettings(64, 1.2, k + 5), np.full(20, -1)
+            settings, skipped = _native.GraphSettings(1.2, k + 5), np.full(20, -1)
             graph.search(settings, vectors[:20], stored, None, skipped, ids, scores, n_visited, 2, kernel)
             for one, other in zip(
                 (ids, scores, n_visited), results.setdefault(k, (ids, scores, n_visited)), strict=True
@@ -154,7 +154,7 @@ def test_a_search_of_all_nodes_is_exact(built):
     known = lists.space.metric.prepare_queries(QUERIES)
     found, scores = np.empty((100, 20), np.int64), np.empty((100, 20), np.float32)
     graph_of(built).native.search(
-        _native.GraphSettings(N, 100.0, N), known.vectors, lists.stored.native, None, np.full(100, -1),
+        _native.GraphSettings(100.0, N), known.vectors, lists.stored.native, None, np.full(100, -1),
         found, scores, np.empty(100, np.uint32), 1, kernels.active(),
     )  # fmt: skip
     np.testing.assert_array_equal(found, built.search(QUERIES, 20, exact=True).ids)
@@ -422,13 +422,13 @@ def test_an_extension_without_new_nodes_changes_nothing():
     np.testing.assert_array_equal(extend_records(shape, parts, old, "scalar"), old)
 
 
-def share_of_true(lists, graph: Graph, queries: np.ndarray, n_open: int = 40, stop: float = 1.1) -> float:
+def share_of_true(lists, graph: Graph, queries: np.ndarray, stop: float = 1.1) -> float:
     """Return the share of the true ten nearest that a search in the graph finds, without any margin."""
     known = lists.space.metric.prepare_queries(queries).vectors
     live = lists.live.rows.view(np.uint8)
     found, scores = np.empty((len(queries), 10), np.int64), np.empty((len(queries), 10), np.float32)
     graph.native.search(
-        _native.GraphSettings(n_open, stop, 20), known, lists.stored.native, live, np.full(len(queries), -1),
+        _native.GraphSettings(stop, 20), known, lists.stored.native, live, np.full(len(queries), -1),
         found, scores, np.empty(len(queries), np.uint32), 2, kernels.active(),
     )  # fmt: skip
     true = lists.search(queries, NearestParams(10, exact=True), None)
@@ -502,7 +502,7 @@ def test_an_extension_of_records_that_lie(built):
         edges = neighbours_of(shape, graph.records[N:])
         assert all((row < N + 100).all() for row in edges)
         metric, stored = lists.space.metric.native, lists.stored.native
-        settings = _native.GraphSettings(200, 1.5, 10)
+        settings = _native.GraphSettings(1.5, 10)
         search = graph.native.prepare(settings, metric, stored, None, None, 5, 1, kernels.active())
         found, _, _ = search.run(QUERIES)
         assert ((found >= -1) & (found < N + 100)).all()
@@ -664,8 +664,8 @@ LIES = {
     "an entry without a node": ("graph_entries", lambda a: a.__setitem__(0, N)),
     "a negative radius": ("graph_numbers", lambda a: a.__setitem__(0, -1)),
     "more documents than there are": ("graph_numbers", lambda a: a.__setitem__(1, N + 1)),
-    "a stop that is not a number": ("graph_measured", lambda a: a.__setitem__((0, 2), np.nan)),
-    "a huge pool": ("graph_measured", lambda a: a.__setitem__((0, 1), 1e12)),
+    "a stop that is not a number": ("graph_measured", lambda a: a.__setitem__((0, 1), np.nan)),
+    "a huge number of vectors": ("graph_measured", lambda a: a.__setitem__((0, 2), 1e12)),
 }
 
 
@@ -689,7 +689,7 @@ def test_records_that_lie_cannot_lead_outside(built):
             graph_of(built).to_arrays() | {"graph_records": records}, 40, N, lists.space.metric.is_distance
         )
         metric, stored = lists.space.metric.native, lists.stored.native
-        settings = _native.GraphSettings(200, 1.5, 10)
+        settings = _native.GraphSettings(1.5, 10)
         search = graph.native.prepare(settings, metric, stored, None, None, 5, 1, kernels.active())
         ids, _, _ = search.run(QUERIES)
         assert ((ids >= -1) & (ids < N)).all()

@@ -83,9 +83,9 @@ struct Case {
     results.ids.resize(n_queries * k);
     results.scores.resize(n_queries * k);
     const posh::GraphSearch search{
-        &graph,        queries.data(), n_queries, k,           k + 30, 1.2f,    k + 3,   posh::Stored::float32,
-        stored.data(), n + n_new,      true,      live.data(), n,      nullptr, nullptr, n_threads,
-        nullptr};
+        &graph,        queries.data(), n_queries, k,           1.2f, k + 3,   posh::Stored::float32,
+        stored.data(), n + n_new,      true,      live.data(), n,    nullptr, nullptr,
+        n_threads,     nullptr};
     kernel.search_graph(search, results.ids.data(), results.scores.data());
     return results;
   }

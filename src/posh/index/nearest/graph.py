@@ -53,22 +53,25 @@ _MOST_DELETED = 0.2  # share of nodes
 _GROWN = 0.01  # later documents, as a share of the nodes, with more of which a graph is extended
 _MOST_GROWN = 0.5  # the same, with more of which it is built again
 _ROUNDING = 1e-6  # of lengths, relative
-_OPEN = (1, 1.5, 2, 3, 4, 6, 8, 12)  # times the results, but _LEAST_OPEN at least
-_LEAST_OPEN = 32
-_STOPS = (0.95, 1.0, 1.025, 1.05, 1.075, 1.1, 1.15, 1.2, 1.3, 1.4, 1.6, 2.0)
-_CAREFUL_STOPS = _STOPS[3:]  # with more vectors to compare
+_STOPS = (
+    *(0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 1.0, 1.0125, 1.025, 1.0375, 1.05, 1.0625, 1.075, 1.1),
+    *(1.125, 1.15, 1.175, 1.2, 1.25, 1.3, 1.35, 1.4, 1.5, 1.6, 1.8, 2.0),
+)
+_KEEP = (
+    1,
+    2,
+    4,
+)  # times the vectors that are compared at least; more where all searches with fewer find too little
+_CAREFUL = 1.05  # with more vectors to compare, only stops from this one on are measured
 _ENOUGH = 0.998  # recall: more careful searches are not tried
-_GAIN = 0.0005  # recall that a later stop must add at least
-_LARGEST_OPEN = 65_536
-_OPEN_COST = 1 / 4  # of a visit, for each node that is remembered
-_KEEP = (1, 2, 4)  # times the vectors that are compared at least; more where all searches with fewer find too little
+_GAIN = 0.0005  # recall that the next two stops must add at least
+_MOST_ENTRIES = 65_536
 
 
 class Row(NamedTuple):
     """A row of ``Graph.measured``."""
 
     k: float
-    n_open: float
     stop: float
     n_keep: float
     recall: float
@@ -78,9 +81,8 @@ class Row(NamedTuple):
 
 
 class GraphEffort(NamedTuple):
-    """The parameters of a search: nodes to remember, when to stop, and vectors to compare."""
+    """The parameters of a search: when to stop, and vectors to compare."""
 
-    n_open: int
     stop: float
     n_keep: int
 
@@ -158,7 +160,7 @@ class Graph:
     """The records (n, stride) of documents by node, and their ``slots`` (n,).
 
     Searches enter at the nearest of ``entries``. Documents from slot ``n_slots`` on are not in the graph.
-    ``measured`` (n, 8) are k, the three numbers of an effort, the share of the true k nearest that it finds,
+    ``measured`` (n, 7) are k, the two numbers of an effort, the share of the true k nearest that it finds,
     its standard error, the number of queries, and the mean number of visited nodes.
     """
 
@@ -187,7 +189,7 @@ class Graph:
             slots=np.empty(0, np.uint32),
             entries=np.empty(0, np.uint32),
             n_slots=0,
-            measured=np.empty((0, 8)),
+            measured=np.empty((0, 7)),
         )
         n_entries = max(_LEAST_ENTRIES, min(_ENTRY_NUMBERS // len(transform.rows), math.isqrt(len(slots))))
         entries = np.linspace(0, len(slots) - 1, min(n_entries, len(slots))).astype(np.uint32)
@@ -203,7 +205,7 @@ class Graph:
         if not len(slots):
             return replace(self, n_slots=len(lists))
         n_old, n_new = len(self.slots), len(slots)
-        n_entries = min(-(-n_new * len(self.entries) // n_old), n_new, _LARGEST_OPEN - len(self.entries))
+        n_entries = min(-(-n_new * len(self.entries) // n_old), n_new, _MOST_ENTRIES - len(self.entries))
         new = (n_old + np.arange(n_entries) * n_new // max(1, n_entries)).astype(np.uint32)
         return self._with_nodes(lists, slots, np.concatenate([new, self.entries]))
 
@@ -296,33 +298,33 @@ class Graph:
         near = {float(ks[above]), float(ks[above if ks[above] == k else max(0, above - 1)])}
         tables = [self.measured[self.measured[:, 0] == own] for own in near]
         best, lowest = None, math.inf
-        for n_open, stop, times in np.unique(np.concatenate([_efforts(t) for t in tables]), axis=0).tolist():
-            rows = [table[(_efforts(table) <= (n_open, stop, times)).all(axis=1)] for table in tables]
-            if n_open < k or not all(len(own) and (own[:, 4] - own[:, 5]).max() >= recall for own in rows):
+        for stop, times in np.unique(np.concatenate([_efforts(table) for table in tables]), axis=0).tolist():
+            rows = [table[(_efforts(table) <= (stop, times)).all(axis=1)] for table in tables]
+            if not all(len(own) and (own[:, 3] - own[:, 4]).max() >= recall for own in rows):
                 continue
-            effort = GraphEffort(int(n_open), stop, int(times) * _n_keep(k))
-            cost = self._cost(effort, max(float(own[:, 7].max()) for own in rows))
+            effort = GraphEffort(stop, int(times) * _n_keep(k))
+            cost = max(float(own[:, 6].max()) for own in rows) + self._vector_cost * effort.n_keep
             if cost < lowest:
                 best, lowest = effort, cost
         return best
 
-    def _cost(self, effort: GraphEffort, n_visited: float) -> float:
-        """Return the cost of a search, in visits: visits and comparisons mostly wait for memory."""
-        vector = 4 * self.transform.rows.shape[1] / self.records.shape[1]
-        return n_visited + _OPEN_COST * effort.n_open + vector * effort.n_keep
+    @property
+    def _vector_cost(self) -> float:
+        """The cost of comparing a vector, in visits: both mostly wait for memory."""
+        return float(4 * self.transform.rows.shape[1] / self.records.shape[1])
 
     def find_measured(self, k: int, effort: GraphEffort) -> Measured:
         """Return the recall that was measured for the k nearest and an effort, or a smaller one."""
         row = self._find_row(k, effort)
-        return Measured(k, float(row[4]), float(row[5]), int(row[6]))
+        return Measured(k, float(row[3]), float(row[4]), int(row[5]))
 
     def count_visits(self, k: int, effort: GraphEffort) -> float:
         """Return the mean number of nodes that a search visits."""
-        return float(self._find_row(k, effort)[7])
+        return float(self._find_row(k, effort)[6])
 
     def _find_row(self, k: int, effort: GraphEffort) -> npt.NDArray[np.float64]:
         table = self.measured[self.measured[:, 0] == k]
-        return np.asarray(table[(table[:, 1:4] <= effort).all(axis=1)][-1])
+        return np.asarray(table[(table[:, 1:3] <= effort).all(axis=1)][-1])
 
     def search_known(
         self, lists: Lists, known: KnownNeighbours, k: int, effort: GraphEffort
@@ -361,7 +363,7 @@ class Graph:
                 return Row(k, *effort, recall, error, len(some.queries), float(n_visited.mean()))
 
             rows += _measure_efforts(find, k)
-        return replace(self, measured=np.array(rows, np.float64).reshape(-1, 8))
+        return replace(self, measured=np.array(rows, np.float64).reshape(-1, 7))
 
     # State and files -------------------------------------------------------------------------------
 
@@ -406,10 +408,10 @@ class Graph:
         entries = require_array(arrays, "graph_entries", np.uint32, (None,))
         if not 0 < len(records) <= n_known <= n_slots or slots.max() >= n_known or not len(entries):
             raise ValueError("expected a graph of documents of the index, found other slots")
-        if entries.max() >= len(records) or len(entries) > _LARGEST_OPEN:
+        if entries.max() >= len(records) or len(entries) > _MOST_ENTRIES:
             raise ValueError("expected entries that are nodes of the graph, found others")
-        measured = require_array(arrays, "graph_measured", np.float64, (None, 8))
-        least, most = (1, 1, 0.5, 1, 0, 0, 1, 0), (max(KS), _LARGEST_OPEN, 10, 2**31, 1, 1, 2**31, 2**31)
+        measured = require_array(arrays, "graph_measured", np.float64, (None, 7))
+        least, most = (1, 0.5, 1, 0, 0, 1, 0), (max(KS), 10, 2**31, 1, 1, 2**31, 2**31)
         if not ((measured >= least) & (measured <= most)).all():
             raise ValueError("expected a table of measured searches, found other numbers")
         return cls(transform, is_distance, records, slots, entries, int(n_known), measured)
@@ -423,21 +425,14 @@ def _measure_efforts(find: Callable[[GraphEffort], Row], k: int) -> list[Row]:
     """Measure efforts by ascending cost, without those that hardly find more than cheaper ones."""
     rows: list[Row] = []
     for times in _KEEP:
-        best_at = dict.fromkeys(_STOPS if times == _KEEP[0] else _CAREFUL_STOPS, 0.0)  # by fewer open nodes
-        for n_open in (int(max(_LEAST_OPEN, k) * factor) for factor in _OPEN):
-            before = 0.0
-            for stop in list(best_at):
-                row = find(GraphEffort(n_open, stop, times * _n_keep(k)))
-                rows.append(row)
-                if row.recall >= _ENOUGH:
-                    return rows
-                if row.recall < best_at[stop] + _GAIN:
-                    del best_at[stop]
-                else:
-                    best_at[stop] = row.recall
-                if stop > 1.0 and row.recall < before + _GAIN:
-                    break
-                before = row.recall
+        recalls: list[float] = []
+        for stop in [stop for stop in _STOPS if times == 1 or stop >= _CAREFUL]:
+            rows.append(find(GraphEffort(stop, times * _n_keep(k))))
+            recalls.append(rows[-1].recall)
+            if recalls[-1] >= _ENOUGH:
+                return rows
+            if stop > 1.0 and len(recalls) > 2 and recalls[-1] < recalls[-3] + _GAIN:
+                break
     return rows
 
 
@@ -447,8 +442,8 @@ def _n_keep(k: int) -> int:
 
 
 def _efforts(table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the efforts (n, 3) of rows of one k; the third number is a multiple of ``_n_keep(k)``."""
-    return table[:, 1:4] / (1, 1, _n_keep(int(table[0, 0])))
+    """Return the efforts (n, 2) of rows of one k; the second number is a multiple of ``_n_keep(k)``."""
+    return table[:, 1:3] / (1, _n_keep(int(table[0, 0])))
 
 
 def _mean_and_error(shares: npt.NDArray[np.float64]) -> tuple[float, float]:

@@ -15,6 +15,7 @@ __all__ = ["RabitqLists", "SymphonyQG"]
 _FILE = "index.rabitq"
 _DEGREES = (32, 64, 96)
 _LARGEST = 12e9  # bytes: a build needs more than the index
+_MOST_EDGES = 40e6  # with more of them, a build on one thread takes longer than all other contenders together
 _EXPANSION = 400
 _VISITED = (10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 200, 256, 320, 400, 512, 640, 800)
 _FEW = 32  # lists, for which the graph-based k-means, which finds better ones, has too few nodes
@@ -43,9 +44,13 @@ class SymphonyQG(Rival):
     name, package, module = "symphonyqg", "rabitqlib", "rabitqlib"
 
     def builds(self, n: int, d: int, metric: str) -> list[Params]:
-        """Return degrees of the graph, those with which it fits into memory."""
+        """Return degrees of the graph: those with which it fits into memory and the time of a run, or 32."""
         sizes = {degree: n * (4 * d + degree * (d / 8 + 12)) for degree in _DEGREES}
-        return [{"degree": degree} for degree, size in sizes.items() if size < _LARGEST]
+        return [
+            {"degree": degree}
+            for degree, size in sizes.items()
+            if size < _LARGEST and n * degree < _MOST_EDGES
+        ]
 
     def searches(self, build: Params, k: int) -> list[list[Params]]:
         """Candidates that a search keeps."""
