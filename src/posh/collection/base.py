@@ -147,6 +147,13 @@ class CollectionContract(ABC):
         """The fields and the tokenizer of the text index; None without one."""
         return None
 
+    def _index_text(self, options: TextOptions | None) -> None:
+        """Build the text index again, with other options unless they are None."""
+        raise ValueError(
+            "expected a collection in a folder for a text index, got one of an engine without: "
+            "copy the items to one"
+        )
+
     @abstractmethod
     def _count(self, where: Filter | None) -> int: ...
 
@@ -529,6 +536,21 @@ class BaseCollection(CollectionContract):
         """
         own = None if hasher is None else validate_fitted_hasher(hasher, self.n_features)
         self._reindex(own, options)
+        return self
+
+    def index_text(self, fields: str | Sequence[str] | None = None, *, tokenizer: str | None = None) -> Self:
+        """Index fields of payloads as text for :meth:`search`, in place of the present ones; writes wait.
+
+        Without arguments the text index is built again from the payloads, as after damage. ``tokenizer`` is
+        one of SQLite's FTS5, by default ``"unicode61 remove_diacritics 2"``.
+
+        >>> import posh, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, posh.create(folder, metric="cosine") as shop:
+        ...     _ = shop.upsert(["a", "b"], [[1.0, 0.0], [0.0, 1.0]], [{"title": "Scarf"}, {"title": "Hat"}])
+        ...     shop.index_text(["title"]).search(text="hat").ids[0, 0]
+        'b'
+        """
+        self._index_text(TextOptions.validate(fields, tokenizer))
         return self
 
     def report(self) -> IndexReport:

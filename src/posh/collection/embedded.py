@@ -205,20 +205,9 @@ class Collection(BaseCollection):
         """The fields and the tokenizer of the text index; None without one."""
         return self._snapshot().text
 
-    def index_text(self, fields: str | Sequence[str] | None = None, *, tokenizer: str | None = None) -> Self:
-        """Index fields of payloads as text, instead of the present ones, while writes wait.
-
-        Without arguments the text index is built again from the payloads, as after damage.
-
-        >>> import posh, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder, posh.create(folder, metric="cosine") as shop:
-        ...     _ = shop.upsert(["a", "b"], [[1.0, 0.0], [0.0, 1.0]], [{"title": "Scarf"}, {"title": "Hat"}])
-        ...     shop.index_text(["title"]).search(text="hat").ids[0, 0]
-        'b'
-        """
+    def _index_text(self, options: TextOptions | None) -> None:
         self._store.require_open()
-        self._store.index_text(TextOptions.validate(fields, tokenizer))
-        return self
+        self._store.index_text(options)
 
     def _search_text(
         self,
