@@ -188,8 +188,9 @@ def _read(connection: Connection, statement: str) -> Iterator[Any]:
 
 
 _WORDS = "the text index, words"
+_TOTALS = "nullif(block, zeroblob(length(block)))"  # of an empty index: zeros, or nothing if it is new
 _CONTENT: Mapping[str, str] = {
     _WORDS: "SELECT term, doc, col, offset FROM temp.words",
     "the text index, lengths": f"SELECT id, sz FROM {TEXT_TABLE}_docsize ORDER BY id",
-    "the text index, totals": f"SELECT block FROM {TEXT_TABLE}_data WHERE id = 1",
+    "the text index, totals": f"SELECT {_TOTALS} FROM {TEXT_TABLE}_data WHERE id = 1",
 }
