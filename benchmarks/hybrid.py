@@ -1,14 +1,15 @@
-"""Search by vectors, by text and by both: python -m benchmarks.hybrid
+"""Search by vectors, by text and by both: ``python -m benchmarks.hybrid``.
 
-Documents are the glosses of WordNet with their MiniLM vectors; the text field is the gloss, with its examples.
-The answer to each query is one known gloss:
+Documents are the glosses of WordNet with their MiniLM vectors; the text field is the gloss with its examples.
+The answer to each query is one known gloss. Queries are words with one sense, as the model embeds them:
 
-- "word, in gloss": a word with one sense, whose gloss contains the word (nearly always in an example);
-- "word, not in gloss": a word with one sense, whose gloss contains neither the word nor a part of it;
-- "four words": four words of a gloss in random order, as somebody remembers it.
+- "word": any of them;
+- "word in gloss": those whose gloss contains the word, nearly always in an example;
+- "word not in gloss": those whose gloss contains no word with the same first four letters;
+- "four words": instead of a word, four words of a gloss in random order, as somebody remembers it.
 
-Vectors of queries are those of the same model for the text of the query. Also measures upserts with and without
-a text index, by process CPU time, interleaved. Needs the data sets of posh-reproduction.
+Also measures upserts with and without a text index, interleaved, by CPU time. Needs the data sets of
+posh-reproduction.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from posh_reproduction.datasets.minilm import MINILM, Encoder
-from posh_reproduction.datasets.sentences import embed
-from posh_reproduction.datasets.wordnet import SENSES, WORDNET, read_texts
 
 import posh
 from posh.datasets._fetch import data_dir, read_array
+from posh_reproduction.datasets.minilm import MINILM, Encoder
+from posh_reproduction.datasets.sentences import embed
+from posh_reproduction.datasets.wordnet import SENSES, WORDNET, read_texts
 
 K, DEPTH, RESAMPLES = 10, 100, 5000
 Queries = list[tuple[str, int]]  # the text of a query, and the row of its gloss
@@ -48,14 +49,16 @@ def make_queries(
     pairs = [line.split("\t") for line in senses]
     n_senses = Counter(word.lower() for word, _ in pairs)
     single = [(word, rows[gloss]) for word, gloss in pairs if n_senses[word.lower()] == 1]
-    kinds: dict[str, Queries] = {"word, in gloss": [], "word, not in gloss": [], "four words": []}
+    names = ("word", "word in gloss", "word not in gloss", "four words")
+    kinds: dict[str, Queries] = {name: [] for name in names}
     for place in rng.permutation(len(single)):
         word, row = single[place]
         words, own = split_words(word), set(split_words(glosses[row]))
-        if words and own.issuperset(words):
-            kinds["word, in gloss"].append((word, row))
-        elif words and not any(part[:4] in glosses[row].lower() for part in words):
-            kinds["word, not in gloss"].append((word, row))
+        kinds["word"].append((word, row))
+        if own.issuperset(words):
+            kinds["word in gloss"].append((word, row))
+        elif {one[:4] for one in own}.isdisjoint(part[:4] for part in words):
+            kinds["word not in gloss"].append((word, row))
     for row in rng.permutation(len(glosses)):
         distinct = sorted({word for word in split_words(glosses[row]) if len(word) > 3})
         if len(distinct) >= 8:
@@ -142,17 +145,16 @@ def main() -> None:
     vectors = read_array(root / "wordnet-minilm.v1" / "vectors.npy", mmap=True)
     payloads = [{"gloss": gloss} for gloss in glosses]
     kinds = make_queries(glosses, senses, args.n, np.random.default_rng(0))
-    with tempfile.TemporaryDirectory() as folder:
-        with posh.create(f"{folder}/wordnet", text="gloss") as shop:
-            for first in range(0, len(glosses), 10_000):
-                part = slice(first, min(first + 10_000, len(glosses)))
-                shop.upsert(range(part.start, part.stop), vectors[part], payloads[part])
-            shop.reindex(metric="cosine")
-            rows = measure_quality(shop, kinds, Encoder.read(MINILM.fetch(root)))
-            start = time.process_time()
-            for text, _ in kinds["four words"]:
-                shop.search(text=text, k=K)
-            milliseconds = 1000 * (time.process_time() - start) / len(kinds["four words"])
+    with tempfile.TemporaryDirectory() as folder, posh.create(f"{folder}/wordnet", text="gloss") as shop:
+        for first in range(0, len(glosses), 10_000):
+            part = slice(first, min(first + 10_000, len(glosses)))
+            shop.upsert(range(part.start, part.stop), vectors[part], payloads[part])
+        shop.reindex(metric="cosine")
+        rows = measure_quality(shop, kinds, Encoder.read(MINILM.fetch(root)))
+        start = time.process_time()
+        for text, _ in kinds["four words"]:
+            shop.search(text=text, k=K)
+        milliseconds = 1000 * (time.process_time() - start) / len(kinds["four words"])
     upserts = measure_upserts(np.asarray(vectors[:20_000]), payloads[:20_000], args.rounds)
     examples = {kind: [(text, glosses[row]) for text, row in queries[:3]] for kind, queries in kinds.items()}
     result = {

@@ -9,6 +9,7 @@ const EXPLAINED = {
   euclidean: "Distances are between vectors.",
   cosine: "Cosines are of the angle between vectors.",
   dot: "Products are inner products of vectors.",
+  bm25: "Scores are bm25: words that few items have count more.",
 };
 const DISTANCES = ["decoder", "sbiht", "euclidean"];
 
