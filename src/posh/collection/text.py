@@ -204,8 +204,12 @@ class Fusion:
         validate_integer("fusion['depth']", self.depth, 1)
 
     def as_arguments(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return dict(vars(self))
+        """Return the parameters by name that differ from the defaults."""
+        return {
+            field.name: vars(self)[field.name]
+            for field in fields(self)
+            if vars(self)[field.name] != field.default
+        }
 
 
 def parse_fusion(value: Any) -> Fusion:

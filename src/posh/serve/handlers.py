@@ -122,14 +122,18 @@ class SearchOperations(Operations):
     ) -> Response:
         """Search by text, or by vectors and text; not in a batch, as texts have nothing to share."""
         collection, index_options = opened.collection, opened.collection.index_options
-        texts, depth = self._read_texts(body), parse_fusion(body.fusion).depth
+        fusion: dict[str, Any] | None = None
+        if body.vectors is not None:
+            fusion = {"depth": min(parse_fusion(None).depth, self._limits.k)} | (body.fusion or {})
+        depth = max(body.k, parse_fusion(fusion).depth if fusion is not None else 0)
+        texts = self._read_texts(body, depth)
         options = {name: getattr(body, name) for name in _SEARCH_OPTIONS if name != "min_score"}
         options["exact"] = body.exact
         vectors = None
         if body.vectors is not None:
             vectors = await self._read_queries(request, opened, body)
             given = {name: value for name, value in options.items() if value is not None}
-            params = make_search_params(max(body.k, depth), collection.hasher, given)
+            params = make_search_params(depth, collection.hasher, given)
             require_affordable_search(collection, index_options, len(vectors), params, self._limits)
         where = None if body.filter is None else parse(body.filter)
         if body.filter is not None:
@@ -139,7 +143,7 @@ class SearchOperations(Operations):
         fields = Include("payload" in include, needs_vectors, self._make_writer(request, opened, []).charge)
 
         def search() -> tuple[str, list[bytes]]:
-            arguments = (texts, vectors, body.k, body.fusion, options, body.min_score, where, fields)
+            arguments = (texts, vectors, body.k, fusion, options, body.min_score, where, fields)
             hits = collection._search_by_text(*arguments)
             return hits.kind, writer.write_results(hits, vectors, index_options.get("query_active"))
 
@@ -147,12 +151,11 @@ class SearchOperations(Operations):
         end = orjson.dumps({"kind": kind, "seconds": time.perf_counter() - start})
         return respond_json(join_json(b'{"results":[', results, b"]," + end[1:]))
 
-    def _read_texts(self, body: requests.Search) -> list[str | dict[str, str]]:
-        """Return the texts of a request within the limits, as the collection takes them."""
+    def _read_texts(self, body: requests.Search, depth: int) -> list[str | dict[str, str]]:
+        """Return the texts of a request, each with ``depth`` hits, within the limits."""
         parts = body.text if isinstance(body.text, list) else [body.text]
         texts = [part if isinstance(part, str) else part.model_dump() for part in parts if part is not None]
         longest = max((len(text if isinstance(text, str) else text["fts5"]) for text in texts), default=0)
-        depth = max(body.k, parse_fusion(body.fusion).depth if body.vectors is not None else 0)
         for name, found, most in (
             ("texts", len(texts), self._limits.queries),
             ("characters of a text", longest, self._limits.text_characters),
