@@ -69,9 +69,9 @@ class TextOptions:
         return options
 
     def extract(self, payload: Mapping[str, Any]) -> tuple[str, ...]:
-        r"""Return the text of each field: strings, and strings in lists; empty for other values.
+        r"""Return the text of each field: strings, and strings in lists of any depth; empty for other values.
 
-        >>> TextOptions(("title", "tags")).extract({"title": "Scarf", "tags": ["red", "wool"], "price": 5})
+        >>> TextOptions(("title", "tags")).extract({"title": "Scarf", "tags": ["red", ["wool"]], "price": 5})
         ('Scarf', 'red\nwool')
         """
         return tuple("\n".join(_iterate_texts(payload, name)) for name in self.fields)
@@ -121,9 +121,15 @@ def quote_name(name: str) -> str:
 
 def _iterate_texts(payload: Mapping[str, Any], name: str) -> Iterator[str]:
     for value in find_values(payload, name):
-        for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, str):
-                yield part
+        yield from _iterate_strings(value)
+
+
+def _iterate_strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for part in value:
+            yield from _iterate_strings(part)
 
 
 # Queries -------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ LONG = os.environ.get("POSH_ADVERSARY") == "1"
         ("model_subject:ModelFiles", (6, 15), (40, 1000)),
         ("index_subject:IndexFolders", (5, 10), (20, 250)),
         ("collection_subject:Collections", (18, 10), (40, 250)),
-        ("collection_subject:TextCollections", (12, 8), (40, 250)),
+        ("collection_subject:TextCollections", (10, 6), (40, 250)),
         ("backup_subject:Backups", (4, 10), (8, 250)),
         ("folder_subject:ServedFolders", (12, 10), (24, 100)),
     ],
