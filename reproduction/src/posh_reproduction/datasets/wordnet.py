@@ -85,7 +85,7 @@ def _parse_senses(lines: list[str]) -> Iterator[str]:
     r"""Yield each word of each line with the gloss, behind a tab.
 
     >>> list(_parse_senses(["00001740 03 n 02 hot_dog 0 able(p) 0 000 | food"]))
-    ['hot dog\\tfood', 'able\\tfood']
+    ['hot dog\tfood', 'able\tfood']
     """
     for line in lines:
         (gloss,) = _parse_glosses([line])
