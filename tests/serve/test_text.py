@@ -12,7 +12,7 @@ from posh.client import Client
 from posh.collection.text import TOKENIZER, TextOptions
 from posh.serve.capacity import Limits
 from posh.serve.sources import Folder
-from tests.collection.implementations import DATA
+from tests.collection.implementations import DATA, SPARSE
 from tests.serve.service import MemorySource, running
 
 TITLES = [
@@ -66,6 +66,24 @@ def test_hits_are_those_of_the_library(client, embedded, query, where):
     fusion = {"constant": 10, "text": 2.0, "vectors": 0.5, "depth": 9}
     options |= {"fusion": fusion, "exact": True, "vectors": True}
     require_same(shop.search(DATA[3], 7, **options), embedded.search(DATA[3], 7, **options))
+
+
+def test_a_collection_with_a_hasher(client, tmp_path):
+    remote = client.create("codes", SPARSE, text="title").upsert(range(60), DATA[:60], PAYLOADS)
+    assert remote.text == TextOptions(("title",), TOKENIZER)
+    with posh.create(tmp_path / "codes", SPARSE, text="title") as local:
+        local.upsert(range(60), DATA[:60], PAYLOADS)
+        for options in ({}, {"scoring": "asymmetric"}):
+            found = remote.search(DATA[3], 7, text="red scarf", **options)
+            require_same(found, local.search(DATA[3], 7, text="red scarf", **options))
+    body = {"text": "red", "vectors": DATA[:1].tolist(), "include": ["code"]}
+    answer = client.request("POST", "/v1/collections/codes/search", body)
+    assert (
+        len(answer["results"][0]["code"]) == len(answer["results"][0]["hits"][0]["code"]) == SPARSE.n_active
+    )
+    answer = client.request("POST", "/v1/collections/codes/search", {"text": "red", "include": ["code"]})
+    assert "code" not in answer["results"][0]
+    client.delete("codes")
 
 
 def test_several_texts(client, embedded):

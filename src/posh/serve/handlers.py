@@ -132,7 +132,7 @@ class SearchOperations(Operations):
         vectors = None
         if body.vectors is not None:
             vectors = await self._read_queries(request, opened, body)
-            given = {name: value for name, value in options.items() if value is not None}
+            given = {name: value for name, value in options.items() if value not in (None, False)}
             params = make_search_params(depth, collection.hasher, given)
             require_affordable_search(collection, index_options, len(vectors), params, self._limits)
         where = None if body.filter is None else parse(body.filter)
