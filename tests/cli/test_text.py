@@ -54,6 +54,8 @@ def test_vectors_and_words(shop, capsys):
         expected = collection.search(VECTORS[:2], 3, text=["17", "17"], exact=True)
     assert values["kind"] == "rrf"
     assert [[hit["id"] for hit in query["hits"]] for query in values["queries"]] == expected.ids.tolist()
+    first = values["queries"][0]["hits"][0]
+    assert (first["vector_score"], first["text_score"]) == expected[0][0][4:]
 
 
 def test_info_and_copy_keep_the_text_index(shop, capsys):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from posh import BaseCollection, Item
+    from posh import BaseCollection, Hit, Item
 
 __all__ = ["add_collection", "add_filter", "add_milvus", "add_query", "connect_milvus"]
 __all__ += ["find_collection", "is_collection", "open_collection", "open_searchable", "parse_filter"]
@@ -212,13 +212,16 @@ def _query(args: argparse.Namespace) -> Report:
         k = min(args.k + (item is not None), max(1, len(collection)))
         texts = None if text is None else [text] * len(vectors)
         hits = collection.search(vectors, k, text=texts, filter=where, exact=args.exact)
-        queries = [
+        queries: list[dict[str, Any]] = [
             {
                 "query": row if item is None else item.id,
                 "hits": _collect_hits(collection, ids, scores, excluded, args.k),
             }
             for row, (ids, scores) in enumerate(zip(*hits, strict=True))
         ]
+    if text is not None:
+        for row, query in enumerate(queries):
+            _add_scores(query["hits"], hits[row])
     values = {"collection": str(args.collection), "kind": hits.kind, "k": args.k, "queries": queries}
     return Report(values, _format_queries(queries, hits.kind))
 
@@ -271,6 +274,14 @@ def _collect_hits(
         {"id": item_id, "score": score, "payload": {} if item is None else item.payload}
         for (item_id, score), item in zip(pairs, items, strict=False)
     ]
+
+
+def _add_scores(found: list[dict[str, Any]], hits: Sequence[Hit]) -> None:
+    """Add the scores by vector and by text; null for a ranking that an item is not among the best of."""
+    by_id = {hit.id: hit for hit in hits}
+    for one in found:
+        hit = by_id[one["id"]]
+        one |= {"vector_score": hit.vector_score, "text_score": hit.text_score}
 
 
 def _format_queries(queries: Sequence[dict[str, Any]], kind: str) -> str:
