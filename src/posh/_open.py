@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ def create(
     hasher: Hasher[Any] | None = None,
     *,
     metadata: Mapping[str, Any] | None = None,
+    text: str | Sequence[str] | None = None,
+    tokenizer: str | None = None,
     **index_options: Any,
 ) -> Collection:
     """Create a collection in a folder that does not exist or is empty; see :class:`posh.Collection`.
@@ -68,12 +70,20 @@ def create(
     ...     with posh.create(f"{folder}/shop", metric="cosine", metadata={"title": "Shop"}) as shop:
     ...         print(shop.metadata)
     {'title': 'Shop'}
+
+    ``text`` names fields of payloads for ``search(text=…)``:
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with posh.create(f"{folder}/shop", metric="cosine", text=["title"]) as shop:
+    ...         _ = shop.upsert(["a", "b"], [[1.0, 0.0], [0.0, 1.0]], [{"title": "Scarf"}, {"title": "Hat"}])
+    ...         print(shop.search(text="hat").ids[0, 0], shop.search([1.0, 0.0], text="hat", k=1).ids[0, 0])
+    b b
     """
     if is_address(path):
         raise ValueError(
             f"expected a folder, got {path!r:.80}: use posh.engines.milvus.MilvusCollection.create for Milvus"
         )
-    return Collection.create(path, hasher, metadata=metadata, **index_options)
+    return Collection.create(path, hasher, metadata=metadata, text=text, tokenizer=tokenizer, **index_options)
 
 
 def _open_milvus(address: str, *, read_only: bool) -> Any:

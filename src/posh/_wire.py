@@ -15,8 +15,8 @@ import numpy as np
 
 from posh.preprocess import Float32
 
-__all__ = ["NAME_PATTERN", "HasherInfo", "Indexing", "Info", "is_name", "pack_vectors", "unpack_vectors"]
-__all__ += ["validate_name"]
+__all__ = ["NAME_PATTERN", "HasherInfo", "Indexing", "Info", "TextInfo", "is_name", "pack_vectors"]
+__all__ += ["unpack_vectors", "validate_name"]
 
 NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"  # names are also folder names and parts of URLs
 _CHUNK = 1 << 20  # characters decoded per call, a multiple of 4: other threads run between two calls
@@ -93,6 +93,14 @@ class Indexing(_Message):
 
 
 @dataclass(frozen=True)
+class TextInfo(_Message):
+    """The fields of payloads that are indexed as text, and the tokenizer."""
+
+    fields: list[str]
+    tokenizer: str
+
+
+@dataclass(frozen=True)
 class Info(_Message):
     """A collection; ``index`` has the options of its index.
 
@@ -109,11 +117,12 @@ class Info(_Message):
     disk_bytes: int | None
     indexing: Indexing
     has_items: bool
+    text: TextInfo | None
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Build an `Info`, including nested objects, from a JSON response."""
         hasher = None if content["hasher"] is None else HasherInfo.from_json(content["hasher"])
-        return super().from_json(
-            content | {"hasher": hasher, "indexing": Indexing.from_json(content["indexing"])}
-        )
+        text = None if content["text"] is None else TextInfo.from_json(content["text"])
+        indexing = Indexing.from_json(content["indexing"])
+        return super().from_json(content | {"hasher": hasher, "indexing": indexing, "text": text})

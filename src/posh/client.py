@@ -20,6 +20,7 @@ from posh import errors
 from posh._wire import Indexing, Info, pack_vectors, unpack_vectors, validate_name
 from posh.collection.base import BaseCollection, Id, Include, Item, Payload
 from posh.collection.filters import Filter
+from posh.collection.text import Fusion, TextOptions, TextQuery
 from posh.hashers.base import Hasher
 from posh.index.codes.options import CodeParams
 from posh.index.hits import Hits
@@ -110,14 +111,21 @@ class Client:
         hasher: Hasher[Any] | None = None,
         *,
         metadata: Mapping[str, Any] | None = None,
+        text: str | Sequence[str] | None = None,
+        tokenizer: str | None = None,
         **options: Any,
     ) -> RemoteCollection:
         """Create a collection; ``hasher`` (fitted) and ``options`` are as in ``reindex``.
 
+        ``text`` names fields of payloads for ``search(text=…)``, see :class:`posh.Collection`.
+
         Without a hasher, ``metric="cosine", recall=0.95`` builds the index from the first items. Without a
         metric either, the collection stores the options for a later hasher.
         """
-        body = {"metadata": dict(metadata or {}), "index": options}
+        body: dict[str, Any] = {"metadata": dict(metadata or {}), "index": options}
+        own = TextOptions.validate(text, tokenizer)
+        if own is not None:
+            body |= {"text": list(own.fields), "tokenizer": own.tokenizer}
         self.request("PUT", f"/v1/collections/{validate_name(name)}", body)
         collection = self.collection(name)
         if hasher is not None:
@@ -230,6 +238,12 @@ class RemoteCollection(BaseCollection):
         """Return the bytes of memory that the index takes in the service; None if it does not know."""
         return self.info().memory_bytes
 
+    @property
+    def text(self) -> TextOptions | None:
+        """The fields and the tokenizer of the text index; None without one."""
+        text = self.info().text
+        return None if text is None else TextOptions(tuple(text.fields), text.tokenizer)
+
     def cancel_fit(self) -> Indexing:
         """Cancel a running fit or reindexing in the service, and return its state."""
         return Indexing.from_json(self._ask("DELETE", "/fit"))
@@ -303,6 +317,20 @@ class RemoteCollection(BaseCollection):
     def _search(self, vectors: Float32, params: SearchParams, where: Filter | None, include: Include) -> Hits:
         return self._ask_search({"vectors": pack_vectors(vectors)}, params, where, include)
 
+    def _search_text(
+        self,
+        texts: list[TextQuery],
+        vectors: Float32 | None,
+        params: SearchParams,
+        fusion: Fusion,
+        where: Filter | None,
+        include: Include,
+    ) -> Hits:
+        query: dict[str, Any] = {"text": [text.source for text in texts]}
+        if vectors is not None:
+            query |= {"vectors": pack_vectors(vectors), "fusion": fusion.as_arguments()}
+        return self._ask_search(query, params, where, include)
+
     def _search_like(
         self, ids: list[Id], params: SearchParams, where: Filter | None, include: Include
     ) -> Hits:
@@ -354,6 +382,10 @@ class RemoteCollection(BaseCollection):
         else:
             self._ask("PUT", "/hasher", hasher.to_bytes(), index=json.dumps(dict(options)))
 
+    def _index_text(self, options: TextOptions | None) -> None:
+        body = {} if options is None else {"fields": list(options.fields), "tokenizer": options.tokenizer}
+        self._ask("PUT", "/text", body)
+
     def _report(self) -> IndexReport:
         content = self._ask("GET", "/report")
         return IndexReport(**{field.name: content[field.name] for field in fields(IndexReport)})
@@ -392,15 +424,20 @@ def _parse_item(content: dict[str, Any]) -> Item:
 def _parse_hits(content: dict[str, Any], k: int, include: Include) -> Hits:
     rows = [result["hits"] for result in content["results"]]
     ids = np.full((len(rows), k), None, object)
-    scores = np.full((len(rows), k), -np.inf, np.float32)
+    has_parts = content["kind"] == "rrf"
+    precision = np.float64 if content["kind"] in ("rrf", "bm25") else np.float32
+    scores = np.full((len(rows), k), -np.inf, precision)
+    parts = {name: np.full((len(rows), k), np.nan) for name in ("vector_score", "text_score")}
     for i, row in enumerate(rows):
         ids[i, : len(row)] = [hit["id"] for hit in row]
         scores[i, : len(row)] = [np.nan if hit["score"] is None else hit["score"] for hit in row]
+        for name, column in parts.items() if has_parts else ():
+            column[i, : len(row)] = [np.nan if hit[name] is None else hit[name] for hit in row]
     payloads = [[hit["payload"] for hit in row] for row in rows] if include.payloads else None
     vectors = None
     if include.vectors:
         vectors = [[np.array(hit["vector"], np.float32) for hit in row] for row in rows]
-    return Hits(ids, scores, content["kind"], payloads, vectors)
+    return Hits(ids, scores, content["kind"], payloads, vectors, *(parts.values() if has_parts else ()))
 
 
 def _run_in_thread(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -446,6 +483,7 @@ class AsyncCollection:
     sample = _run_in_thread(BaseCollection.sample)
     fit = _run_in_thread(BaseCollection.fit)
     reindex = _run_in_thread(BaseCollection.reindex)
+    index_text = _run_in_thread(BaseCollection.index_text)
     report = _run_in_thread(BaseCollection.report)
     set_metadata = _run_in_thread(BaseCollection.set_metadata)
     compact = _run_in_thread(BaseCollection.compact)

@@ -93,7 +93,7 @@ def test_a_description_of_an_empty_collection(tmp_path, capsys):
         ("DELETE FROM meta WHERE key = 'snapshot'", "snapshot is missing"),
         ("DELETE FROM items WHERE seq = 9", "checksum does not match"),
         ("UPDATE generations SET hasher = x'00'", "hasher: not a readable POSH model"),
-        ("PRAGMA user_version = 1", "expected format version 4, found 1: open it once"),
+        ("PRAGMA user_version = 1", "expected format version 4 or 5, found 1: open it once"),
     ],
 )
 def test_damaged_collections(shop, capsys, damage, problem):

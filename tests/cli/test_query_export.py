@@ -254,7 +254,9 @@ def test_a_text_id_is_preferred_to_a_number(here, capsys):
 
 def test_wrong_queries(here, capsys):
     like = ["query", "c", "--like", "7"]
-    fails_in_one_line(capsys, 2, ["query", "c"], "one of the arguments --like --vectors is required")
+    fails_in_one_line(
+        capsys, 2, ["query", "c"], "expected one of --like, --vectors, --text and --fts5, got none"
+    )
     fails_in_one_line(capsys, 2, ["query", "c", "--like", "nope"], "to be the id of an item, got 'nope'")
     fails_in_one_line(capsys, 2, ["query", "c", "--like=--7"], "to be the id of an item, got '--7'")
     fails_in_one_line(capsys, 2, [*like, "--key", "a"], "--key is for --vectors")

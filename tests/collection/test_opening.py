@@ -118,8 +118,8 @@ def test_folders_that_hold_something_else(tmp_path, path):
 
 
 def test_databases_of_another_kind_or_time(path):
-    altered(path, "PRAGMA user_version = 5")
-    with pytest.raises(posh.FormatError, match="expected format version 4 or older, found 5: upgrade"):
+    altered(path, "PRAGMA user_version = 6")
+    with pytest.raises(posh.FormatError, match="expected format version 5 or older, found 6: upgrade"):
         posh.Collection(path)
     altered(path, "PRAGMA application_id = 7")
     with pytest.raises(posh.FormatError, match="expected a POSH collection, found another database"):

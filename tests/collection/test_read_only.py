@@ -101,7 +101,7 @@ def test_a_reader_needs_a_collection_of_this_version(tmp_path, writer):
     with closing(sqlite3.connect(writer.path / DATABASE)) as connection:
         connection.execute("PRAGMA user_version = 2")
     with pytest.raises(
-        posh.FormatError, match="of format version 4, found another: open it once for writing"
+        posh.FormatError, match="of format version 4 or 5, found another: open it once for writing"
     ):
         posh.open(writer.path, read_only=True)
 

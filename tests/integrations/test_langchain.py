@@ -336,3 +336,24 @@ def test_without_the_extra_the_error_says_what_to_install():
     assert (
         done.stdout == "posh.integrations.langchain needs langchain-core: pip install 'posh-ann[langchain]'\n"
     )
+
+
+# Words -------------------------------------------------------------------------------------------------
+
+
+def test_hybrid_searches_are_those_of_the_collection():
+    with PoshVectorStore.from_texts(WORDS, EMBEDDING, METADATAS, text="text") as store:
+        vector = np.array(EMBEDDING.embed_query("word 7"), np.float32)
+        hits = store.collection.search(vector, 5, text="word 7", payloads=True)[0]
+        found = store.hybrid_search_with_score("word 7", k=5)
+        assert [(document.id, score) for document, score in found] == [(hit.id, hit.score) for hit in hits]
+        assert store.hybrid_search("word 7", k=5) == [document for document, _ in found]
+        assert asyncio.run(store.ahybrid_search("word 7", k=5)) == [document for document, _ in found]
+        assert store.text_search("7", k=3)[0].page_content == "word 7"
+        even = store.hybrid_search("word", k=60, filter={"even": True}, fusion={"text": 2.0})
+        assert {document.metadata["n"] % 2 for document in even} == {0}
+
+
+def test_a_store_without_a_text_index_says_how_to_make_one(store):
+    with pytest.raises(ValueError, match=r"create it with posh.create\(path, text="):
+        store.hybrid_search("word 7")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from posh import BaseCollection, Item
+    from posh import BaseCollection, Hit, Item
 
 __all__ = ["add_collection", "add_filter", "add_milvus", "add_query", "connect_milvus"]
 __all__ += ["find_collection", "is_collection", "open_collection", "open_searchable", "parse_filter"]
@@ -174,10 +174,21 @@ def add_query(parser: Parser) -> None:
     example = """posh query collections/articles --like 17 -k 3 --filter '{"year": {"gt": 1999}}'"""
     declare(parser, example, _query)
     add_collection(parser)
-    source = parser.add_mutually_exclusive_group(required=True)
+    source = parser.add_mutually_exclusive_group()
     source.add_argument("--like", metavar="ID", help="find the neighbours of this item, without the item")
     source.add_argument(
         "--vectors", metavar="FILE", type=Path, help="find the neighbours of each vector of a file"
+    )
+    words = parser.add_mutually_exclusive_group()
+    words.add_argument(
+        "--text",
+        metavar="WORDS",
+        help="""find items with these words, such as 'red "fine wool" scar*'; with --vectors, rank by both""",
+    )
+    words.add_argument(
+        "--fts5",
+        metavar="EXPRESSION",
+        help="the same with an expression of SQLite's FTS5, such as 'title : wool NOT cotton'",
     )
     parser.add_argument("--key", help="array or column of vectors to read, if the file has several")
     parser.add_argument("-k", type=parse_count, default=10, help="results per query; default: 10")
@@ -190,21 +201,49 @@ def _query(args: argparse.Namespace) -> Report:
 
     if args.key is not None and args.vectors is None:
         raise UsageError("--key is for --vectors: leave it out")
-    where = parse_filter(args)
+    where, text = parse_filter(args), _read_text(args)
+    if args.vectors is None and args.like is None:
+        return _query_text(args, where, text)
     with open_searchable(args.collection, args) as collection:
         item = None if args.vectors is not None else _get_item(args, collection)
         vectors = read_vectors(args.vectors, args.key) if item is None else item.vector[None]
         excluded = None if item is None else item.id
         # One more than k, because the item itself may be among the hits; at most all items.
         k = min(args.k + (item is not None), max(1, len(collection)))
-        hits = collection.search(vectors, k, filter=where, exact=args.exact)
-        queries = [
+        texts = None if text is None else [text] * len(vectors)
+        hits = collection.search(vectors, k, text=texts, filter=where, exact=args.exact)
+        queries: list[dict[str, Any]] = [
             {
                 "query": row if item is None else item.id,
                 "hits": _collect_hits(collection, ids, scores, excluded, args.k),
             }
             for row, (ids, scores) in enumerate(zip(*hits, strict=True))
         ]
+    if text is not None:
+        for row, query in enumerate(queries):
+            _add_scores(query["hits"], hits[row])
+    values = {"collection": str(args.collection), "kind": hits.kind, "k": args.k, "queries": queries}
+    return Report(values, _format_queries(queries, hits.kind))
+
+
+def _read_text(args: argparse.Namespace) -> str | dict[str, str] | None:
+    """Return the text to search for; raise a UsageError if it contradicts other options."""
+    text = args.text if args.fts5 is None else {"fts5": args.fts5}
+    if text is None and args.like is None and args.vectors is None:
+        raise UsageError("expected one of --like, --vectors, --text and --fts5, got none")
+    if text is not None and args.like is not None:
+        raise UsageError("--like finds neighbours by vector only: leave --text or --fts5 out, or --like")
+    if text is not None and args.exact and args.vectors is None:
+        raise UsageError("--exact is for vectors: leave it out")
+    return text
+
+
+def _query_text(args: argparse.Namespace, where: dict[str, Any] | None, text: Any) -> Report:
+    """Search by text alone, which needs no index of vectors."""
+    with open_collection(args.collection, args) as collection:
+        hits = collection.search(text=text, k=args.k, filter=where)
+        found = _collect_hits(collection, hits.ids[0], hits.scores[0], None, args.k)
+    queries = [{"query": text, "hits": found}]
     values = {"collection": str(args.collection), "kind": hits.kind, "k": args.k, "queries": queries}
     return Report(values, _format_queries(queries, hits.kind))
 
@@ -235,6 +274,14 @@ def _collect_hits(
         {"id": item_id, "score": score, "payload": {} if item is None else item.payload}
         for (item_id, score), item in zip(pairs, items, strict=False)
     ]
+
+
+def _add_scores(found: list[dict[str, Any]], hits: Sequence[Hit]) -> None:
+    """Add the scores by vector and by text; null for a ranking that an item is not among the best of."""
+    by_id = {hit.id: hit for hit in hits}
+    for one in found:
+        hit = by_id[one["id"]]
+        one |= {"vector_score": hit.vector_score, "text_score": hit.text_score}
 
 
 def _format_queries(queries: Sequence[dict[str, Any]], kind: str) -> str:

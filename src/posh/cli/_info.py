@@ -120,28 +120,31 @@ def _describe_index(path: Path) -> _Description:
 
 def _describe_collection(path: Path) -> _Description:
     import posh
-    from posh.collection.database import VERSION
+    from posh.collection.database import VERSION, WITHOUT_TEXT
 
     with posh.Collection(path, read_only=True) as collection:
         n_items, n_features, hasher = len(collection), collection.n_features, collection.hasher
-        params, metadata = collection.index_options, collection.metadata
+        params, metadata, text = collection.index_options, collection.metadata, collection.text
         memory, disk = collection.memory_usage() or 0, measure_folder(path)
+    version = WITHOUT_TEXT if text is None else VERSION
     values = {
         "format": "posh-collection",
-        "version": VERSION,  # older versions are upgraded when they are opened for writing
+        "version": version,  # older versions are upgraded when they are opened for writing
         "disk_bytes": disk,
         "n_items": n_items,
         "n_features": n_features,
         "metadata": metadata,
         "params": params,
+        "text": None if text is None else asdict(text),
         "memory_bytes": memory,
         "hasher": None if hasher is None else _summarize_hasher(hasher),
     }
     width = "" if n_features is None else f", vectors with {n_features} columns"
     lines = [
-        f"{path}: posh-collection version {VERSION}, {format_size(disk)}",
+        f"{path}: posh-collection version {version}, {format_size(disk)}",
         f"items: {n_items:,}{width}",
         f"parameters: {_format_params(params) or 'none, as there is no index yet'}",
+        *([f"text: {', '.join(text.fields)} ({text.tokenizer})"] if text is not None else []),
         *([f"metadata: {_format_params(metadata)}"] if metadata else []),
         f"memory: {format_size(memory)}",
         *([] if hasher is None else _format_hasher(hasher)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from posh.index.choices import METRICS
 
 if TYPE_CHECKING:
     from posh import BaseCollection
+    from posh.collection.text import TextOptions
     from posh.collection.transfer import Importer
 
 __all__ = ["add_copy", "add_export", "add_import"]
@@ -67,6 +69,14 @@ def add_import(parser: Parser) -> None:
     )
     parser.add_argument("--no-payload", action="store_true", help="store ids and vectors only")
     parser.add_argument("--metric", choices=METRICS, help=f"metric of a new collection; default: {_METRIC}")
+    parser.add_argument(
+        "--text",
+        metavar="FIELDS",
+        help="fields of payloads for 'posh query --text', such as title,body; for a new collection",
+    )
+    parser.add_argument(
+        "--tokenizer", help="tokenizer of SQLite's FTS5 for --text; default: unicode61 remove_diacritics 2"
+    )
     parser.add_argument(
         "--replace", action="store_true", help="replace items that have the same id but different content"
     )
@@ -117,6 +127,10 @@ def _require_consistency(args: argparse.Namespace) -> None:
         )
     if args.number_rows and args.id is not None:
         raise UsageError("--number-rows and --id contradict each other: leave one out")
+    if args.tokenizer is not None and args.text is None:
+        raise UsageError("--tokenizer is for --text: leave it out")
+    if args.no_payload and args.text is not None:
+        raise UsageError("--no-payload and --text contradict each other: leave one out")
     if args.no_payload and args.payload is not None:
         raise UsageError("--no-payload and --payload contradict each other: leave one out")
 
@@ -145,8 +159,11 @@ def _open_target(args: argparse.Namespace) -> BaseCollection:
 def _open_or_create(args: argparse.Namespace) -> BaseCollection:
     import posh
 
+    text = None if args.text is None else args.text.split(",")
     if isinstance(args.collection, Path):
-        return posh.Collection(args.collection)
+        return posh.Collection(args.collection, text=text, tokenizer=args.tokenizer)
+    if text is not None:
+        raise UsageError("--text needs a collection in a folder, got one on Milvus: leave it out")
     from posh.engines.milvus import MilvusCollection
 
     collection = find_collection(args.collection, args)
@@ -297,7 +314,7 @@ def _copy(args: argparse.Namespace) -> Report:
             source,
             origin,
             lambda: find_collection(args.target, args),
-            lambda hasher, metadata, options: _create_copy(args, hasher, metadata, options),
+            lambda hasher, metadata, options: _create_copy(args, hasher, metadata, options, source.text),
             index_last=isinstance(args.target, Path),
         )
         try:
@@ -320,12 +337,20 @@ def _copy(args: argparse.Namespace) -> Report:
 
 
 def _create_copy(
-    args: argparse.Namespace, hasher: Any, metadata: dict[str, Any], options: dict[str, Any]
+    args: argparse.Namespace,
+    hasher: Any,
+    metadata: dict[str, Any],
+    options: dict[str, Any],
+    text: TextOptions | None,
 ) -> BaseCollection:
     import posh
 
     if isinstance(args.target, Path):
-        return posh.create(args.target, hasher, metadata=metadata, **options)
+        own = {} if text is None else asdict(text)
+        fields = {"text": own.get("fields"), "tokenizer": own.get("tokenizer")}
+        return posh.create(args.target, hasher, metadata=metadata, **fields, **options)
+    if text is not None:
+        note(f"{args.target}: Milvus has no text index, so the copy has none")
     from posh.engines.milvus import MilvusCollection
 
     milvus, name = connect_milvus(args.target, args)

@@ -25,6 +25,7 @@ from posh._validate import (
     validate_storable,
 )
 from posh.collection.filters import Filter, parse, scalar_type
+from posh.collection.text import NO_TEXT, Fusion, TextOptions, TextQuery, parse_fusion, parse_texts
 from posh.hashers.base import Hasher
 from posh.index.codes.options import CodeParams, require_scoring
 from posh.index.hits import Hits
@@ -128,6 +129,30 @@ class CollectionContract(ABC):
     @abstractmethod
     def _search(self, vectors: Float32, params: SearchParams, where: Filter | None, include: Include) -> Hits:
         """Search for valid vectors (m, d); None in ``params`` stands for the default of the collection."""
+
+    def _search_text(
+        self,
+        texts: list[TextQuery],
+        vectors: Float32 | None,
+        params: SearchParams,
+        fusion: Fusion,
+        where: Filter | None,
+        include: Include,
+    ) -> Hits:
+        """Search by m texts, or by texts and vectors (m, d); an engine without text refuses."""
+        raise ValueError(NO_TEXT)
+
+    @property
+    def text(self) -> TextOptions | None:
+        """The fields and the tokenizer of the text index; None without one."""
+        return None
+
+    def _index_text(self, options: TextOptions | None) -> None:
+        """Build the text index again, with other options unless they are None."""
+        raise ValueError(
+            "expected a collection in a folder for a text index, got one of an engine without: "
+            "copy the items to one"
+        )
 
     @abstractmethod
     def _count(self, where: Filter | None) -> int: ...
@@ -347,6 +372,8 @@ class BaseCollection(CollectionContract):
         queries: npt.ArrayLike | None = None,
         k: int = 10,
         *,
+        text: str | Mapping[str, str] | Sequence[str | Mapping[str, str]] | None = None,
+        fusion: Mapping[str, float] | None = None,
         ids: Sequence[Id] | npt.NDArray[Any] | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002  # the word that users expect
         payloads: bool = False,
@@ -368,6 +395,14 @@ class BaseCollection(CollectionContract):
         :class:`posh.Hits` for the meaning of scores. :mod:`posh.collection.filters` explains filters. The
         other options are as in :meth:`posh.Index.search`; their defaults are those of the collection.
 
+        ``text`` searches the fields that ``posh.create(path, text=[…])`` has named: plain words such as
+        ``'red "merino wool" scar*'``, or an expression of FTS5 as ``{"fts5": "title : wool NOT cotton"}``.
+        For m queries it is a list of m. Alone it ranks by bm25; with ``queries`` both rankings are fused by
+        reciprocal ranks: an item at place r of a ranking gets ``weight / (constant + r)``. ``fusion`` may
+        have other values of ``{"constant": 60, "vectors": 1, "text": 1, "depth": 100}``, that is the
+        weights, and the number of items that each ranking contributes (at least k). ``filter`` applies to
+        both rankings, ``min_score`` to the resulting scores.
+
         >>> import posh, tempfile
         >>> with tempfile.TemporaryDirectory() as folder, posh.create(folder, metric="cosine") as shop:
         ...     _ = shop.upsert(["a", "b"], [[1.0, 0.0], [1.0, 1.0]], [{"price": 3}, {"price": 5}])
@@ -375,24 +410,56 @@ class BaseCollection(CollectionContract):
         >>> [(hit.id, round(hit.score, 2), hit.payload) for hit in hits[0]]
         [('a', 1.0, {'price': 3}), ('b', 0.77, {'price': 5})]
         """
-        params = self._make_params(
-            k,
-            scoring=scoring,
-            oversample=oversample,
-            n_probe=n_probe,
-            n_threads=n_threads,
-            slack=slack,
-            exact=exact,
-            recall=recall,
-            min_score=min_score,
-        )
+        options = {
+            "scoring": scoring,
+            "oversample": oversample,
+            "n_probe": n_probe,
+            "n_threads": n_threads,
+            "slack": slack,
+            "exact": exact,
+            "recall": recall,
+        }
         where, include = None if filter is None else parse(filter), Include(payloads, vectors)
+        if text is not None:
+            if ids is not None:
+                raise ValueError("expected text with queries or alone, got it with ids: leave ids out")
+            return self._search_by_text(text, queries, k, fusion, options, min_score, where, include)
+        if fusion is not None:
+            raise ValueError(f"fusion={fusion!r:.80} is for a search by queries and text: leave it out")
+        params = self._make_params(k, min_score=min_score, **options)
         if (queries is None) == (ids is None):
             raise ValueError("expected either queries or ids to search for, got both or neither")
         if ids is not None:
             return self._search_like(validate_ids(ids, distinct=False), params, where, include)
         array = validate_vectors(validate_queries(queries, "vectors"), self.n_features)
         return self._search(array, params, where, include)
+
+    def _search_by_text(
+        self,
+        text: Any,
+        queries: npt.ArrayLike | None,
+        k: int,
+        fusion: Any,
+        options: Mapping[str, Any],
+        min_score: float | None,
+        where: Filter | None,
+        include: Include,
+    ) -> Hits:
+        """Validate the arguments of a search by text, or by vectors and text."""
+        texts, weights = parse_texts(text), parse_fusion(fusion)
+        if queries is not None:
+            params = self._make_params(k, min_score=min_score, **options)
+            array = validate_vectors(validate_queries(queries, "vectors"), self.n_features)
+            if len(array) != len(texts):
+                raise ValueError(f"expected a text for each of {len(array)} queries, got {len(texts)}")
+            return self._search_text(texts, array, params, weights, where, include)
+        given = [name for name, value in {**options, "fusion": fusion}.items() if value not in (None, False)]
+        if given:
+            raise ValueError(
+                f"expected {', '.join(given)} with queries, got text alone: leave {given[0]} out"
+            )
+        params = SearchParams(k, min_score=min_score)
+        return self._search_text(texts, None, params, weights, where, include)
 
     def _search_like(
         self, ids: list[Id], params: SearchParams, where: Filter | None, include: Include
@@ -469,6 +536,21 @@ class BaseCollection(CollectionContract):
         """
         own = None if hasher is None else validate_fitted_hasher(hasher, self.n_features)
         self._reindex(own, options)
+        return self
+
+    def index_text(self, fields: str | Sequence[str] | None = None, *, tokenizer: str | None = None) -> Self:
+        """Index fields of payloads as text for :meth:`search`, in place of the present ones; writes wait.
+
+        Without arguments the text index is built again from the payloads, as after damage. ``tokenizer`` is
+        one of SQLite's FTS5, by default ``"unicode61 remove_diacritics 2"``.
+
+        >>> import posh, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, posh.create(folder, metric="cosine") as shop:
+        ...     _ = shop.upsert(["a", "b"], [[1.0, 0.0], [0.0, 1.0]], [{"title": "Scarf"}, {"title": "Hat"}])
+        ...     shop.index_text(["title"]).search(text="hat").ids[0, 0]
+        'b'
+        """
+        self._index_text(TextOptions.validate(fields, tokenizer))
         return self
 
     def report(self) -> IndexReport:

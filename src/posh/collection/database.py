@@ -33,6 +33,7 @@ __all__ = [
     "NEW",
     "TABLES",
     "VERSION",
+    "WITHOUT_TEXT",
     "Connection",
     "Database",
     "OpenedFile",
@@ -102,7 +103,9 @@ def is_undone(error: Exception) -> bool:
 
 logger = logging.getLogger(__name__)
 
-VERSION = 4
+# Only a collection with a text index has the newest version: earlier releases, which would not keep the text
+# in step with the items, refuse it, and can read all others.
+VERSION, WITHOUT_TEXT = 5, 4
 APPLICATION = 0x504F5348  # "POSH", in the header of the file
 
 BEFORE = (  # statements before the first table is made
@@ -124,7 +127,7 @@ TABLES = (
     "CREATE TABLE codes (generation INTEGER NOT NULL, seq INTEGER NOT NULL, code BLOB NOT NULL, sum INTEGER,"
     " PRIMARY KEY (generation, seq)) WITHOUT ROWID",
     f"PRAGMA application_id = {APPLICATION}",
-    f"PRAGMA user_version = {VERSION}",
+    f"PRAGMA user_version = {WITHOUT_TEXT}",
 )
 
 
@@ -145,7 +148,7 @@ def upgrade(connection: sqlite3.Connection) -> None:
         if version < 3:
             _add_fields(connection)
         _split_kinds(connection)
-        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute(f"PRAGMA user_version = {WITHOUT_TEXT}")
         connection.execute("COMMIT")
     except BaseException as error:
         if connection.in_transaction:
@@ -293,7 +296,7 @@ class Database:
             raise StorageError(
                 f"{self.path}: expected a disk that allows a write-ahead log, got another: move it to one"
             )
-        if version < VERSION:
+        if version < WITHOUT_TEXT:
             upgrade(self._writer)
 
     def _settle(self) -> None:

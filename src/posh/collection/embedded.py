@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,16 @@ from typing import Any, Self
 import numpy as np
 
 from posh._validate import validate_integer, validate_real
-from posh.collection import indexing, opening, store, tables
+from posh.collection import indexing, opening, store, tables, text_index
 from posh.collection.base import BaseCollection, Id, Include, Item, Payload
+from posh.collection.database import limit_time
 from posh.collection.filters import Filter
 from posh.collection.maintenance import write_backup
 from posh.collection.opening import OpenOptions
-from posh.collection.snapshot import CollectionSnapshot, search_snapshot
+from posh.collection.snapshot import CollectionSnapshot, make_hits, rank_vectors, search_snapshot
 from posh.collection.store import ReadOnlyStore, Store
 from posh.collection.tables import Connection
+from posh.collection.text import NO_TEXT, Fusion, TextOptions, TextQuery, fuse
 from posh.hashers.base import Hasher
 from posh.index.codes.snapshot import CodeSnapshot
 from posh.index.hits import Hits
@@ -46,6 +48,11 @@ class Collection(BaseCollection):
     hasher : a fitted hasher. A new collection may have none until :meth:`fit`. If the collection has another
         hasher, this is an error: see :meth:`reindex`.
     metadata : a small JSON object for a new collection, see :attr:`metadata`.
+    text : the names of fields of payloads that ``search(text=…)`` looks through, for a new collection; by
+        default none, see :meth:`index_text`.
+    tokenizer : the tokenizer of SQLite's FTS5 that splits text into words, by default
+        ``"unicode61 remove_diacritics 2"``; others are ``"porter unicode61 remove_diacritics 2"`` for
+        English and ``"trigram"`` for languages without spaces.
     read_only : open an existing collection for searching and reading. Any number of processes may do so, even
         while one writes. They see the state at the time of opening until :meth:`refresh`. Until then,
         SQLite's log keeps all later writes, so refresh from time to time. Writes raise
@@ -78,10 +85,13 @@ class Collection(BaseCollection):
         hasher: Hasher[Any] | None = None,
         *,
         metadata: Mapping[str, Any] | None = None,
+        text: str | Sequence[str] | None = None,
+        tokenizer: str | None = None,
         read_only: bool = False,
         **index_options: Any,
     ) -> None:
-        self._open(path, OpenOptions.validate(hasher, metadata, index_options), read_only=read_only)
+        options = OpenOptions.validate(hasher, metadata, index_options, text, tokenizer)
+        self._open(path, options, read_only=read_only)
 
     def _open(self, path: str | os.PathLike[str], options: OpenOptions, *, read_only: bool = False) -> None:
         self.path = Path(path).absolute()  # the process may change its working folder
@@ -95,10 +105,12 @@ class Collection(BaseCollection):
         hasher: Hasher[Any] | None = None,
         *,
         metadata: Mapping[str, Any] | None = None,
+        text: str | Sequence[str] | None = None,
+        tokenizer: str | None = None,
         **index_options: Any,
     ) -> Self:
         """Create a new collection; raise ``FileExistsError`` if the folder is not empty."""
-        options = OpenOptions.validate(hasher, metadata, index_options)
+        options = OpenOptions.validate(hasher, metadata, index_options, text, tokenizer)
         collection = cls.__new__(cls)
         collection._open(path, replace(options, is_new=True))
         return collection
@@ -137,7 +149,7 @@ class Collection(BaseCollection):
 
     @property
     def filter_seconds(self) -> float | None:
-        """Seconds that a filter may take before it raises ``TimeoutError``; None sets no limit.
+        """Seconds that a filter or a text may take before it raises ``TimeoutError``; None sets no limit.
 
         You can set it. Masks that were computed before the timeout stay cached.
         """
@@ -187,6 +199,45 @@ class Collection(BaseCollection):
         self._store.require_open()
         snapshot, mask = self._store.evaluate_filter(tree)
         return search_snapshot(snapshot, vectors, params, mask)
+
+    @property
+    def text(self) -> TextOptions | None:
+        """The fields and the tokenizer of the text index; None without one."""
+        return self._snapshot().text
+
+    def _index_text(self, options: TextOptions | None) -> None:
+        self._store.require_open()
+        self._store.index_text(options)
+
+    def _search_text(
+        self,
+        texts: list[TextQuery],
+        vectors: Float32 | None,
+        params: SearchParams,
+        fusion: Fusion,
+        where: Filter | None,
+        include: Include,
+    ) -> Hits:
+        self._store.require_open()
+        tree = None if where is None else where.tree
+        depth = params.k if vectors is None else max(params.k, fusion.depth)
+        with self._store.reading_filtered(tree) as (snapshot, mask, connection):
+            if snapshot.text is None:
+                raise ValueError(NO_TEXT)
+            allowed, table = None if tree is None else mask, snapshot.slot_table
+            with limit_time(connection, self.filter_seconds):
+                by_text = [text_index.search(connection, text, depth, table, allowed) for text in texts]
+            if vectors is None:
+                hits = make_hits(table, by_text, params.k, "bm25")
+            else:
+                by_vector = rank_vectors(snapshot, vectors, params.change(k=depth, min_score=None), allowed)
+                fused = [fuse(*both, fusion, params.k) for both in zip(by_vector, by_text, strict=True)]
+                hits = make_hits(table, fused, params.k, "rrf")
+            hits = hits.above(params.min_score)
+            if not include.has_fields:
+                return hits
+            read_items = partial(tables.find_items, connection, charge=include.charge)
+            return hits.with_items(read_items, include.payloads, include.vectors)
 
     def _count(self, where: Filter | None) -> int:
         if where is None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from posh._durable import lock_descriptor, sync_file, sync_folder, unlock_descriptor
 from posh._runtime import track_progress
-from posh.collection import database, indexing, opening, tables
+from posh.collection import database, indexing, opening, tables, text_index
 from posh.collection.database import Connection, translate_sqlite_errors
 from posh.collection.filters import list_fields
 from posh.collection.opening import DATABASE
@@ -99,7 +99,8 @@ def check_collection(path: Path) -> Findings:
     """Check the folder of a collection; raise :class:`posh.StorageError` if it is open."""
     found = Findings({}, [])
     with _lock_folder(path), contextlib.closing(_connect_read_only(path / DATABASE)) as connection:
-        for check in (_check_structure, _check_meta, _check_items, _check_codes, _check_saved_index):
+        checks = (_check_structure, _check_meta, _check_items, _check_text, _check_codes, _check_saved_index)
+        for check in checks:
             try:
                 with translate_sqlite_errors(path / DATABASE):
                     check(connection, path, found)
@@ -143,10 +144,10 @@ def _check_structure(connection: Connection, path: Path, found: Findings) -> Non
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != database.APPLICATION:
         raise FormatError(f"{path}: expected a POSH collection, found another database")
-    if version != database.VERSION:
+    if version not in (database.WITHOUT_TEXT, database.VERSION):
         raise FormatError(
-            f"{path}: expected format version {database.VERSION}, found {version}: "
-            "open it once with posh.Collection if it is older, upgrade posh-ann if it is newer"
+            f"{path}: expected format version {database.WITHOUT_TEXT} or {database.VERSION}, found "
+            f"{version}: open it once with posh.Collection if it is older, upgrade posh-ann if it is newer"
         )
     (found.checked["pages"],) = connection.execute("PRAGMA page_count").fetchone()
     for (problem,) in connection.execute(f"PRAGMA integrity_check({_MOST})"):
@@ -160,8 +161,9 @@ def _check_meta(connection: Connection, path: Path, found: Findings) -> None:
     (found.checked["settings"],) = connection.execute("SELECT count(*) FROM meta").fetchone()
     for key in ("options", "metadata"):
         tables.load_payload(tables.get_meta(connection, key))
-    if found.checked["settings"] != len(tables.KEYS):
-        found.problems.append(f"{found.checked['settings']} settings instead of {len(tables.KEYS)}")
+    n_expected = len(tables.KEYS) + (text_index.read_options(connection) is not None)
+    if found.checked["settings"] != n_expected:
+        found.problems.append(f"{found.checked['settings']} settings instead of {n_expected}")
 
 
 def _check_items(connection: Connection, path: Path, found: Findings) -> None:
@@ -192,6 +194,14 @@ def _check_items(connection: Connection, path: Path, found: Findings) -> None:
     if n_rows != n_fields:
         found.problems.append(f"the table of fields has {n_rows} rows, the items have {n_fields} fields")
     found.checked.update(items=n, fields=n_rows)
+
+
+def _check_text(connection: Connection, path: Path, found: Findings) -> None:
+    options = text_index.read_options(connection)
+    if options is not None:
+        found.checked["words"], problem = text_index.check(connection, options)
+        if problem is not None:
+            found.problems.append(problem)
 
 
 def _check_codes(connection: Connection, path: Path, found: Findings) -> None:

@@ -23,11 +23,12 @@ import numpy as np
 from posh._durable import LockFile, make_folder
 from posh._model_files import parse_model
 from posh._runtime import is_process_alive
-from posh.collection import base, indexing, tables
+from posh.collection import base, indexing, tables, text_index
 from posh.collection.base import Payload
 from posh.collection.database import NEW, Connection, Database, create_database
 from posh.collection.snapshot import CollectionSnapshot, SlotTable
 from posh.collection.tables import WRONG_CONTENT, DamageError
+from posh.collection.text import TextOptions
 from posh.errors import FormatError, StorageError
 from posh.hashers.base import Hasher
 from posh.index.codes.options import CodeOptions
@@ -151,15 +152,23 @@ class ReadableDatabase(Protocol):
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """Arguments for opening a collection: a fitted hasher, metadata, options of the index."""
+    """Arguments for opening a collection: a fitted hasher, metadata, options of the indexes."""
 
     hasher: Hasher[Any] | None
     metadata: Payload | None
     index_options: dict[str, Any]
+    text: TextOptions | None = None
     is_new: bool = False  # an existing collection is an error
 
     @classmethod
-    def validate(cls, hasher: Any, metadata: Any, index_options: Mapping[str, Any]) -> OpenOptions:
+    def validate(
+        cls,
+        hasher: Any,
+        metadata: Any,
+        index_options: Mapping[str, Any],
+        text: Any = None,
+        tokenizer: Any = None,
+    ) -> OpenOptions:
         """Return the options; raise if they are invalid for every collection."""
         options = validate_index_options(index_options, has_hasher=hasher is not None)
         if hasher is not None:
@@ -167,7 +176,10 @@ class OpenOptions:
         elif options.get("metric") is not None:
             indexing.make_index(None, options)
         return cls(
-            hasher, None if metadata is None else base.validate_json_object(metadata, "metadata"), options
+            hasher,
+            None if metadata is None else base.validate_json_object(metadata, "metadata"),
+            options,
+            TextOptions.validate(text, tokenizer),
         )
 
     def require_absence(self, path: Path) -> None:
@@ -186,14 +198,16 @@ class OpenOptions:
             if name not in ("metric", *CodeOptions.names()):
                 raise ValueError(f"{name}={options[name]!r} needs a metric: metric='cosine', for example")
 
-    def first_meta(self) -> dict[str, Any]:
-        """Return the settings of a new collection."""
+    def write_first(self, connection: Connection) -> None:
+        """Write the settings of a new collection, and make its text index."""
         texts = {
             "options": json.dumps(self.index_options),
             "metadata": tables.dump_payload(self.metadata or {}),
         }
         numbers = {"version": 0, "generation": 0, "last_seq": 0, "ids_sum": 0}
-        return numbers | {"n_features": None, "snapshot": None} | texts
+        tables.put_meta(connection, numbers | {"n_features": None, "snapshot": None} | texts)
+        if self.text is not None:
+            text_index.create(connection, self.text)
 
     def require_agreement(self, path: Path, snapshot: CollectionSnapshot, metadata: Payload) -> None:
         """Raise if an existing collection has something else: opening changes nothing."""
@@ -201,6 +215,11 @@ class OpenOptions:
             raise ValueError(
                 f"{path}: expected the metadata that this collection has, got {self.metadata!r:.80}: "
                 "leave it out, and call set_metadata to change it"
+            )
+        if self.text is not None and self.text != snapshot.text:
+            raise ValueError(
+                f"{path}: expected the text index that this collection has, {_describe_text(snapshot.text)}, "
+                f"got {_describe_text(self.text)}: leave it out, and call index_text to change it"
             )
         if snapshot.index is None and self.hasher is not None and snapshot.options.get("metric") is None:
             base.validate_fitted_hasher(self.hasher, snapshot.n_features)
@@ -226,6 +245,10 @@ class OpenOptions:
             )
 
 
+def _describe_text(text: TextOptions | None) -> str:
+    return "none" if text is None else f"text={list(text.fields)!r:.200}, tokenizer={text.tokenizer!r:.80}"
+
+
 def validate_index_options(options: Mapping[str, Any], *, has_hasher: bool = False) -> dict[str, Any]:
     """Return options of :class:`posh.Index` or of :class:`posh.CodeIndex` that JSON can hold.
 
@@ -240,6 +263,11 @@ def validate_index_options(options: Mapping[str, Any], *, has_hasher: bool = Fal
     if not has_hasher:
         names = (*NearestOptions.names(), *names)
     for name in options:
+        if name in ("text", "tokenizer"):
+            raise ValueError(
+                f"{name}={options[name]!r:.80} is for posh.create and index_text, of collections in folders: "
+                "leave it out"
+            )
         if name not in names:
             raise TypeError(f"expected options among {', '.join(dict.fromkeys(names))}, got {name!r}")
     return base.validate_json_object(options, "options")
@@ -273,12 +301,12 @@ def prepare_folder(path: Path) -> None:
     )
 
 
-def open_database(path: Path, first_meta: Mapping[str, Any]) -> Database:
-    """Open the database of a folder; create one with the settings ``first_meta`` if there is none."""
+def open_database(path: Path, options: OpenOptions) -> Database:
+    """Open the database of a folder; create one with these options if there is none."""
     if not (path / DATABASE).exists():
         for leftover in path.glob(f"{_UNFINISHED}*"):
             leftover.unlink()
-        create_database(path / DATABASE, lambda connection: tables.put_meta(connection, first_meta))
+        create_database(path / DATABASE, options.write_first)
     return Database(path / DATABASE)
 
 
@@ -323,6 +351,7 @@ def _read_snapshot(folder: Path, connection: Connection, numbering: int) -> tupl
         last_seq,
         ids_sum,
         n_trained,
+        text_index.read_options(connection),
     )
     return snapshot, n_unsaved
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,13 +11,15 @@ import numpy.typing as npt
 
 from posh.collection.base import NO_HASHER
 from posh.collection.tables import DamageError, Seqs
+from posh.collection.text import Fused, Ranking, TextOptions
 from posh.index.arrays import AppendOnlyArray, Mask, Slots
 from posh.index.base import IndexSnapshot
 from posh.index.hits import Hits
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
 
-__all__ = ["CollectionSnapshot", "Mask", "Seqs", "SlotTable", "Slots", "search_snapshot"]
+__all__ = ["CollectionSnapshot", "Mask", "Seqs", "SlotTable", "Slots", "make_hits", "rank_vectors"]
+__all__ += ["search_snapshot"]
 
 _SPARE = 10_000  # slots of deleted items that are not worth compacting
 
@@ -132,6 +134,7 @@ class CollectionSnapshot:
     last_seq : the largest seq that was ever used.
     ids_sum : the sum of the checksums of all ids.
     n_trained : the number of items that the index was trained on, 0 if it needs no training.
+    text : the options of the text index; None without one.
 
     """
 
@@ -144,6 +147,7 @@ class CollectionSnapshot:
     last_seq: int
     ids_sum: int
     n_trained: int = 0
+    text: TextOptions | None = None
 
     @property
     def training(self) -> tuple[int, int, int]:
@@ -171,6 +175,29 @@ def search_snapshot(
         return _find_nothing(len(vectors), params, snapshot.options)
     slots, scores, kind = snapshot.index.search_slots(vectors, params, allowed)
     return Hits(snapshot.slot_table.find_ids(slots), scores, kind).above(params.min_score)
+
+
+def rank_vectors(
+    snapshot: CollectionSnapshot, vectors: Float32, params: SearchParams, allowed: Mask | None
+) -> list[Ranking]:
+    """Return the best slots and their scores for each of the vectors (m, d), without missing hits."""
+    if snapshot.index is None:
+        _find_nothing(len(vectors), params, snapshot.options)  # raises without a metric
+        return [(np.empty(0, np.int64), np.empty(0))] * len(vectors)
+    slots, scores, _ = snapshot.index.search_slots(vectors, params, allowed)
+    return [(row[row >= 0], row_scores[row >= 0]) for row, row_scores in zip(slots, scores, strict=True)]
+
+
+def make_hits(table: SlotTable, rankings: Sequence[Ranking | Fused], k: int, kind: str) -> Hits:
+    """Return the hits of rankings of up to k slots each."""
+    slots = np.full((len(rankings), k), -1, np.int64)
+    scores = np.full((len(rankings), k), -np.inf)
+    parts = [np.full((len(rankings), k), np.nan) for _ in range(2 if kind == "rrf" else 0)]
+    for i, (found, *columns) in enumerate(rankings):
+        slots[i, : len(found)] = found
+        for array, column in zip([scores, *parts], columns, strict=True):
+            array[i, : len(found)] = column
+    return Hits(table.find_ids(slots), scores, kind, None, None, *parts)
 
 
 def _find_nothing(n_queries: int, params: SearchParams, options: Mapping[str, Any]) -> Hits:

@@ -30,7 +30,7 @@ import numpy as np
 
 from posh._durable import LockFile
 from posh._runtime import cancel_on, track_progress
-from posh.collection import database, indexing, opening, tables
+from posh.collection import database, indexing, opening, tables, text_index
 from posh.collection.base import Id, Item, Payload
 from posh.collection.database import CLOSED, Connection, connect, limit_time, translate_sqlite_errors
 from posh.collection.filters import Tree
@@ -38,6 +38,7 @@ from posh.collection.masks import Masks, combine_masks
 from posh.collection.opening import DATABASE, FolderLock, OpenOptions, lock_out_writers
 from posh.collection.snapshot import CollectionSnapshot, Mask, Seqs, Slots
 from posh.collection.tables import StoredId
+from posh.collection.text import NO_TEXT, TextOptions
 from posh.errors import CancelledError, FormatError, StorageError
 from posh.hashers.base import Hasher
 from posh.index.base import IndexSnapshot
@@ -67,10 +68,14 @@ def upsert(
         )
     if snapshot.index is None and snapshot.options.get("metric") is not None:
         snapshot = _start_index(connection, snapshot)
+    if snapshot.text is not None:
+        text_index.remove(connection, snapshot.text, ids)
     replaced = tables.delete_items(connection, ids, generations)
     slots = _find_slots(snapshot, replaced)
     seqs = np.arange(snapshot.last_seq + 1, snapshot.last_seq + 1 + len(ids))
     added_sum = tables.insert_items(connection, seqs, ids, payloads, vectors)
+    if snapshot.text is not None:
+        text_index.insert(connection, snapshot.text, zip(seqs.tolist(), payloads, strict=True))
     if snapshot.n_features is None:
         tables.put_meta(connection, {"n_features": vectors.shape[1]})
     ids_array = np.empty(len(ids), object)
@@ -90,6 +95,8 @@ def delete(
     connection: Connection, snapshot: CollectionSnapshot, generations: Sequence[int], ids: list[Id]
 ) -> CollectionSnapshot:
     """Delete the items with these ids that exist."""
+    if snapshot.text is not None:
+        text_index.remove(connection, snapshot.text, ids)
     deleted = tables.delete_items(connection, ids, generations)
     if not deleted:
         return snapshot
@@ -251,7 +258,7 @@ class Store:
             self._folder_lock = FolderLock(path)
             undo.callback(self._folder_lock.release)
             options.require_absence(path)
-            self.database = opening.open_database(path, options.first_meta())
+            self.database = opening.open_database(path, options)
             undo.callback(self.database.close)
             self.snapshot, self._n_unsaved = opening.read_snapshot(path, self.database)
             self._drop_unused_codes()  # a process that was stopped while it reindexed has left some
@@ -424,6 +431,19 @@ class Store:
 
         return self._write(step, 0)[1].n_features is None
 
+    def index_text(self, options: TextOptions | None) -> None:
+        """Build the text index again, with other options unless they are None."""
+
+        def step(connection: Connection, snapshot: CollectionSnapshot) -> CollectionSnapshot:
+            following = replace(snapshot, text=options or snapshot.text, version=snapshot.version + 1)
+            if following.text is None:
+                raise ValueError(NO_TEXT)
+            text_index.rebuild(connection, snapshot.text, following.text)
+            tables.put_meta(connection, {"version": following.version})
+            return following
+
+        self._write(step, 0)
+
     def _drop_unused_codes(self) -> None:
         """Remove unused codes; if that fails, the next opening does it."""
         try:
@@ -495,6 +515,9 @@ class Store:
                 is_saved = after is before and not self._n_unsaved
                 self.snapshot = after if self.snapshot is before else self.snapshot.compact()
                 was_deleted_from = self.snapshot.last_seq > self.snapshot.slot_table.n_live
+                if was_deleted_from and self.snapshot.text is not None:
+                    with self.database.writing() as connection:
+                        text_index.optimize(connection)
                 self.database.rewrite(even_if_full=was_deleted_from)
             if not is_saved and not self._save_index():
                 with self.writing() as connection:  # the saved index may hold deleted items
@@ -590,10 +613,11 @@ class PinnedDatabase:
         self._connection.execute("BEGIN")
         (application,) = self._connection.execute("PRAGMA application_id").fetchone()
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if (application, version) != (database.APPLICATION, database.VERSION):
+        versions = database.WITHOUT_TEXT, database.VERSION
+        if application != database.APPLICATION or version not in versions:
             raise FormatError(
-                f"{self.path}: expected a POSH collection of format version {database.VERSION}, found "
-                "another: open it once for writing if it is older, upgrade posh-ann if it is newer"
+                f"{self.path}: expected a POSH collection of format version {versions[0]} or {versions[1]}, "
+                "found another: open it once for writing if it is older, upgrade posh-ann if it is newer"
             )
 
     @contextlib.contextmanager
@@ -677,6 +701,10 @@ class ReadOnlyStore(Store):
         self._refuse()
 
     def reindex(self, hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> None:
+        """Refuse."""
+        self._refuse()
+
+    def index_text(self, options: TextOptions | None) -> None:
         """Refuse."""
         self._refuse()
 

@@ -54,6 +54,7 @@ __all__ = [
     "read_items",
     "read_items_in_parts",
     "read_payloads_after",
+    "read_payloads_of",
     "read_vectors",
     "require_width",
     "split_rows",
@@ -217,8 +218,10 @@ _KEYS: dict[str, Callable[[Any], bool]] = {  # and which values they may have
     "ids_sum": lambda value: type(value) is int and value >= 0,
     "snapshot": lambda value: value is None or isinstance(value, str),
     "metadata": lambda value: isinstance(value, str),
+    "text": lambda value: isinstance(value, str),
 }
-KEYS = tuple(_KEYS)
+KEYS = tuple(key for key in _KEYS if key != "text")
+"""The settings of every collection; ``text`` is one of those with a text index."""
 
 
 # Settings ------------------------------------------------------------------------------------------------
@@ -377,9 +380,20 @@ def read_vectors(connection: Connection, seqs: Seqs, n_features: int) -> Float32
 
 
 def read_payloads_after(connection: Connection, seq: int) -> Iterator[tuple[int, Payload]]:
-    """Yield the seqs and payloads of the items above ``seq``."""
-    for row in _read_item_rows(connection, "WHERE seq > ?", [seq]):
+    """Yield the seqs, ascending, and the payloads of the items above ``seq``."""
+    for row in _read_item_rows(connection, "WHERE seq > ? ORDER BY seq", [seq]):
         yield row.seq, load_payload(row.payload)
+
+
+def read_payloads_of(connection: Connection, ids: Sequence[Id]) -> Iterator[tuple[int, Payload]]:
+    """Yield the seqs, ascending, and the payloads of the items with these ids that exist."""
+    seqs: list[int] = []
+    for some_ids in _split(ids, _MANY):
+        statement = f"SELECT seq FROM items WHERE id IN ({_write_places(some_ids)})"
+        seqs += [seq for (seq,) in connection.execute(statement, some_ids)]
+    for part in _split(sorted(seqs), _MANY):
+        for row in _read_item_rows(connection, f"WHERE seq IN ({_write_places(part)}) ORDER BY seq", part):
+            yield row.seq, load_payload(row.payload)
 
 
 class Block(NamedTuple):

@@ -19,12 +19,17 @@ _NO_ID = np.array(None, object)
 
 
 class Hit(NamedTuple):
-    """One hit: its id, its score, and its payload and vector (d,) if the search was asked for them."""
+    """One hit: its id, its score, and its payload and vector (d,) if the search was asked for them.
+
+    A search by vector and text also gives the scores in the two rankings; None in a ranking without the item.
+    """
 
     id: Any
     score: float
     payload: dict[str, Any] | None = None
     vector: npt.NDArray[np.float32] | None = None
+    vector_score: float | None = None
+    text_score: float | None = None
 
 
 class SlotScores(NamedTuple):
@@ -90,6 +95,9 @@ class Hits:
     euclidean     minus the squared distance between the vectors
     cosine        cosine of the vectors
     dot           product of the vectors
+    bm25          relevance of the words, see :meth:`posh.Collection.search`
+    rrf           sum of the reciprocal ranks by vector and by text; ``vector_scores`` and
+                  ``text_scores``, (m, k), have the scores in the two rankings, NaN without one
     ============  ==============================================================================
 
     Where a squared distance does not fit into float32, the score is the nearest number that does: the order
@@ -104,7 +112,7 @@ class Hits:
     'overlap'
     """
 
-    __slots__ = ("ids", "kind", "payloads", "scores", "vectors")
+    __slots__ = ("ids", "kind", "payloads", "scores", "text_scores", "vector_scores", "vectors")
 
     def __init__(
         self,
@@ -113,9 +121,12 @@ class Hits:
         kind: str,
         payloads: Sequence[Sequence[dict[str, Any]]] | None = None,
         vectors: Sequence[Sequence[npt.NDArray[np.float32]]] | None = None,
+        vector_scores: npt.NDArray[Any] | None = None,
+        text_scores: npt.NDArray[Any] | None = None,
     ) -> None:
         self.ids, self.scores, self.kind = ids, scores, kind
         self.payloads, self.vectors = payloads, vectors
+        self.vector_scores, self.text_scores = vector_scores, text_scores
 
     def __iter__(self) -> Iterator[npt.NDArray[Any]]:
         """Yield ids and scores, for ``ids, scores = hits``."""
@@ -129,7 +140,10 @@ class Hits:
         ids, scores = self.ids[query][found].tolist(), self.scores[query][found].tolist()
         payloads = [None] * len(ids) if self.payloads is None else self.payloads[query]
         vectors = [None] * len(ids) if self.vectors is None else self.vectors[query]
-        return list(map(Hit, ids, scores, payloads, vectors))
+        if self.vector_scores is None or self.text_scores is None:
+            return list(map(Hit, ids, scores, payloads, vectors))
+        parts = [_list_scores(column[query][found]) for column in (self.vector_scores, self.text_scores)]
+        return list(map(Hit, ids, scores, payloads, vectors, *parts))
 
     def __repr__(self) -> str:
         more = "".join(f", {name}=…" for name in ("payloads", "vectors") if getattr(self, name) is not None)
@@ -152,6 +166,8 @@ class Hits:
             self.kind,
             [[by_id[item_id].payload for item_id in row] for row in rows] if payloads else None,
             [[by_id[item_id].vector for item_id in row] for row in rows] if vectors else None,
+            self.vector_scores,
+            self.text_scores,
         )
 
     def without(self, own: Sequence[Any]) -> Hits:
@@ -179,14 +195,20 @@ class Hits:
         if low is None or not low.any():
             return self
         no_id = _NO_ID if self.ids.dtype == object else np.int64(-1)
-        return Hits(np.where(low, no_id, self.ids), np.where(low, -np.inf, self.scores), self.kind)
+        parts = [
+            None if column is None else np.where(low, np.nan, column)
+            for column in (self.vector_scores, self.text_scores)
+        ]
+        ids, scores = np.where(low, no_id, self.ids), np.where(low, -np.inf, self.scores)
+        return Hits(ids, scores, self.kind, None, None, *parts)
 
     def to_pandas(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each hit; needs pandas.
 
         Its columns are ``query``, the number of the query, ``id`` and ``score``. If the search was asked for
         them, the fields of payloads follow, and ``vector``. A field of a payload with one of these names
-        becomes ``payload.id`` and so on.
+        becomes ``payload.id`` and so on. A search by vector and text adds ``vector_score`` and
+        ``text_score``.
 
         >>> Hits(np.array([[3, 5]]), np.array([[7.0, 6.0]]), "overlap").to_pandas()
            query  id  score
@@ -212,6 +234,9 @@ class Hits:
             "id": [hit.id for _, hit in rows],
             "score": [hit.score for _, hit in rows],
         }
+        if self.vector_scores is not None:
+            columns["vector_score"] = [hit.vector_score for _, hit in rows]
+            columns["text_score"] = [hit.text_score for _, hit in rows]
         reserved = {*columns, "vector"}
         if self.payloads is not None:
             for name in {name: None for _, hit in rows for name in hit.payload or {}}:
@@ -220,6 +245,10 @@ class Hits:
         if self.vectors is not None:
             columns["vector"] = [hit.vector for _, hit in rows]
         return columns
+
+
+def _list_scores(scores: npt.NDArray[Any]) -> list[float | None]:
+    return [None if score != score else score for score in scores.tolist()]
 
 
 def _mark_found(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -219,6 +219,38 @@ class PoshVectorStore(VectorStore):
             document for document, _ in self.similarity_search_with_score_by_vector(embedding, k, **kwargs)
         ]
 
+    def hybrid_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
+        """Return the k documents best by the meaning and the words of a text, best first.
+
+        The collection must have a text index of ``text_field``: a store that creates its collection makes one
+        with ``text=["text"]``. Other options are those of :meth:`posh.Collection.search`, such as ``fusion``.
+
+        >>> from langchain_core.embeddings import DeterministicFakeEmbedding
+        >>> from posh.integrations.langchain import PoshVectorStore
+        >>> texts = ["a fly", "a fish", "a fox"]
+        >>> with PoshVectorStore.from_texts(texts, DeterministicFakeEmbedding(size=8), text="text") as store:
+        ...     [document.page_content for document in store.hybrid_search("a fox", k=1)]
+        ['a fox']
+        """
+        return [document for document, _ in self.hybrid_search_with_score(query, k, **kwargs)]
+
+    async def ahybrid_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
+        """Return the k documents best by meaning and words; see :meth:`hybrid_search`."""
+        vector = await self.embedding.aembed_query(query)
+        options = {"text": query, **kwargs}
+        return await run_in_executor(None, self.similarity_search_by_vector, vector, k, **options)
+
+    def hybrid_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
+        """Return the k documents best by meaning and words, with their fused scores."""
+        return self.similarity_search_with_score(query, k, **{"text": query, **kwargs})
+
+    def text_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
+        """Return the k documents best by the words of a text alone, which is not embedded."""
+        return [
+            _build_document(item, self.text_field)
+            for item, _ in self._search(None, k, {"text": query, **kwargs})
+        ]
+
     def similarity_search_with_score(
         self, query: str, k: int = 4, **kwargs: Any
     ) -> list[tuple[Document, float]]:
@@ -280,8 +312,9 @@ class PoshVectorStore(VectorStore):
         ids = _resolve_ids(self.collection, batch.ids)
         self.collection.upsert(ids, np.asarray(vectors, np.float32), batch.payloads)
 
-    def _search(self, vector: Vector, k: int, options: Mapping[str, Any]) -> list[tuple[Item, float]]:
-        hits = self.collection.search(np.asarray(vector, np.float32), k, **options)
+    def _search(self, vector: Vector | None, k: int, options: Mapping[str, Any]) -> list[tuple[Item, float]]:
+        query = None if vector is None else np.asarray(vector, np.float32)
+        hits = self.collection.search(query, k, **options)
         scores = {
             item_id: float(score)
             for item_id, score in zip(hits.ids[0], hits.scores[0], strict=True)

@@ -122,6 +122,7 @@ def list_operations(registry: Registry, reader: Reader) -> list[Operation]:
         Operation("GET", f"{one}/hasher", on(hashers.get_hasher), None, file),
         Operation("PUT", f"{one}/hasher", on(hashers.put_hasher), file, None, 204, requests.IndexOptions),
         Operation("POST", f"{one}/reindex", on(hashers.reindex), requests.Reindex, None, 204),
+        Operation("PUT", f"{one}/text", on(hashers.index_text), requests.IndexText, None, 204),
         Operation("GET", f"{one}/report", on(hashers.report), None, responses.IndexReport),
         Operation("GET", f"{one}/fields", on(overview.fields), None, responses.Fields),
         Operation("GET", f"{one}/map", on(overview.map), None, responses.CollectionMap),
@@ -197,7 +198,7 @@ _DESCRIPTIONS = {
 _WITH_BODY = (400, 408, 413, 415, 422)
 _WITH_NAME = (404, 409, 422, 507)
 _ALWAYS = (403, 500, 503, 504)
-_BOUNDS = {"array": "maxItems", "integer": "maximum", "number": "maximum"}
+_BOUNDS = {"array": "maxItems", "integer": "maximum", "number": "maximum", "string": "maxLength"}
 
 
 def describe(table: Sequence[Operation], limits: Limits, *, with_token: bool) -> dict[str, Any]:

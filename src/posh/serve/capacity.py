@@ -51,7 +51,9 @@ class Limits:
     filter_bytes: int = 64 << 10
     """Bytes of a filter as JSON; of a request that counts or browses, all bytes."""
     filter_seconds: float = 10.0
-    """Time to look up a filter."""
+    """Time to look up a filter, or a text."""
+    text_characters: int = 2_000
+    """Characters of one text query."""
     payload_bytes: int = 1 << 20
     """Bytes of the payload of one item, as JSON."""
     answer_bytes: int = 32 << 20

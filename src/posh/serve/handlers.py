@@ -16,6 +16,7 @@ from starlette.responses import Response
 from posh._wire import pack_vectors
 from posh.collection.base import NO_HASHER, Id, Include, make_search_params, validate_vectors
 from posh.collection.filters import parse
+from posh.collection.text import parse_fusion
 from posh.hashers import make_hasher
 from posh.hashers.base import Hasher, SparseHasher
 from posh.index.hits import Hits
@@ -76,6 +77,8 @@ class SearchOperations(Operations):
         body = await self._reader.parse(request, requests.Search)
         include = _choose_fields(opened, body)
         start = time.perf_counter()
+        if body.text is not None:
+            return await self._search_by_text(request, opened, body, include, start)
         collection = opened.collection
         hasher, index_options = collection.hasher, collection.index_options
         if hasher is None and index_options.get("metric") is None:
@@ -108,6 +111,60 @@ class SearchOperations(Operations):
         results = write() if is_small else await opened.reads.run(write)
         end = orjson.dumps({"kind": hits.kind, "seconds": time.perf_counter() - start})
         return respond_json(join_json(b'{"results":[', results, b"]," + end[1:]))
+
+    async def _search_by_text(
+        self,
+        request: Request,
+        opened: OpenCollection,
+        body: requests.Search,
+        include: FieldNames,
+        start: float,
+    ) -> Response:
+        """Search by text, or by vectors and text; not in a batch, as texts have nothing to share."""
+        collection, index_options = opened.collection, opened.collection.index_options
+        fusion: dict[str, Any] | None = None
+        if body.vectors is not None:
+            fusion = {"depth": min(parse_fusion(None).depth, self._limits.k)} | (body.fusion or {})
+        depth = max(body.k, parse_fusion(fusion).depth if fusion is not None else 0)
+        texts = self._read_texts(body, depth)
+        options = {name: getattr(body, name) for name in _SEARCH_OPTIONS if name != "min_score"}
+        options["exact"] = body.exact
+        vectors = None
+        if body.vectors is not None:
+            vectors = await self._read_queries(request, opened, body)
+            given = {name: value for name, value in options.items() if value not in (None, False)}
+            params = make_search_params(depth, collection.hasher, given)
+            require_affordable_search(collection, index_options, len(vectors), params, self._limits)
+        where = None if body.filter is None else parse(body.filter)
+        if body.filter is not None:
+            require_filter_bytes(body.filter, self._limits)
+        needs_vectors = not {"vector", "code"}.isdisjoint(include)
+        writer = self._make_writer(request, opened, include, index_options.get("document_active"))
+        fields = Include("payload" in include, needs_vectors, self._make_writer(request, opened, []).charge)
+
+        def search() -> tuple[str, list[bytes]]:
+            arguments = (texts, vectors, body.k, fusion, options, body.min_score, where, fields)
+            hits = collection._search_by_text(*arguments)
+            return hits.kind, writer.write_results(hits, vectors, index_options.get("query_active"))
+
+        kind, results = await opened.reads.run(search)
+        end = orjson.dumps({"kind": kind, "seconds": time.perf_counter() - start})
+        return respond_json(join_json(b'{"results":[', results, b"]," + end[1:]))
+
+    def _read_texts(self, body: requests.Search, depth: int) -> list[str | dict[str, str]]:
+        """Return the texts of a request, each with ``depth`` hits, within the limits."""
+        parts = body.text if isinstance(body.text, list) else [body.text]
+        texts = [part if isinstance(part, str) else part.model_dump() for part in parts if part is not None]
+        longest = max((len(text if isinstance(text, str) else text["fts5"]) for text in texts), default=0)
+        for name, found, most in (
+            ("texts", len(texts), self._limits.queries),
+            ("characters of a text", longest, self._limits.text_characters),
+            ("for k and depth", depth, self._limits.k),
+            ("hits of all texts", len(texts) * depth, self._limits.hits),
+        ):
+            if found > most:
+                raise ValueError(f"expected at most {most:,} {name}, got {found:,}: ask for less at once")
+        return texts
 
     async def _search(
         self, request: Request, opened: OpenCollection, vectors: Float32, options: SharedOptions
@@ -306,6 +363,17 @@ class HasherOperations(Operations):
         await opened.long_work.run(reindex)
         return Response(status_code=204)
 
+    async def index_text(self, request: Request, opened: OpenCollection) -> Response:
+        """Index fields of payloads as text, in place of the present ones; without any, build it again.
+
+        The response is sent when searches use it. Writes wait for it.
+        """
+        body = await self._reader.parse(request, requests.IndexText)
+        await opened.long_work.run(
+            lambda: opened.collection.index_text(body.fields, tokenizer=body.tokenizer)
+        )
+        return Response(status_code=204)
+
     async def reindex(self, request: Request, opened: OpenCollection) -> Response:
         """Rebuild the index, trained and measured on the current items.
 
@@ -392,6 +460,7 @@ class CollectionOperations(Operations):
         """Create a collection."""
         body = await self._reader.parse(request, requests.Create)
         options = body.index.model_dump(exclude_unset=True)
+        options |= body.model_dump(include={"text", "tokenizer"}, exclude_none=True)
         opened = await self._registry.changes.run(
             self._registry.create, request.path_params["name"], body.metadata, options
         )
@@ -439,6 +508,7 @@ class CollectionOperations(Operations):
             "disk_bytes": self._registry.source.disk_bytes(opened.name),
             "indexing": indexing,
             "has_items": collection.has_items,
+            "text": None if collection.text is None else asdict(collection.text),
         }
 
 

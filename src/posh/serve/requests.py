@@ -32,6 +32,7 @@ __all__ = [
     "Fit",
     "Get",
     "IndexOptions",
+    "IndexText",
     "Items",
     "Metadata",
     "Packed",
@@ -62,6 +63,7 @@ else:
         Literal[tuple(table)]
         for table in (HASHERS, STRUCTURE_NAMES, SCORINGS, REFINER_NAMES, METRICS, STORES, OPTIMIZE)
     )
+TextFields = Annotated[list[str], Field(min_length=1, max_length=32)]
 FILTER = {"label": {"in": [3, 5]}, "price": {"gte": 10, "lt": 20}}
 
 
@@ -161,6 +163,17 @@ class Create(Body):
     )
     metadata: dict[str, Any] = Field({}, description="A small object that is stored with the collection.")
     index: IndexOptions = NO_OPTIONS
+    text: TextFields | None = Field(None, description="Fields of payloads to search by their words.")
+    tokenizer: str | None = Field(None, description="A tokenizer of SQLite's FTS5.")
+
+
+class IndexText(Body):
+    """Fields of payloads to index as text; without any, the text index is built again."""
+
+    size_limit = "metadata_bytes"
+    model_config = make_example({"fields": ["title", "summary"]})
+    fields: TextFields | None = None
+    tokenizer: str | None = Field(None, description="A tokenizer of SQLite's FTS5.")
 
 
 class Upsert(Body):
@@ -227,12 +240,28 @@ class Count(Body):
     filter: dict[str, Any] | None = None
 
 
+class Expression(Body):
+    """A text query in the language of SQLite's FTS5."""
+
+    model_config = make_example({"fts5": "title : wool NOT cotton"})
+    fts5: str = limit_field("text_characters")
+
+
+Words = Annotated[str, limit_field("text_characters")]
+
+
 class Search(Body):
-    """Queries, as vectors or as ids of stored items, which are omitted from their own hits."""
+    """Queries, as vectors, text, both, or ids of stored items, which are omitted from their own hits."""
 
     model_config = make_example({"vectors": [[0.1, 0.2]], "k": 10, "filter": {"label": 3}})
     vectors: Vectors | None = limit_field("queries", default=None)
     ids: Ids | None = limit_field("queries", default=None)
+    text: Words | Expression | list[Words | Expression] | None = Field(
+        None, description="Words, an expression of FTS5, or one for each query."
+    )
+    fusion: dict[str, int | float] | None = Field(
+        None, description="With vectors and text: constant, vectors and text (weights), depth."
+    )
     k: int = limit_field("k", default=10, ge=1)
     filter: dict[str, Any] | None = None
     scoring: Scoring | None = Field(None, description="By default the collection's.")
@@ -250,8 +279,12 @@ class Search(Body):
 
     @model_validator(mode="after")
     def _require_one(self) -> Self:
-        if (self.vectors is None) == (self.ids is None):
-            raise ValueError("expected either vectors or ids")
+        if self.text is not None and self.ids is not None:
+            raise ValueError("expected text with vectors or alone, got it with ids: leave ids out")
+        if self.text is None and (self.vectors is None) == (self.ids is None):
+            raise ValueError("expected either vectors or ids, or text")
+        if self.fusion is not None and (self.text is None or self.vectors is None):
+            raise ValueError("fusion is for a search by vectors and text: leave it out")
         return self
 
 

@@ -285,13 +285,20 @@ class ItemWriter:
         self._hasher = collection.hasher if "code" in self._include else None
         self._room, self._is_large = max_bytes, False
 
-    def write_results(self, found: hits.Hits, vectors: Float32, query_active: int | None) -> list[bytes]:
-        """Return the results of queries (m, d) as JSON; hits have the payloads and vectors to write."""
-        codes = None if self._hasher is None else _dump_codes(self._hasher, vectors, query_active)
+    def write_results(
+        self, found: hits.Hits, vectors: Float32 | None, query_active: int | None
+    ) -> list[bytes]:
+        """Return the results of queries (m, d), or of texts, as JSON; hits have the fields to write."""
+        codes = None
+        if self._hasher is not None and vectors is not None:
+            codes = _dump_codes(self._hasher, vectors, query_active)
         results = []
         for i in range(len(found)):
             row = found[i]
             parts: list[dict[str, Any]] = [{"id": hit.id, "score": hit.score} for hit in row]
+            if found.vector_scores is not None:
+                for part, hit in zip(parts, row, strict=True):
+                    part.update(vector_score=hit.vector_score, text_score=hit.text_score)
             if self._include:
                 for part, (fields, n_bytes) in zip(parts, self._write_fields(row), strict=True):
                     part.update(fields)
@@ -451,6 +458,10 @@ class Hit(Item):
     """An item and its score."""
 
     score: float | None = Field(description="Higher is better; null if it is not finite.")
+    vector_score: float | None = Field(
+        None, description="With vectors and text: the score by vectors; null if it is not among the best."
+    )
+    text_score: float | None = Field(None, description="The same by text.")
 
 
 class Result(BaseModel):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 
 import posh
-from posh.collection import database, indexing, snapshot
+from posh.collection import database, indexing, snapshot, text_index
+from posh.collection.opening import DATABASE
 from tests.adversary.power_loss import model_subject
 from tests.adversary.power_loss.recording import acknowledge
 from tests.adversary.power_loss.subjects import Subject
@@ -49,7 +51,10 @@ def done(collection: posh.BaseCollection, number: int, step: Step) -> posh.BaseC
     """Do a step, to any collection; gives the collection to go on with."""
     match step:
         case "upsert", (ids, rows):
-            payloads = [{"row": row, "step": number, "odd": row % 2 == 1} for row in rows]
+            payloads = [
+                {"row": row, "step": number, "odd": row % 2 == 1, "words": f"step{number} row{row} common"}
+                for row in rows
+            ]
             collection.upsert(ids, DATA[rows], payloads)
         case "delete", (ids, _):
             collection.delete(ids)
@@ -104,6 +109,7 @@ def fresh_answers(plain: posh.BaseCollection) -> list[Any]:
 
 class Collections(Subject):
     errors = posh.StorageError
+    options: Mapping[str, Any] = {}
 
     def __init__(self, n: int) -> None:
         super().__init__(n)
@@ -122,7 +128,7 @@ class Collections(Subject):
     def step(self, root: Path, number: int) -> None:
         small_limits()
         if number == 0:
-            posh.Collection(root / FOLDER, FIRST, metadata=METADATA).close()
+            posh.Collection(root / FOLDER, FIRST, metadata=METADATA, **self.options).close()
             return
         with posh.Collection(root / FOLDER) as collection:
             done(collection, number, self.script[number]).close()
@@ -152,7 +158,7 @@ class Collections(Subject):
             assert path.exists(), "the folder of an acknowledged collection is gone"
             opened = posh.Collection(path)
         else:  # whoever was interrupted does the same once more
-            opened = posh.Collection(path, FIRST, metadata=METADATA)
+            opened = posh.Collection(path, FIRST, metadata=METADATA, **self.options)
         with opened as collection:
             self.require_content(collection, acknowledged)
             n_items = len(collection)
@@ -171,6 +177,26 @@ class Collections(Subject):
             lambda queries, k, odd: collection.search(queries, k, filter={"odd": True} if odd else None)
         )
         assert searched == fitting[0], "a fresh index answers otherwise"
+
+
+class TextCollections(Collections):
+    """The same with a text index, which must have the words of the items, and no others."""
+
+    options = {"text": "words"}  # noqa: RUF012
+
+    def require_content(self, collection: posh.Collection, acknowledged: int) -> None:
+        super().require_content(collection, acknowledged)
+        items = list(collection.items())
+        for word in ("common", "row7", *(f"step{number}" for number in range(self.steps))):
+            expected = {item.id for item in items if word in item.payload.get("words", "").split()}
+            found = collection.search(text=word, k=max(1, len(items)))
+            assert {hit.id for hit in found[0]} == expected, f"the text index answers otherwise for {word}"
+        with contextlib.closing(
+            sqlite3.connect(f"file:{collection.path / DATABASE}?mode=ro", uri=True)
+        ) as reader:
+            options = text_index.read_options(reader)
+            assert options is not None
+            assert text_index.check(reader, options)[1] is None, "the text index differs from the payloads"
 
 
 def _difference(expected: list[Any], found: list[Any]) -> str:

@@ -24,10 +24,11 @@ LONG = os.environ.get("POSH_ADVERSARY") == "1"
         ("model_subject:ModelFiles", (6, 15), (40, 1000)),
         ("index_subject:IndexFolders", (5, 10), (20, 250)),
         ("collection_subject:Collections", (18, 10), (40, 250)),
+        ("collection_subject:TextCollections", (10, 6), (40, 250)),
         ("backup_subject:Backups", (4, 10), (8, 250)),
         ("folder_subject:ServedFolders", (12, 10), (24, 100)),
     ],
-    ids=["models", "indexes", "collections", "backups", "served folders"],
+    ids=["models", "indexes", "collections", "collections with text", "backups", "served folders"],
 )
 def test_every_state_after_a_power_failure_is_good(name, short, long, library, tmp_path):
     steps, moments = long if LONG else short

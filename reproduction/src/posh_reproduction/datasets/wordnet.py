@@ -14,7 +14,7 @@ from posh.errors import FormatError
 from posh.files.contract import translate_errors
 from posh_reproduction.datasets.packages import FromApt
 
-__all__ = ["WORDNET", "WORDS", "read_texts"]
+__all__ = ["SENSES", "WORDNET", "WORDS", "read_texts"]
 
 _PARTS = ("adj", "adv", "noun", "verb")
 _MAGIC, _HEADER = b"!<arch>\n", 60  # of an ar archive; of each member
@@ -33,6 +33,11 @@ def decode_glosses(paths: list[Path]) -> Arrays:
 def decode_words(paths: list[Path]) -> Arrays:
     """Decode the Debian package: the words as one text, uint8 (n,), one line each."""
     return _join(_parse_words(_read_lines(paths[0])), paths[0])
+
+
+def decode_senses(paths: list[Path]) -> Arrays:
+    """Decode the Debian package: each word with each of its glosses as one text, uint8 (n,), line by line."""
+    return _join(_parse_senses(_read_lines(paths[0])), paths[0])
 
 
 def _join(texts: Iterable[str], path: Path) -> Arrays:
@@ -76,6 +81,17 @@ def _parse_words(lines: list[str]) -> Iterator[str]:
             yield word.partition("(")[0].replace("_", " ")
 
 
+def _parse_senses(lines: list[str]) -> Iterator[str]:
+    r"""Yield each word of each line with the gloss, behind a tab.
+
+    >>> list(_parse_senses(["00001740 03 n 02 hot_dog 0 able(p) 0 000 | food"]))
+    ['hot dog\tfood', 'able\tfood']
+    """
+    for line in lines:
+        (gloss,) = _parse_glosses([line])
+        yield from (f"{word}\t{gloss}" for word in _parse_words([line]))
+
+
 def _extract_data(path: Path) -> bytes:
     """Return ``data.tar.xz`` (or another compression) from a Debian package, which is an ar archive."""
     content = path.read_bytes()
@@ -105,4 +121,9 @@ WORDNET = _source(
 )
 WORDS = _source(
     "wordnet-words.v1", decode_words, "bc19e58c98dd677db121008e2d5d4ad62b8ba7e2fb1a654c86d0206e5e572c89"
+)
+SENSES = _source(
+    "wordnet-senses.v1",
+    decode_senses,
+    "3e42daddfa5e8df8717768d76a2d396520667f47de3685e7039c0f0302c9897d",
 )

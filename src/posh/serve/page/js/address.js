@@ -1,12 +1,13 @@
 // The query and its options, as the part of the address after “#”: Back, bookmarks and shared links work.
 //
 // `asked` is an object: the names of a `collection` and of one to `compare` with, one query (`like`, an id, with its
-// `home` if that is another collection; `vector`, numbers; `drawing`, grey values from 0 to 255), and options.
+// `home` if that is another collection; `text`, words; `vector`, numbers; `drawing`, grey values from 0 to 255), and
+// options.
 
 import { Problem } from "./api.js";
 import { fromBase64, toBase64 } from "./bytes.js";
 
-const TEXTS = ["collection", "compare", "scoring", "view", "home"];
+const TEXTS = ["collection", "compare", "scoring", "view", "home", "text"];
 const VALUES = ["like", "filter", "k", "oversample"];
 const LONGEST = 4096; // numbers of a vector in an address
 
@@ -36,4 +37,4 @@ export function write(asked) {
 }
 
 /** Whether there is a query. */
-export const hasQuery = (asked) => asked.like !== undefined || Boolean(asked.drawing || asked.vector);
+export const hasQuery = (asked) => asked.like !== undefined || Boolean(asked.text || asked.drawing || asked.vector);

@@ -49,6 +49,7 @@ function wire() {
     if (state.asked.drawing) navigate({});
   });
   byId("more").addEventListener("click", () => guard(browse));
+  byId("way-text").addEventListener("submit", (event) => submitForm(event, () => navigate({ text: byId("text").value.trim() || undefined })));
   byId("way-name").addEventListener("submit", (event) => submitForm(event, searchByName));
   byId("way-paste").addEventListener("submit", (event) => submitForm(event, searchByVector));
   byId("field").addEventListener("change", filters.fieldChosen);
@@ -79,8 +80,8 @@ function go(asked, { replace = false } = {}) {
 }
 
 /** Show another query with the same options. */
-function navigate({ like, home, vector, drawing }, how) {
-  return guard(() => go({ ...state.asked, like, home, vector, drawing }, how));
+function navigate({ like, home, text, vector, drawing }, how) {
+  return guard(() => go({ ...state.asked, like, home, text, vector, drawing }, how));
 }
 
 function applyFilter(conditions) {
@@ -105,6 +106,7 @@ async function show(asked, { restore }) {
     state.ready.catch(() => {}); // a search with this filter has the same problem
   }
   if (restore) restorePad(asked.drawing, collection.metadata.image);
+  if (restore && asked.text && collection.text) controls.choose(byId("tab-text"));
   if (address.hasQuery(asked)) await run();
   else await invite();
   map.show(state.place);
@@ -126,6 +128,7 @@ function open(collection) {
 }
 
 function firstWay({ has_items: has, metadata }) {
+  if (!byId("tab-text").hidden) return "tab-text";
   if (!byId("tab-draw").hidden) return "tab-draw";
   if (!has) return "tab-paste";
   return metadata.name ? "tab-name" : "tab-browse";
@@ -195,7 +198,7 @@ function clear() {
 async function run() {
   const running = (state.running = new AbortController());
   const { asked, place } = state;
-  const other = state.all.find((one) => one.name === asked.compare && one !== place.collection);
+  const other = state.all.find((one) => one.name === asked.compare && one !== place.collection && (!asked.text || one.text));
   const sides = [place, ...(other ? [placeOf(other)] : [])];
   const home = state.all.find((one) => one.name === asked.home);
   const query = await makeQuery(asked, home ? placeOf(home) : place, running.signal);
@@ -204,12 +207,12 @@ async function run() {
   if (running !== state.running || place !== state.place) return;
   const both = other ? `, ${markBoth(...found)} of them found by both` : "";
   clear();
-  byId("results-title").textContent = "Neighbours";
+  byId("results-title").textContent = query.text ? "Found" : "Neighbours";
   byId("asked").replaceChildren(...queryLine(query, place, found[0]));
   byId("asked").hidden = false;
   byId("columns").replaceChildren(...sides.map((side, i) => column(side, found[i], query, asked.view, acts(side, found[i]))));
   byId("views").hidden = false;
-  byId("status").textContent = `${found[0].hits.length} neighbours${both}.`;
+  byId("status").textContent = `${found[0].hits.length} ${query.text ? "items" : "neighbours"}${both}.`;
   map.light(query, found[0].hits);
 }
 

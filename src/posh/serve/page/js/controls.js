@@ -21,6 +21,8 @@ export function offer(collection, all) {
     : "This collection does not refine candidates, so there is nothing to oversample.";
   byId("name-label").textContent = metadata.name ? `Type a ${metadata.name}` : "Id of an item";
   byId("vector-label").textContent = `${width ?? "Some"} numbers, separated by commas or spaces`;
+  byId("tab-text").hidden = !collection.text;
+  byId("text-label").textContent = `Words in ${collection.text?.fields.join(", ")}`;
   byId("tab-draw").hidden = !metadata.image || metadata.drawable === false;
   for (const id of ["tab-name", "tab-browse"]) byId(id).hidden = !has;
   byId("filter").disabled = !has;
@@ -29,7 +31,8 @@ export function offer(collection, all) {
 export const isSearchable = ({ hasher, index }) => Boolean(hasher || index.metric);
 
 /** Set the controls from `asked`. */
-export function put({ k, scoring, oversample, compare, filter, view = "cards" }) {
+export function put({ k, scoring, oversample, compare, filter, text, view = "cards" }) {
+  byId("text").value = text ?? "";
   byId("k").value = k ?? 10;
   byId("scoring").value = scoring ?? "";
   byId("oversample").value = oversample ?? "";

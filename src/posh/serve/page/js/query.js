@@ -1,4 +1,4 @@
-// One query: its vector, its search, and how it is shown.
+// One query: its vector or words, its search, and how it is shown.
 
 import * as api from "./api.js";
 import * as controls from "./controls.js";
@@ -20,8 +20,9 @@ export function placeOf(collection, changed = () => {}) {
   return place;
 }
 
-/** Build the query of `asked`: a vector and its name. `from` is the collection of a stored item. */
-export async function makeQuery({ like, vector, drawing }, from, signal) {
+/** Build the query of `asked`: a vector or words, and its name. `from` is the collection of a stored item. */
+export async function makeQuery({ like, text, vector, drawing }, from, signal) {
+  if (text) return { text, name: `“${text}”` };
   if (drawing) return { vector: vectorOf(drawing, from.metadata.image), name: "Your drawing" };
   if (vector) return { vector, name: "Your vector" };
   const { items } = await api.get(from.collection.name, { ids: [like], include: ["payload", "vector"] }, signal);
@@ -36,12 +37,9 @@ export async function makeQuery({ like, vector, drawing }, from, signal) {
 /** Search for a query; an item is not its own neighbour, in any collection. */
 export async function search({ collection }, asked, query, signal) {
   const options = controls.forSearch(asked, collection);
-  const what =
-    collection.name === query.home
-      ? { ids: [query.id] }
-      : { vectors: [query.vector], k: Math.min(options.k + (query.id === undefined ? 0 : 1), controls.most()) };
   const began = performance.now();
-  const answer = await api.search(collection.name, { ...options, ...what }, signal);
+  const body = query.text ? forText(options, query) : { ...options, ...forVector(collection, options, query) };
+  const answer = await api.search(collection.name, body, signal);
   const [{ hits, code }] = answer.results;
   return {
     hits: hits.filter((hit) => !isSame(hit, query)).slice(0, options.k),
@@ -52,6 +50,14 @@ export async function search({ collection }, asked, query, signal) {
   };
 }
 
+/** Options that a search by words has, and its words. */
+const forText = ({ k, filter, include }, { text }) => ({ text, k, filter, include });
+
+function forVector(collection, { k }, query) {
+  if (collection.name === query.home) return { ids: [query.id] };
+  return { vectors: [query.vector], k: Math.min(k + (query.id === undefined ? 0 : 1), controls.most()) };
+}
+
 /** Whether a hit is the queried item: another collection may use its id for another item. */
 function isSame(hit, query) {
   return hit.id === query.id && hit.vector.every((value, i) => value === query.vector[i]);
@@ -59,7 +65,8 @@ function isSame(hit, query) {
 
 /** Show the query above its neighbours, with a legend of the colours of bits. */
 export function queryLine(query, { metadata, collection }, { code }) {
-  const parts = [image(query.vector, metadata, "The query"), element("span", { class: "name" }, query.name)].filter(Boolean);
+  const picture = query.vector ? image(query.vector, metadata, "The query") : null;
+  const parts = [picture, element("span", { class: "name" }, query.name)].filter(Boolean);
   if (!code) return parts;
   const bits = `${code.length} of ${collection.hasher.n_bits.toLocaleString("en")} bits set`;
   const shared = element("span", {}, element("i", { class: "shared" }), " shared bits, first");

@@ -18,8 +18,8 @@ export function column(place, found, query, view, act) {
     "div",
     { class: "column", "data-collection": collection.name },
     element("h3", {}, metadata.title ?? collection.name),
-    element("p", {}, `${describe(collection)}. ${summary(found, query, metadata)}`),
-    found.hits.length ? show(place, found, act) : element("p", {}, "Nothing passes the filter."),
+    element("p", {}, `${query.text ? "" : `${describe(collection)}. `}${summary(found, query, metadata)}`),
+    found.hits.length ? show(place, found, act) : element("p", {}, found.kind === "bm25" ? "Nothing with these words." : "Nothing passes the filter."),
   );
 }
 

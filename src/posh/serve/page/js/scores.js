@@ -9,6 +9,7 @@ const EXPLAINED = {
   euclidean: "Distances are between vectors.",
   cosine: "Cosines are of the angle between vectors.",
   dot: "Products are inner products of vectors.",
+  bm25: "Scores are bm25: words that few items have count more.",
 };
 const DISTANCES = ["decoder", "sbiht", "euclidean"];
 
@@ -18,6 +19,7 @@ export function formatScore({ score }, kind) {
   if (kind === "overlap") return `${score} shared bits`;
   if (kind === "equal-bits") return `${score} equal bits`;
   if (kind === "cosine") return `cosine ${score.toFixed(2)}`;
+  if (kind === "bm25") return `bm25 ${short(score)}`;
   if (kind === "dot") return `product ${short(score)}`;
   if (DISTANCES.includes(kind)) return `distance ${short(Math.sqrt(Math.max(0, -score)))}`;
   return `score ${short(score)}`;

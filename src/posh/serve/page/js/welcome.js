@@ -19,7 +19,7 @@ export function welcome(place, items, act) {
     return [start, element("p", {}, `It has ids and scores, and nothing else to show. Paste ${vector} to see the ids of its nearest neighbours.`)];
   }
   if (!items.length) return [start, element("p", {}, "It is empty. “Import…” above reads items from a file.")];
-  if (!isSearchable(collection)) {
+  if (!isSearchable(collection) && !collection.text) {
     return [start, element("p", {}, "It cannot be searched yet: it has neither a hasher nor a metric. Fit a hasher, or rebuild its index with a metric.")];
   }
   const ways = metadata.image && metadata.drawable !== false ? "Draw something, or choose" : "Choose";
