@@ -433,7 +433,7 @@ class BaseCollection(CollectionContract):
         [('a', 1.0, {'price': 3})]
         """
         params = RadiusParams(min_score, limit, recall, exact, n_threads)
-        self._require_metric()
+        self.require_metric()
         where = None if filter is None else parse(filter)
         array = validate_vectors(validate_queries(queries, "vectors"), self.n_features)
         return self._search_radius(array, params, where, Include(payloads, vectors))
@@ -462,7 +462,7 @@ class BaseCollection(CollectionContract):
         most = validate_integer("limit", limit, 1)
         params = RadiusParams(min_score, most, recall, exact, n_threads)
         with_itself = RadiusParams(min_score, most + 1, recall, exact, n_threads)
-        self._require_metric()
+        self.require_metric()
         where = None if filter is None else parse(filter)
 
         def read() -> Iterator[tuple[list[Id], Float32]]:
@@ -478,7 +478,7 @@ class BaseCollection(CollectionContract):
         """Return the number of items that :meth:`duplicates` searches for together."""
         return 8192
 
-    def _require_metric(self) -> None:
+    def require_metric(self) -> None:
         """Raise ValueError if searches use codes, whose scores have no radius."""
         if self.index_options.get("metric") is None:
             kind = "neither" if self.hasher is None else "one with a hasher"
