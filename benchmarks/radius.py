@@ -2,10 +2,10 @@
 
     python -m benchmarks.radius [--data glove-100 cifar10-patches] [--output results/radius.json]
 
-The radii are those with 1, 10, 100 and 1,000 results per query on average. Half of the queries choose the
-radii, and the number of lists that faiss's IndexIVFFlat visits: the smallest with which the mean share of
-results that queries find reaches 0.95. The other half is measured, in one batch on one thread, in the best of
-interleaved rounds of CPU time. A query without results counts for the speed only.
+The radii are those with 1, 10, 100 and 1,000 results per query on average. Other queries choose the number of
+lists that faiss's IndexIVFFlat visits: the smallest with which the mean share of results that queries find
+reaches 0.95. Queries are searched in one batch on one thread; the time is CPU time, of the best of interleaved
+rounds. A query without results counts for the speed only.
 
 ``--situations`` measures the recall after additions and deletions and with filters instead, and ``--dbscan``
 compares scikit-learn's DBSCAN on its own neighbours with that on the graph of ``RadiusNeighborsTransformer``.
@@ -114,7 +114,7 @@ class Faiss:
 def compare(name: str, n_queries: int) -> Iterable[Row]:
     base, tuning, queries = load(name, n_queries)
     index = posh.Index.build(base, metric=METRICS[name], recall=RECALL, optimize="build")
-    bounds = find_bounds(index, tuning, len(base))
+    bounds = find_bounds(index, queries, len(base))
     rival = Faiss(base, METRICS[name])
     lowest = min(bounds)
     truths = [index.search_radius(some, min_score=lowest, exact=True) for some in (tuning, queries)]

@@ -172,7 +172,8 @@ class Index(BaseIndex[NearestSnapshot]):
         filter : array of ids, or boolean array
             Restricts the results to these ids, or to those whose entry ``mask[id]`` is True.
         recall : float
-            The share of the results to find; by default that of the index.
+            The share of the results to find; by default that of the index. With ``store="int8"``, scores
+            are those of rounded vectors, so a document near the bound may be on either side of it.
         exact : bool
             Compare all vectors.
         n_threads : int
