@@ -383,8 +383,8 @@ class Lists:
         counts = np.empty(len(queries))
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             part = slice(start, start + _QUERIES_AT_ONCE)
-            counts[part] = np.count_nonzero(self._score_sample(queries[part]) >= bounds[part, None], axis=1)
-        return counts * (self.n_live / max(1, self.n_sampled))
+            counts[part] = self._count_sampled(self._score_sample(queries[part]), bounds[part])
+        return counts
 
     def _score_sample(self, queries: Float32) -> Float32:
         """Return the scores (m, s) of the sample for prepared queries (m, d)."""
@@ -401,9 +401,14 @@ class Lists:
         metric = self.space.metric
         queries = metric.prepare_queries(X)
         sampled = metric.restore_scores(queries, self._score_sample(queries.vectors))
-        # The k-th document may be in the sample: rounding, which differs between batches, must not decide.
+        return self._count_sampled(sampled, scores)
+
+    def _count_sampled(self, sampled: Float32, bounds: Float32) -> npt.NDArray[np.float64]:
+        """Estimate how many documents reach the bounds (m,), from the scores (m, s) of the sample."""
+        # A document whose score is the bound may be in the sample: rounding, which differs between batches,
+        # must not decide.
         rounding = _ROUNDING * np.abs(sampled).max(axis=1, initial=0.0, keepdims=True)
-        counts = np.count_nonzero(sampled >= scores[:, None] - rounding, axis=1)
+        counts = np.count_nonzero(sampled >= bounds[:, None] - rounding, axis=1)
         return np.asarray(counts * (self.n_live / max(1, self.n_sampled)))
 
     def _compare_all(self, X: npt.NDArray[Any], params: NearestParams, allowed: Mask | None) -> SlotScores:
