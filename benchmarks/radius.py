@@ -1,10 +1,10 @@
-"""Range search: recall and queries per second next to ``range_search`` of faiss, and DBSCAN through the transformer.
+"""Range search: recall and queries per second next to ``range_search`` of faiss, and DBSCAN on its graph.
 
     python -m benchmarks.radius [--data glove-100 cifar10-patches] [--output results/radius.json]
 
-The radii are those with 1, 10, 100 and 1,000 results per query on average. Other queries choose the number of
-lists that faiss's IndexIVFFlat visits: the smallest with which the mean share of results that queries find
-reaches 0.95. Queries are searched in one batch on one thread; the time is CPU time, of the best of interleaved
+The radii are those with 1, 10, 100 and 1,000 results per query on average. Other queries choose the number
+of lists that faiss's IndexIVFFlat visits: the smallest with which queries find 0.95 of their results on
+average. Queries are searched in one batch on one thread; the time is CPU time, of the best of interleaved
 rounds. A query without results counts for the speed only.
 
 ``--situations`` measures the recall after additions and deletions and with filters instead, and ``--dbscan``
@@ -97,13 +97,16 @@ class Faiss:
         self.index.add(self.base)
 
     def prepare(self, queries: np.ndarray) -> np.ndarray:
+        """Queries as they are compared with the base."""
         return queries if self.is_distance else queries / np.linalg.norm(queries, axis=1, keepdims=True)
 
     def search(self, prepared: np.ndarray, bound: float) -> list[np.ndarray]:
+        """The rows within the radius of each query."""
         offsets, _, ids = self.index.range_search(prepared, -bound if self.is_distance else bound)
         return np.split(ids, offsets[1:-1].astype(np.int64))
 
     def tune(self, prepared: np.ndarray, bound: float, true: posh.RadiusHits) -> int:
+        """Set and return the smallest number of lists that reaches the recall."""
         for n_probe in N_PROBES:
             self.index.nprobe = min(n_probe, self.index.nlist)
             if shares(self.search(prepared, bound), true, bound)[0] >= RECALL:
@@ -205,7 +208,9 @@ def compare_dbscan(name: str, n: int = 100_000, min_samples: int = 5) -> Row:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", nargs="+", choices=METRICS, default=list(METRICS))
     parser.add_argument("--queries", type=int, default=N_QUERIES, help="of each half")
     parser.add_argument("--situations", action="store_true")

@@ -1,4 +1,4 @@
-"""Range searches and duplicates of collections: in a folder, of a service, and where they are not possible."""
+"""Range searches and duplicates of collections: in a folder, of a service, and of other engines."""
 
 from __future__ import annotations
 
@@ -57,7 +57,11 @@ def test_filters_limits_and_recall(items):
     assert (cut.counts <= 2).all()
     assert cut.is_cut.any()
     some = items.search_radius(X[:200], min_score=BOUND, recall=0.9)
-    shares = [len({hit.id for hit in some[row]} & true) / len(true) for row in range(200) if (true := expected(row, True))]
+    shares = [
+        len({hit.id for hit in some[row]} & true) / len(true)
+        for row in range(200)
+        if (true := expected(row, True))
+    ]
     assert np.mean(shares) > 0.89
     with pytest.raises(ValueError, match="min_score"):
         items.search_radius(X[:2], min_score=np.nan)
@@ -100,7 +104,9 @@ def test_collections_without_a_metric(tmp_path):
 
 def test_engines_without_range_search():
     with pytest.raises(ValueError, match="in a folder or of a service"):
-        ReferenceCollection(metric="cosine").upsert([1], [[1.0, 2.0]]).search_radius([[1.0, 2.0]], min_score=0.5)
+        ReferenceCollection(metric="cosine").upsert([1], [[1.0, 2.0]]).search_radius(
+            [[1.0, 2.0]], min_score=0.5
+        )
 
 
 def test_the_service_limits_hits(tmp_path):
@@ -114,4 +120,4 @@ def test_the_service_limits_hits(tmp_path):
     found = remote.duplicates(min_score=0.9)
     assert found.is_cut
     assert len(found.groups) == 1
-    assert DUPLICATES <= len(found)
+    assert len(found) >= DUPLICATES

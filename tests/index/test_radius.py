@@ -86,7 +86,8 @@ def test_exact_search_equals_brute_force(metric):
     scores = plain_scores(metric, Q, X)
     for k in (1, 10, 100, 1000):
         ranked = np.sort(scores, axis=None)[::-1]
-        bound = float(ranked[k * len(Q)] + ranked[k * len(Q) - 1]) / 2  # between two scores: rounding does not matter
+        # Between two scores, so that rounding does not matter.
+        bound = float(ranked[k * len(Q)] + ranked[k * len(Q) - 1]) / 2
         hits = built(metric).search_radius(Q, min_score=bound, exact=True)
         true = expected(scores, bound)
         assert [sorted(row) for row in as_lists(hits)] == [sorted(row) for row in true]
@@ -103,7 +104,8 @@ def test_the_bound_is_that_of_search(metric):
         found = index.search_radius(query, min_score=float(scores[-1]), exact=True)
         np.testing.assert_array_equal(found.scores[:7], scores)
         assert set(ids) <= set(found.ids)
-        assert len(index.search_radius(query, min_score=float(np.nextafter(scores[0], np.inf)), exact=True).ids) == 0
+        above = float(np.nextafter(scores[0], np.inf))
+        assert len(index.search_radius(query, min_score=above, exact=True).ids) == 0
 
 
 @pytest.mark.parametrize("kernel", kernels.available())
@@ -120,8 +122,12 @@ def test_brute_force_of_nearby_numbers():
     vectors = (1000 + np.random.default_rng(0).standard_normal((500, 8))).astype(np.float32)
     wide = vectors.astype(np.float64)
     scores = -((wide[:9, None] - wide) ** 2).sum(axis=2)
-    rows, slots, found = find_reaching(vectors, np.arange(500), vectors[:9], np.full(9, -3, np.float32), is_distance=True)
-    np.testing.assert_array_equal(np.sort(rows * 500 + slots), np.flatnonzero(scores.astype(np.float32) >= -3))
+    rows, slots, found = find_reaching(
+        vectors, np.arange(500), vectors[:9], np.full(9, -3, np.float32), is_distance=True
+    )
+    np.testing.assert_array_equal(
+        np.sort(rows * 500 + slots), np.flatnonzero(scores.astype(np.float32) >= -3)
+    )
     np.testing.assert_array_equal(found, scores.astype(np.float32)[rows, slots])
 
 
@@ -187,7 +193,9 @@ def test_more_results_than_assumed_are_searched_again(monkeypatch):
     index = built("cosine")
     scores = plain_scores("cosine", Q, X)
     bound = float(np.sort(scores, axis=None)[-300 * len(Q)])
-    monkeypatch.setattr(module._RadiusSearch, "first_ranks", lambda self, queries, bounds: np.ones(len(queries)))
+    monkeypatch.setattr(
+        module._RadiusSearch, "first_ranks", lambda self, queries, bounds: np.ones(len(queries))
+    )
     assert mean_recall(as_lists(index.search_radius(Q, min_score=bound)), expected(scores, bound)) >= 0.94
 
 

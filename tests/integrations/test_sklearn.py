@@ -14,8 +14,8 @@ from sklearn.base import clone
 from sklearn.cluster import DBSCAN
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError, SkipTestWarning
-from sklearn.metrics import adjusted_rand_score
 from sklearn.manifold import TSNE, Isomap, trustworthiness
+from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -278,7 +278,10 @@ def test_a_radius_of_few_vectors_gives_what_scikit_learn_gives(metric, mode, dty
         (ours.transform(queries), theirs.transform(queries)),
         (ours.radius_neighbors_graph(), theirs.radius_neighbors_graph()),
         (ours.radius_neighbors_graph(mode="distance"), theirs.radius_neighbors_graph(mode="distance")),
-        (ours.radius_neighbors_graph(queries, radius / 2), theirs.radius_neighbors_graph(queries, radius / 2)),
+        (
+            ours.radius_neighbors_graph(queries, radius / 2),
+            theirs.radius_neighbors_graph(queries, radius / 2),
+        ),
     ]:
         assert one.shape == other.shape
         assert one.dtype == dtype
@@ -310,7 +313,8 @@ def test_dbscan_on_the_graph(metric):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [({"radius": -1.0}, "radius"), ({"metric": "dot"}, "metric"), ({"mode": "x"}, "mode")]
+    ("options", "words"),
+    [({"radius": -1.0}, "radius"), ({"metric": "dot"}, "metric"), ({"mode": "x"}, "mode")],
 )
 def test_wrong_parameters_of_a_radius(options, words):
     with pytest.raises(ValueError, match=words):

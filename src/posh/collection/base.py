@@ -136,8 +136,8 @@ class CollectionContract(ABC):
     ) -> RadiusHits:
         """Find all items within a radius of valid vectors (m, d); engines need not have it."""
         raise ValueError(
-            f"expected a collection in a folder or of a service for a range search, got a {type(self).__name__}: "
-            "copy it to a folder with 'posh copy', or use search with min_score"
+            "expected a collection in a folder or of a service for a range search, got a "
+            f"{type(self).__name__}: copy it to a folder with 'posh copy', or use search with min_score"
         )
 
     @abstractmethod

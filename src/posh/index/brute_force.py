@@ -98,7 +98,10 @@ def _iterate_candidates(
 def _score_block(
     vectors: npt.NDArray[Any], slots: Slots, queries: Float32, is_distance: bool
 ) -> tuple[Float32, float]:
-    """Return scores (m, s) in float32, those of distances without the part of the query, and the largest length."""
+    """Return scores (m, s) in float32, and the length of the longest document.
+
+    Scores of distances lack the part that depends on the query alone.
+    """
     is_run = slots[-1] - slots[0] == len(slots) - 1
     documents = np.asarray(vectors[slots[0] : slots[-1] + 1] if is_run else vectors[slots], np.float32)
     squares = np.einsum("ij,ij->i", documents, documents)

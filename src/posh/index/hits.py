@@ -268,6 +268,7 @@ class RadiusHits(HitRows):
     >>> hits.counts, hits[0], hits[1]
     (array([2, 0]), [Hit(id=3, score=0.9, payload=None, vector=None), \
 Hit(id=5, score=0.8, payload=None, vector=None)], [])
+
     """
 
     __slots__ = ("ids", "is_cut", "kind", "offsets", "payloads", "scores", "vectors")

@@ -286,9 +286,7 @@ class ItemWriter:
         self._hasher = collection.hasher if "code" in self._include else None
         self._room, self._is_large = max_bytes, False
 
-    def write_results(
-        self, found: hits.HitRows, vectors: Float32, query_active: int | None
-    ) -> list[bytes]:
+    def write_results(self, found: hits.HitRows, vectors: Float32, query_active: int | None) -> list[bytes]:
         """Return the results of queries (m, d) as JSON; hits have the payloads and vectors to write."""
         codes = None if self._hasher is None else _dump_codes(self._hasher, vectors, query_active)
         results = []

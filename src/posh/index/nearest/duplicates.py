@@ -91,13 +91,13 @@ def duplicates(
     X : array of shape (n, d)
         Vectors of any real dtype.
     min_score : float
-        The bound, see :meth:`posh.Index.search_radius`. Rounding can make the cosine of equal vectors slightly
-        less than 1, so for exact copies use 0.9999.
+        The bound, see :meth:`posh.Index.search_radius`. Rounding can make the cosine of equal vectors
+        slightly less than 1, so for exact copies use 0.9999.
     ids : n distinct ids
         By default row numbers.
     metric, recall, random_state
-        As for :class:`posh.Index`. A pair is found if a search for one of the two finds the other, which finds
-        more pairs than the recall of one search.
+        As for :class:`posh.Index`. A pair is found if a search for one of the two finds the other, which
+        finds more pairs than the recall of one search.
     exact : bool
         Compare all pairs.
     limit : int
@@ -171,7 +171,9 @@ def collect_duplicates(
         return Duplicates(np.empty((0, 2), np.int64), np.empty(0, np.float32), is_cut=False)
     left, right, scores = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
     n = len(places)
-    ends = np.array([[places.get(item, n) for item in side] for side in (left, right)], np.int64).reshape(2, -1)
+    ends = np.array([[places.get(item, n) for item in side] for side in (left, right)], np.int64).reshape(
+        2, -1
+    )
     known = (ends < n).all(axis=0)  # items that were written after the batches were read are not pairs
     ends, scores = np.sort(ends[:, known], axis=0), scores[known]
     _, first = np.unique(ends[0] * n + ends[1], return_index=True)

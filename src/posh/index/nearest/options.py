@@ -114,6 +114,12 @@ class RadiusParams:
         values["recall"], values["n_threads"] = search.recall, search.n_threads
 
     @property
+    def bound(self) -> np.float32:
+        """The bound in the precision of scores; infinite if it does not fit."""
+        with np.errstate(over="ignore"):
+            return np.float32(self.min_score)
+
+    @property
     def as_search(self) -> NearestParams:
         """The parameters of a search for one document with the same recall."""
         return NearestParams(1, None, self.n_threads, self.recall, self.exact)

@@ -84,7 +84,7 @@ def search_radius(
     for start in range(0, len(X), _QUERIES):
         rows = X[start : start + _QUERIES]
         queries = lists.space.metric.prepare_queries(rows)
-        bounds = _prepare_bounds(params.min_score, queries.factors)
+        bounds = _prepare_bounds(params.bound, queries.factors)
         ranks = search.first_ranks(queries.vectors, bounds)
         # The queries with the most results decide how many are searched together.
         n_together = max(1, int(_RESULTS / max(1.0, ranks.max(initial=0.0) * search.share)))
@@ -96,11 +96,10 @@ def search_radius(
     return RadiusSlots(*(np.concatenate(arrays) for arrays in parts))
 
 
-def _prepare_bounds(min_score: float, factors: Doubles) -> Float32:
+def _prepare_bounds(bound: np.float32, factors: Doubles) -> Float32:
     """Return bounds (m,) of the scores of prepared vectors, low enough that rounding loses nothing."""
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        bound = float(np.float32(min_score))
-        bounds = np.where(factors > 0, bound / factors, -np.inf).astype(np.float32)
+        bounds = np.where(factors > 0, np.float64(bound) / factors, -np.inf).astype(np.float32)
         if bound <= -np.finfo(np.float32).max:  # lower scores are rounded to this one
             bounds[:] = -np.inf
         return np.nextafter(bounds, np.float32(-np.inf))
@@ -145,7 +144,7 @@ class _RadiusSearch:
         scores = found.scores[:, None].copy()
         metric.native.scale_scores(queries.factors[found.rows], scores)
         found = found._replace(scores=scores[:, 0])
-        return found.select(found.scores >= np.float32(params.min_score)).cut(params.limit)
+        return found.select(found.scores >= params.bound).cut(params.limit)
 
     def _search_rounds(self, queries: Float32, bounds: Float32, ranks: Doubles) -> RadiusSlots:
         """Search with more and more effort, until it suits the number of results of each query."""
