@@ -32,13 +32,15 @@ METRICS = {"glove-100": "cosine", "cifar10-patches": "euclidean"}
 Row = dict[str, Any]
 
 
-def load(name: str, n_queries: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Base, and two sets of queries."""
+def load(name: str, n_queries: int, n_rows: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Base, of which n_rows are chosen at random, and two sets of queries."""
     data = posh.datasets.load(name)
-    queries = np.asarray(data.queries, np.float32)
+    base, queries = np.asarray(data.base, np.float32), np.asarray(data.queries, np.float32)
+    if n_rows is not None and n_rows < len(base):
+        base = base[np.sort(np.random.default_rng(3).choice(len(base), n_rows, replace=False))]
     chosen = np.random.default_rng(0).permutation(len(queries))[: 2 * n_queries]
     half = len(chosen) // 2
-    return np.asarray(data.base, np.float32), queries[chosen[:half]], queries[chosen[half:]]
+    return base, queries[chosen[:half]], queries[chosen[half:]]
 
 
 def find_bounds(index: posh.Index, queries: np.ndarray, n: int) -> list[float]:
@@ -114,8 +116,9 @@ class Faiss:
         return int(self.index.nprobe)
 
 
-def compare(name: str, n_queries: int) -> Iterable[Row]:
-    base, tuning, queries = load(name, n_queries)
+def compare(name: str, n_queries: int, n_rows: int | None) -> Iterable[Row]:
+    """Measure both libraries at each radius."""
+    base, tuning, queries = load(name, n_queries, n_rows)
     index = posh.Index.build(base, metric=METRICS[name], recall=RECALL, optimize="build")
     bounds = find_bounds(index, queries, len(base))
     rival = Faiss(base, METRICS[name])
@@ -145,9 +148,9 @@ def compare(name: str, n_queries: int) -> Iterable[Row]:
         yield row
 
 
-def measure_situations(name: str, n_queries: int) -> Iterable[Row]:
+def measure_situations(name: str, n_queries: int, n_rows: int | None) -> Iterable[Row]:
     """Recall after changes, and with filters: random ones, of near clusters and of far ones."""
-    base, _, queries = load(name, n_queries)
+    base, _, queries = load(name, n_queries, n_rows)
     rng = np.random.default_rng(2)
     n = len(base)
     side = base @ rng.standard_normal(base.shape[1]).astype(np.float32)
@@ -182,8 +185,7 @@ def compare_dbscan(name: str, n: int = 100_000, min_samples: int = 5) -> Row:
 
     from posh.integrations.sklearn import RadiusNeighborsTransformer
 
-    base = load(name, 1)[0]
-    X = base[np.sort(np.random.default_rng(3).choice(len(base), n, replace=False))]
+    X = load(name, 1, n)[0]
     some = np.random.default_rng(4).choice(n, 1000, replace=False)
     index = posh.Index.build(X, metric="euclidean", optimize="build")
     scores = np.sort(index.search(X[some], 200).scores[:, 1:].ravel())[::-1]
@@ -213,6 +215,7 @@ def main() -> None:
     )
     parser.add_argument("--data", nargs="+", choices=METRICS, default=list(METRICS))
     parser.add_argument("--queries", type=int, default=N_QUERIES, help="of each half")
+    parser.add_argument("--rows", type=int, help="documents, by default all")
     parser.add_argument("--situations", action="store_true")
     parser.add_argument("--dbscan", action="store_true")
     parser.add_argument("--output", type=Path)
@@ -222,7 +225,7 @@ def main() -> None:
         if args.dbscan:
             found: Iterable[Row] = [compare_dbscan(name)]
         else:
-            found = (measure_situations if args.situations else compare)(name, args.queries)
+            found = (measure_situations if args.situations else compare)(name, args.queries, args.rows)
         for row in found:
             print(json.dumps(row), flush=True)
             rows.append(row)

@@ -461,7 +461,6 @@ class BaseCollection(CollectionContract):
         """
         most = validate_integer("limit", limit, 1)
         params = RadiusParams(min_score, most, recall, exact, n_threads)
-        with_itself = RadiusParams(min_score, most + 1, recall, exact, n_threads)
         self.require_metric()
         where = None if filter is None else parse(filter)
 
@@ -471,7 +470,7 @@ class BaseCollection(CollectionContract):
                 yield [item.id for item in batch], np.array([item.vector for item in batch], np.float32)
 
         return collect_duplicates(
-            read(), lambda rows: self._search_radius(rows, with_itself, where, Include()), params
+            read(), lambda rows, wanted: self._search_radius(rows, wanted, where, Include()), params
         )
 
     def _duplicates_at_once(self, limit: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,41 +123,32 @@ def duplicates(
     """
     params = RadiusParams(min_score, _validate.validate_integer("limit", limit, 1), recall, exact, n_threads)
     index = Index.build(X, ids, metric=metric, recall=recall, random_state=random_state, optimize="build")
-    array = _validate.as_array(X)
-    snapshot = index.snapshot()
+    array, snapshot = _validate.as_array(X), index.snapshot()
 
-    def search(rows: npt.NDArray[Any]) -> RadiusHits:
-        return snapshot.search_radius_ids(rows, _with_itself(params), None)
+    def read() -> Iterator[tuple[Ids, npt.NDArray[Any]]]:
+        for start in track_progress(range(0, len(array), _ROWS), "comparing", "block"):
+            rows = slice(start, start + _ROWS)
+            yield snapshot.ids[rows], array[rows]
 
-    batches = ((snapshot.ids[i : i + _ROWS], array[i : i + _ROWS]) for i in range(0, len(array), _ROWS))
-    steps = range(-(-len(array) // _ROWS))
     return collect_duplicates(
-        (batch for _, batch in zip(track_progress(steps, "comparing", "block"), batches, strict=True)),
-        search,
-        params,
+        read(), lambda rows, wanted: snapshot.search_radius_ids(rows, wanted, None), params
     )
-
-
-def _with_itself(params: RadiusParams) -> RadiusParams:
-    """Return the parameters of a search that also finds the document itself."""
-    limit = None if params.limit is None else params.limit + 1
-    return RadiusParams(params.min_score, limit, params.recall, params.exact, params.n_threads)
 
 
 def collect_duplicates(
     batches: Iterable[tuple[Ids | Sequence[Any], npt.NDArray[Any]]],
-    search: Callable[[npt.NDArray[Any]], RadiusHits],
+    search: Callable[[npt.NDArray[Any], RadiusParams], RadiusHits],
     params: RadiusParams,
 ) -> Duplicates:
-    """Search for each batch of ids (b,) and vectors (b, d), and return the pairs without repetitions.
-
-    ``search`` finds the vectors themselves too, so it may return one more than ``params.limit``.
-    """
+    """Search for each batch of ids (b,) and vectors (b, d), and return the pairs without repetitions."""
+    limit = params.limit or _LIMIT
+    # One more, because the vectors themselves are found too.
+    with_itself = RadiusParams(params.min_score, limit + 1, params.recall, params.exact, params.n_threads)
     places: dict[Any, int] = {}  # of all ids, in their order
     found: list[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.float32]]] = []
     is_cut = False
     for ids, vectors in batches:
-        hits = search(vectors)
+        hits = search(vectors, with_itself)
         own = np.empty(len(ids), object)
         own[:] = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
         for item_id in own:
@@ -165,7 +156,7 @@ def collect_duplicates(
         queries = own[hits.queries]
         is_other = np.asarray(hits.ids != queries, bool)
         counts = np.bincount(hits.queries[is_other], minlength=len(own))
-        is_cut |= bool((hits.is_cut | (params.limit is not None and counts > (params.limit or 0))).any())
+        is_cut |= bool((hits.is_cut | (counts > limit)).any())
         found.append((queries[is_other], hits.ids[is_other].astype(object), hits.scores[is_other]))
     if not found:
         return Duplicates(np.empty((0, 2), np.int64), np.empty(0, np.float32), is_cut=False)

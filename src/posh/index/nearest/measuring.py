@@ -319,7 +319,7 @@ def _measure_radius_codes(
     def find(k: int, margin: float) -> float:
         chosen, some = reach.choose(k, _ROUTED), known.first(max(_LEAST_CODE_QUERIES, _RESULTS // k))
         last = some.true.scores[:, k - 1]
-        bounds = last - np.float32(_SCORE_ROUNDING) * np.abs(last)
+        bounds = np.asarray(last - _SCORE_ROUNDING * np.abs(last), np.float32)
         settings = index.settings(1, Effort(0, chosen, RADIUS_SLACK, 1.0))
         counts, slots, _ = index.stored.search_radius(
             index.blocks, settings, some.queries, bounds, margin, None, resolve_threads()

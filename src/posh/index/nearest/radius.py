@@ -86,10 +86,9 @@ def search_radius(
         queries = lists.space.metric.prepare_queries(rows)
         bounds = _prepare_bounds(params.bound, queries.factors)
         ranks = search.first_ranks(queries.vectors, bounds)
-        # The queries with the most results decide how many are searched together.
-        n_together = max(1, int(_RESULTS / max(1.0, ranks.max(initial=0.0) * search.share)))
-        for first in range(0, len(rows), n_together):
-            part = slice(first, first + n_together)
+        n_expected = np.cumsum(ranks * search.share)
+        ends = [*np.flatnonzero(np.diff(n_expected // _RESULTS)) + 1, len(rows)]
+        for part in map(slice, [0, *ends[:-1]], ends):
             some = MetricQueries(queries.vectors[part], queries.factors[part])
             found.append(search.run(some, bounds[part], ranks[part]))
     parts = zip(*found, strict=True)
