@@ -192,8 +192,8 @@ class Index(BaseIndex[NearestSnapshot]):
         >>> hits = index.search_radius(data.queries, min_score=0.97)
         >>> len(hits), hits.ids.shape == hits.scores.shape == (hits.offsets[-1],)
         (200, True)
-        >>> [(hit.id, round(hit.score, 2)) for hit in hits[4]]
-        [(1077, 0.97), (1039, 0.97)]
+        >>> [(hit.id, round(hit.score, 2)) for hit in hits[4][:2]]
+        [(142, 0.98), (171, 0.98)]
 
         """
         params = RadiusParams(min_score, limit, recall, exact, n_threads)
