@@ -12,6 +12,7 @@
 #include "bindings_blocks.h"
 #include "bindings_prepared.h"
 #include "blocks.h"
+#include "keys.h"
 #include "metric.h"
 
 namespace {
@@ -118,6 +119,39 @@ class Blocks {
     run([&, function = find_kernel(kernel).search_blocks] { return function(search, ids.data(), scores.data()); });
   }
 
+  // Finds all documents whose scores reach the bounds, for queries that are prepared already. Returns the number of
+  // documents of each query, and the slots and scores of all queries, one after the other.
+  nb::tuple search_radius(const Settings& settings, Rows queries, Floats bounds, float margin, const Vectors& vectors,
+                          std::optional<Vector<const std::uint8_t>> allowed, std::size_t n_threads,
+                          const std::string& kernel) const {
+    const std::size_t n = queries.shape(0);
+    require(queries.shape(1) == space_->centroids.shape(1) && bounds.shape(0) == n && margin >= 0.0f, "radius: shapes");
+    require(!allowed || allowed->shape(0) >= vectors.n_slots, "radius: allowed");
+    posh::BlockSearch search = make_search(settings, queries.data(), n, n_threads);
+    search.has_first = false;
+    set_vectors(search, vectors);
+    search.k = search.n_keep = 0;
+    search.bounds = bounds.data();
+    search.margin = margin;
+    search.allowed = allowed ? allowed->data() : nullptr;
+    std::vector<std::vector<std::uint64_t>> found(n);
+    run([&, function = find_kernel(kernel).search_radius] { return function(search, found.data()); });
+
+    std::size_t total = 0;
+    const auto counts = new_array<std::int64_t>({n});
+    for (std::size_t i = 0; i < n; ++i) total += found[i].size(), counts.data()[i] = std::int64_t(found[i].size());
+    const auto slots = new_array<std::int64_t>({total});
+    const auto scores = new_array<float>({total});
+    run([&, to = slots.data(), score = scores.data()]() mutable {
+      for (std::vector<std::uint64_t>& keys : found) {
+        for (const std::uint64_t key : keys) *to++ = posh::position_of_key(key), *score++ = posh::score_of_key(key);
+        keys = {};
+      }
+      return true;
+    });
+    return nb::make_tuple(counts, slots, scores);
+  }
+
   // Returns a search with these parameters. The caller keeps the arguments and this object alive.
   PreparedSearch prepare(const Settings& settings, const posh::Metric& metric, const Vectors& vectors,
                          std::optional<Vector<const std::int64_t>> ids, std::size_t k, std::size_t n_threads,
@@ -176,9 +210,13 @@ class Blocks {
   // Checks that the arguments agree, and sets k and the stored vectors.
   void complete_search(posh::BlockSearch& search, const Vectors& vectors, std::size_t k) const {
     require(k >= 1 && k <= search.n_keep, "search: results");
+    search.k = k;
+    set_vectors(search, vectors);
+  }
+
+  void set_vectors(posh::BlockSearch& search, const Vectors& vectors) const {
     const bool only_residuals = vectors.kind == posh::Stored::residuals;
     require(only_residuals ? !space_->reduction() : vectors.n_features == search.n_features, "search: vectors");
-    search.k = k;
     search.stored = vectors.kind;
     search.vectors = vectors.data;
     search.n_slots = vectors.n_slots;
@@ -304,6 +342,8 @@ void bind_blocks(nb::module_& m) {
       .def("prepare", &Blocks::prepare, nb::arg("settings"), nb::arg("metric"), nb::arg("vectors"), in("ids").none(),
            nb::arg("k"), nb::arg("n_threads"), nb::arg("kernel"), nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
            nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>())
+      .def("search_radius", &Blocks::search_radius, nb::arg("settings"), in("queries"), in("bounds"), nb::arg("margin"),
+           nb::arg("vectors"), in("allowed").none(), nb::arg("n_threads"), nb::arg("kernel"))
       .def("routing_scores", &Blocks::routing_scores, in("queries"), in("scores"), nb::arg("kernel"))
       .def("lists_of_slots", &Blocks::lists_of_slots, in("lists"))
       .def("sample_counts", &Blocks::sample_counts, nb::arg("settings"), in("queries"), nb::arg("seed"), in("expected"),

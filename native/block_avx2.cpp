@@ -26,6 +26,9 @@ namespace posh {
 bool search_blocks_avx2(const BlockSearch& search, std::int64_t* ids, float* scores) {
   return search_blocks<BlockAvx2>(search, ids, scores);
 }
+bool search_radius_avx2(const BlockSearch& search, std::vector<std::uint64_t>* found) {
+  return search_radius<BlockAvx2>(search, found);
+}
 void sample_counts_avx2(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected,
                         float* counts) {
   compute_sample_counts<BlockAvx2>(search, n_groups, seed, expected, counts);

@@ -117,6 +117,9 @@ struct BlockAvx512 : BlockAvx2 {
 bool search_blocks_avx512(const BlockSearch& search, std::int64_t* ids, float* scores) {
   return search_blocks<BlockAvx512>(search, ids, scores);
 }
+bool search_radius_avx512(const BlockSearch& search, std::vector<std::uint64_t>* found) {
+  return search_radius<BlockAvx512>(search, found);
+}
 
 }  // namespace posh
 #include "avx512_end.h"

@@ -26,6 +26,10 @@ class BlockPreparation {
     reserve(w.numbers, n * shape.width());
     reserve(w.planes, n * n_planes);
     reserve(w.kept, n * s.n_keep);
+    if (s.bounds) {
+      reserve(w.reaching, n);
+      for (std::size_t i = 0; i < n; ++i) w.reaching[i].clear();
+    }
     reserve(w.first_probe, n + 1);
     w.first_probe[0] = 0;
     reserve(w.coded, n * shape.n_columns);
@@ -230,6 +234,11 @@ class BlockPreparation {
     float* scores = reserve(w.list_scores, first + n) + first;
     score_lists(i, to, n, scores);
     if (s.has_first) query.limit = s.first_intercept * length + s.first_slope * *std::max_element(scores, scores + n);
+    if (s.bounds) {  // documents of the list are compared with this much more than their 8-bit scores
+      for (std::size_t j = 0; j < n; ++j)
+        scores[j] += s.margin * (s.is_distance ? std::sqrt(-2.0f * scores[j]) : length);
+      query.limit = s.bounds[first_query + i] * (s.is_distance ? 0.5f : 1.0f);
+    }
     query.entry = query.scan_limit = query.limit;
   }
 

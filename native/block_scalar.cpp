@@ -67,8 +67,14 @@ struct BlockPortable : BlockPlain {
 bool search_blocks_scalar(const BlockSearch& search, std::int64_t* ids, float* scores) {
   return search_blocks<BlockScalar>(search, ids, scores);
 }
+bool search_radius_scalar(const BlockSearch& search, std::vector<std::uint64_t>* found) {
+  return search_radius<BlockScalar>(search, found);
+}
 bool search_blocks_portable(const BlockSearch& search, std::int64_t* ids, float* scores) {
   return search_blocks<BlockPortable>(search, ids, scores);
+}
+bool search_radius_portable(const BlockSearch& search, std::vector<std::uint64_t>* found) {
+  return search_radius<BlockPortable>(search, found);
 }
 void sample_counts_scalar(const BlockSearch& search, std::size_t n_groups, std::uint64_t seed, float* expected,
                           float* counts) {

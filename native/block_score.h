@@ -194,6 +194,7 @@ class BlockScoring {
     const std::uint32_t slot = s.lists->blocks[number].slots(shape)[doc];
     if (slot >= s.n_slots) throw std::out_of_range("blocks: slots");
     const std::uint64_t key = score_key(score, slot);
+    if (s.bounds) return w.reaching[query.index].push_back({key, number, doc});
     Candidate* candidates = &w.kept[query.index * s.n_keep];
     if (query.n_kept == s.n_keep && key <= candidates[s.n_keep - 1].key) return;
     std::size_t at = query.n_kept < s.n_keep ? query.n_kept++ : s.n_keep - 1;
@@ -222,19 +223,7 @@ class ExactScoring {
   //   IN  vector  (n_features), the query
   //   OUT ids, scores  (k)
   void finish(const Query& query, const float* vector, std::int64_t* ids, float* scores) {
-    const Candidate* candidates = &w.kept[query.index * s.n_keep];
-    for (std::size_t i = 0; i < query.n_kept; i += n_at_once) {
-      const std::size_t n = std::min(n_at_once, query.n_kept - i);
-      const float* stored[n_at_once];
-      for (std::size_t j = 0; j < n_at_once; ++j) stored[j] = j < n ? stored_vector(candidates[i + j], j) : stored[0];
-      float sums[1][n_at_once];
-      if (s.is_distance)
-        Isa::distances(stored, vector, s.n_features, sums[0]);
-      else
-        Isa::template products<n_at_once, 1>(stored, {vector}, s.n_features, sums);
-      for (std::size_t j = 0; j < n; ++j)
-        w.exact[i + j] = score_key(s.is_distance ? -sums[0][j] : sums[0][j], position_of_key(candidates[i + j].key));
-    }
+    score(&w.kept[query.index * s.n_keep], query.n_kept, vector);
     std::sort(w.exact.begin(), w.exact.begin() + query.n_kept, std::greater<>());
     for (std::size_t i = 0; i < s.k; ++i) {
       const bool exists = i < query.n_kept;
@@ -243,19 +232,56 @@ class ExactScoring {
     }
   }
 
+  //   IN  vector  (n_features), the query
+  //   OUT found   the keys of all candidates that reach the bound
+  void finish_all(const Query& query, const float* vector, float bound, std::vector<std::uint64_t>& found) {
+    const std::vector<Candidate>& candidates = w.reaching[query.index];
+    score(candidates.data(), candidates.size(), vector);
+    const auto end = w.exact.begin() + static_cast<std::ptrdiff_t>(candidates.size());
+    const auto last =
+        std::remove_if(w.exact.begin(), end, [=](std::uint64_t key) { return score_of_key(key) < bound; });
+    std::sort(w.exact.begin(), last, std::greater<>());
+    found.assign(w.exact.begin(), last);
+  }
+
   // Prefetches the vectors that a query needs, which are far apart in memory.
   void prefetch(const Query& query) const {
+    const bool has_all = s.bounds != nullptr;
+    const std::vector<Candidate>& kept = has_all ? w.reaching[query.index] : w.kept;
+    prefetch(kept.data() + (has_all ? 0 : query.index * s.n_keep),
+             has_all ? std::min(kept.size(), most_prefetched) : query.n_kept);
+  }
+
+ private:
+  static constexpr std::size_t n_at_once = 4;  // vectors that are compared together, so that their cache misses overlap
+  static constexpr std::size_t most_prefetched = 256;  // vectors: more would not stay in the cache
+
+  void prefetch(const Candidate* candidates, std::size_t n) const {
     if (s.stored == Stored::residuals) return;
-    const Candidate* candidates = &w.kept[query.index * s.n_keep];
     const std::size_t bytes = s.n_features * (s.stored == Stored::float32 ? 4 : 2);
-    for (std::size_t i = 0; i < query.n_kept; ++i) {
+    for (std::size_t i = 0; i < n; ++i) {
       const char* vector = static_cast<const char*>(s.vectors) + position_of_key(candidates[i].key) * bytes;
       prefetch_bytes(vector, std::min<std::size_t>(bytes, 1024));
     }
   }
 
- private:
-  static constexpr std::size_t n_at_once = 4;  // vectors that are compared together, so that their cache misses overlap
+  // Writes the keys of n candidates with their exact scores to w.exact.
+  void score(const Candidate* candidates, std::size_t n, const float* vector) {
+    reserve(w.exact, n);
+    for (std::size_t i = 0; i < n; i += n_at_once) {
+      const std::size_t n_now = std::min(n_at_once, n - i);
+      const float* stored[n_at_once];
+      for (std::size_t j = 0; j < n_at_once; ++j)
+        stored[j] = j < n_now ? stored_vector(candidates[i + j], j) : stored[0];
+      float sums[1][n_at_once];
+      if (s.is_distance)
+        Isa::distances(stored, vector, s.n_features, sums[0]);
+      else
+        Isa::template products<n_at_once, 1>(stored, {vector}, s.n_features, sums);
+      for (std::size_t j = 0; j < n_now; ++j)
+        w.exact[i + j] = score_key(s.is_distance ? -sums[0][j] : sums[0][j], position_of_key(candidates[i + j].key));
+    }
+  }
 
   // A pointer to the stored vector, or to its decoded copy at position `at`.
   const float* stored_vector(const Candidate& document, std::size_t at) {

@@ -60,22 +60,16 @@ class BlockSearcher {
 
   // Searches for the queries begin, …, end - 1. Returns false if cancelled.
   bool run(std::size_t begin, std::size_t end, Cancellation& cancellation) {
-    const std::size_t n = end - begin;
-    preparation.prepare(begin, n);
-    const float n_visits = static_cast<float>(w.first_probe[n]);
-    const bool by_list = n_visits >= s.min_shared * static_cast<float>(s.lists->n_lists());
-    if (by_list && !visit_lists(n, cancellation)) return false;
-    for (std::size_t i = 0; i < n; ++i) {
-      if (cancellation.requested()) return false;
-      Query& query = w.queries[i];
-      if (!by_list) visit_probes(query, preparation.probes_of(query));
-      repeat_if_needed(query);
-      if (!by_list) last_step.prefetch(query);
-      if (by_list && i + 1 < n) last_step.prefetch(w.queries[i + 1]);
-      const std::size_t row = begin + i;
+    return search_each(begin, end, cancellation, [&](Query& query, std::size_t row) {
       last_step.finish(query, s.queries + row * s.n_features, ids + row * s.k, scores + row * s.k);
-    }
-    return true;
+    });
+  }
+
+  // The same for all documents that reach the bounds; found (n_queries) gets their keys.
+  bool run_radius(std::size_t begin, std::size_t end, std::vector<std::uint64_t>* found, Cancellation& cancellation) {
+    return search_each(begin, end, cancellation, [&](Query& query, std::size_t row) {
+      last_step.finish_all(query, s.queries + row * s.n_features, s.bounds[row], found[row]);
+    });
   }
 
   void routing_scores(float* to) { preparation.routing_scores(to); }
@@ -98,6 +92,26 @@ class BlockSearcher {
   }
 
  private:
+  // Calls finish(query, row) for each query, when its candidates are known.
+  template <class Finish>
+  bool search_each(std::size_t begin, std::size_t end, Cancellation& cancellation, Finish finish) {
+    const std::size_t n = end - begin;
+    preparation.prepare(begin, n);
+    const float n_visits = static_cast<float>(w.first_probe[n]);
+    const bool by_list = n_visits >= s.min_shared * static_cast<float>(s.lists->n_lists());
+    if (by_list && !visit_lists(n, cancellation)) return false;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (cancellation.requested()) return false;
+      Query& query = w.queries[i];
+      if (!by_list) visit_probes(query, preparation.probes_of(query));
+      repeat_if_needed(query);
+      if (!by_list) last_step.prefetch(query);
+      if (by_list && i + 1 < n) last_step.prefetch(w.queries[i + 1]);
+      finish(query, begin + i);
+    }
+    return true;
+  }
+
   void sample_count(const View& view, const Block& block, std::size_t group, float& expected, float& count) const {
     const std::uint64_t* live = block.live.get();
     float best = lowest;
@@ -312,17 +326,34 @@ class BlockSearcher {
   float* scores;
 };
 
-template <class Isa>
-bool search_blocks(const BlockSearch& search, std::int64_t* ids, float* scores) {
+// Calls search(searcher, begin, end, cancellation) for parts of the queries. Returns false if poll asked to stop.
+template <class Isa, class Search>
+bool search_parts(const BlockSearch& search, std::int64_t* ids, float* scores, Search search_part) {
   Cancellation cancellation(search.poll);
   constexpr std::size_t most = 8192;  // bounds the memory; more queries that share a list are faster
   const std::size_t even = (search.n_queries + search.n_threads - 1) / search.n_threads;
   const std::size_t part = std::max<std::size_t>(1, std::min(most, even));
   run_tasks((search.n_queries + part - 1) / part, search.n_threads, cancellation, [&](std::size_t task) {
-    BlockSearcher<Isa>(search, ids, scores)
-        .run(task * part, std::min(search.n_queries, (task + 1) * part), cancellation);
+    BlockSearcher<Isa> searcher(search, ids, scores);
+    search_part(searcher, task * part, std::min(search.n_queries, (task + 1) * part), cancellation);
   });
   return !cancellation.requested();
+}
+
+template <class Isa>
+bool search_blocks(const BlockSearch& search, std::int64_t* ids, float* scores) {
+  return search_parts<Isa>(search, ids, scores,
+                           [](auto& searcher, std::size_t begin, std::size_t end, Cancellation& cancellation) {
+                             searcher.run(begin, end, cancellation);
+                           });
+}
+
+template <class Isa>
+bool search_radius(const BlockSearch& search, std::vector<std::uint64_t>* found) {
+  return search_parts<Isa>(search, nullptr, nullptr,
+                           [=](auto& searcher, std::size_t begin, std::size_t end, Cancellation& cancellation) {
+                             searcher.run_radius(begin, end, found, cancellation);
+                           });
 }
 
 template <class Isa>

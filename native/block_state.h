@@ -125,12 +125,13 @@ struct Workspace {
   // For all queries, by their position in the batch.
   std::vector<Query> queries;
   std::vector<std::int8_t> numbers;
-  std::vector<std::uint32_t> planes;     // (n, n_planes) bit numbers
-  std::vector<Candidate> kept;           // (n, n_keep), best first
-  std::vector<std::uint16_t> probes;     // the lists that queries visit, query after query, ascending for each
-  std::vector<float> list_scores;        // the scores of these lists
-  std::vector<std::size_t> first_probe;  // (n + 1) where each query begins in `probes`
-  std::vector<float> coded, projected;   // (n, n_columns), (n, n_bits)
+  std::vector<std::uint32_t> planes;             // (n, n_planes) bit numbers
+  std::vector<Candidate> kept;                   // (n, n_keep), best first
+  std::vector<std::vector<Candidate>> reaching;  // (n) the candidates that reach the bound, in any order
+  std::vector<std::uint16_t> probes;             // the lists that queries visit, query after query, ascending for each
+  std::vector<float> list_scores;                // the scores of these lists
+  std::vector<std::size_t> first_probe;          // (n + 1) where each query begins in `probes`
+  std::vector<float> coded, projected;           // (n, n_columns), (n, n_bits)
 
   // For a tile of queries, or for one query in a list.
   std::vector<float> routed, units, reduced, difference, differences;
@@ -162,10 +163,11 @@ struct Workspace {
     std::size_t sum = sum_bytes(queries, numbers, planes, kept, probes, list_scores, first_probe, coded, projected) +
                       sum_bytes(routed, units, reduced, difference, differences, wide_numbers, chosen) +
                       sum_bytes(masks, pairs, waiting_docs, rows, survivors) +
-                      sum_bytes(visits, visit_starts, stops, visited, wider_probes, wider_scores, allowed) +
+                      sum_bytes(visits, visit_starts, stops, visited, wider_probes, wider_scores, allowed, reaching) +
                       sum_bytes(exact, decoded);
     for (const Near& state : near) sum += state.bytes();
     for (const std::vector<std::uint64_t>& words : allowed) sum += bytes_of(words);
+    for (const std::vector<Candidate>& candidates : reaching) sum += bytes_of(candidates);
     return sum;
   }
 

@@ -247,6 +247,9 @@ struct BlockSearch {
   float first_intercept, first_slope;
   bool has_first;      // whether there is a first limit
   std::size_t n_keep;  // documents for the last step, at least k
+  // For a search of all documents that reach a bound, which has no k and no n_keep; otherwise null.
+  const float* bounds;  // (n_queries) of the scores of the last step
+  float margin;         // by which 8-bit scores may be too low, divided by the length of the vector that is compared
   Stored stored;
   const void* vectors;               // (n_slots, n_features) float or half; null for Stored::residuals
   const float* centroids;            // (n_lists, n_features)
@@ -265,6 +268,11 @@ struct BlockSearch {
 //   OUT scores  (n_queries, k);  -inf where fewer than k documents were found
 // Returns false, with OUT undefined, if poll asked to stop. Throws std::out_of_range if a slot is not below n_slots.
 using SearchBlocksFn = bool (*)(const BlockSearch& search, std::int64_t* ids, float* scores);
+
+// Finds all live and allowed documents of the visited lists whose scores reach the bounds.
+//   OUT found  (n_queries) the descending keys of scores and slots (keys.h), the best first
+// Returns false, with OUT undefined, if poll asked to stop. Throws std::out_of_range if a slot is not below n_slots.
+using SearchRadiusFn = bool (*)(const BlockSearch& search, std::vector<std::uint64_t>* found);
 
 // Samples how counts depend on scores: for each query and n_groups random groups of the lists that it visits, takes the
 // document of the group with the highest 8-bit score.
@@ -315,6 +323,10 @@ bool search_blocks_scalar(const BlockSearch&, std::int64_t*, float*);
 bool search_blocks_portable(const BlockSearch&, std::int64_t*, float*);
 bool search_blocks_avx2(const BlockSearch&, std::int64_t*, float*);
 bool search_blocks_avx512(const BlockSearch&, std::int64_t*, float*);
+bool search_radius_scalar(const BlockSearch&, std::vector<std::uint64_t>*);
+bool search_radius_portable(const BlockSearch&, std::vector<std::uint64_t>*);
+bool search_radius_avx2(const BlockSearch&, std::vector<std::uint64_t>*);
+bool search_radius_avx512(const BlockSearch&, std::vector<std::uint64_t>*);
 void sample_counts_scalar(const BlockSearch&, std::size_t, std::uint64_t, float*, float*);
 void sample_counts_avx2(const BlockSearch&, std::size_t, std::uint64_t, float*, float*);
 void routing_scores_scalar(const BlockSearch&, float*);

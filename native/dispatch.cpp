@@ -20,21 +20,22 @@ bool has_avx512() {
 
 constexpr Kernels table[] = {
     {"scalar", always, winners_scalar, overlap_topk_scalar, overlap_lists_scalar, table_topk_scalar,
-     hamming_topk_scalar, search_blocks_scalar, sample_counts_scalar, routing_scores_scalar, encode_docs_scalar,
-     nearest_lists_scalar, project_rows_scalar, search_graph_scalar, build_graph_scalar, prepare_documents_scalar,
-     prepare_queries_scalar},
+     hamming_topk_scalar, search_blocks_scalar, search_radius_scalar, sample_counts_scalar, routing_scores_scalar,
+     encode_docs_scalar, nearest_lists_scalar, project_rows_scalar, search_graph_scalar, build_graph_scalar,
+     prepare_documents_scalar, prepare_queries_scalar},
     {"portable", always, winners_portable, overlap_topk_portable, overlap_lists_portable, table_topk_portable,
-     hamming_topk_portable, search_blocks_portable, sample_counts_scalar, routing_scores_scalar, encode_docs_scalar,
-     nearest_lists_scalar, project_rows_scalar, search_graph_scalar, build_graph_scalar, prepare_documents_scalar,
-     prepare_queries_scalar},
+     hamming_topk_portable, search_blocks_portable, search_radius_portable, sample_counts_scalar, routing_scores_scalar,
+     encode_docs_scalar, nearest_lists_scalar, project_rows_scalar, search_graph_scalar, build_graph_scalar,
+     prepare_documents_scalar, prepare_queries_scalar},
 #if defined(__x86_64__)
     {"avx2", has_avx2, winners_avx2, overlap_topk_avx2, overlap_lists_avx2, table_topk_portable, hamming_topk_avx2,
-     search_blocks_avx2, sample_counts_avx2, routing_scores_avx2, encode_docs_avx2, nearest_lists_avx2,
-     project_rows_avx2, search_graph_avx2, build_graph_avx2, prepare_documents_avx2, prepare_queries_avx2},
-    {"avx512", has_avx512, winners_avx2, overlap_topk_avx512, overlap_lists_avx512, table_topk_portable,
-     hamming_topk_avx2, search_blocks_avx512, sample_counts_avx2, routing_scores_avx2, encode_docs_avx2,
-     nearest_lists_avx2, project_rows_avx2, search_graph_avx512, build_graph_avx512, prepare_documents_avx2,
+     search_blocks_avx2, search_radius_avx2, sample_counts_avx2, routing_scores_avx2, encode_docs_avx2,
+     nearest_lists_avx2, project_rows_avx2, search_graph_avx2, build_graph_avx2, prepare_documents_avx2,
      prepare_queries_avx2},
+    {"avx512", has_avx512, winners_avx2, overlap_topk_avx512, overlap_lists_avx512, table_topk_portable,
+     hamming_topk_avx2, search_blocks_avx512, search_radius_avx512, sample_counts_avx2, routing_scores_avx2,
+     encode_docs_avx2, nearest_lists_avx2, project_rows_avx2, search_graph_avx512, build_graph_avx512,
+     prepare_documents_avx2, prepare_queries_avx2},
 #endif
 };
 

@@ -141,6 +141,7 @@ struct Kernels {
   TableTopkFn table_topk;
   HammingTopkFn hamming_topk;
   SearchBlocksFn search_blocks;
+  SearchRadiusFn search_radius;
   SampleCountsFn sample_counts;
   RoutingScoresFn routing_scores;
   EncodeFn encode_docs;

@@ -41,4 +41,7 @@ from .hashers import SphericalHash as SphericalHash
 from .index.codes.index import CodeIndex as CodeIndex
 from .index.hits import Hit as Hit
 from .index.hits import Hits as Hits
+from .index.hits import RadiusHits as RadiusHits
+from .index.nearest.duplicates import Duplicates as Duplicates
+from .index.nearest.duplicates import duplicates as duplicates
 from .index.nearest.index import Index as Index

@@ -233,6 +233,17 @@ class Blocks:
         n_threads: int,
         kernel: str,
     ) -> None: ...
+    def search_radius(
+        self,
+        settings: BlockSettings,
+        queries: _Rows,
+        bounds: _Rows,
+        margin: float,
+        vectors: BlockVectors,
+        allowed: npt.NDArray[np.uint8] | None,
+        n_threads: int,
+        kernel: str,
+    ) -> tuple[_Ids, _Ids, _Rows]: ...
     def prepare(
         self,
         settings: BlockSettings,

@@ -23,8 +23,8 @@ from posh.collection.filters import Filter
 from posh.collection.text import Fusion, TextOptions, TextQuery
 from posh.hashers.base import Hasher
 from posh.index.codes.options import CodeParams
-from posh.index.hits import Hits
-from posh.index.nearest.options import NearestParams
+from posh.index.hits import Hits, RadiusHits
+from posh.index.nearest.options import NearestParams, RadiusParams
 from posh.index.nearest.report import IndexReport
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
@@ -45,6 +45,7 @@ _MAX_ITEMS = 5_000
 _MAX_BYTES = 8 << 20
 _MAX_VALUES = 400_000  # separators in the JSON of payloads: the service counts them
 _ID_BYTES = 50  # of an id in a request, estimated
+_RADIUS_QUERIES, _RADIUS_HITS = 1_000, 100_000  # of one range search: the limits of the service
 _PAGE = 1000  # items per request, or fewer
 _PAGE_NUMBERS = 1 << 20  # of the vectors of all items of a page: about 12 MB of JSON
 _ASYNC_PAGE = 100  # items that a thread takes from an iteration at a time
@@ -348,6 +349,24 @@ class RemoteCollection(BaseCollection):
         }
         return _parse_hits(self._ask("POST", "/search", arguments | query | body), params.k, include)
 
+    def _search_radius(
+        self, vectors: Float32, params: RadiusParams, where: Filter | None, include: Include
+    ) -> RadiusHits:
+        names = {"payload": include.payloads, "vector": include.vectors}
+        body = {
+            "vectors": pack_vectors(vectors),
+            "min_score": params.min_score,
+            "limit": params.limit,
+            "recall": params.recall,
+            "exact": params.exact,
+            "filter": None if where is None else where.source,
+            "include": [name for name, is_wanted in names.items() if is_wanted],
+        }
+        return _parse_radius_hits(self._ask("POST", "/search_radius", body), include)
+
+    def _duplicates_at_once(self, limit: int) -> int:
+        return max(1, min(_RADIUS_QUERIES, _RADIUS_HITS // (limit + 1)))
+
     def _count(self, where: Filter | None) -> int:
         body = {"filter": None if where is None else where.source}
         return int(self._ask("POST", "/count", body)["count"])
@@ -440,6 +459,22 @@ def _parse_hits(content: dict[str, Any], k: int, include: Include) -> Hits:
     return Hits(ids, scores, content["kind"], payloads, vectors, *(parts.values() if has_parts else ()))
 
 
+def _parse_radius_hits(content: dict[str, Any], include: Include) -> RadiusHits:
+    rows = [result["hits"] for result in content["results"]]
+    hits = [hit for row in rows for hit in row]
+    ids = np.empty(len(hits), object)
+    ids[:] = [hit["id"] for hit in hits]
+    return RadiusHits(
+        np.cumsum([0, *map(len, rows)]),
+        ids,
+        np.array([hit["score"] for hit in hits], np.float32),
+        content["kind"],
+        np.array([result["is_cut"] for result in content["results"]], bool),
+        [hit["payload"] for hit in hits] if include.payloads else None,
+        [np.array(hit["vector"], np.float32) for hit in hits] if include.vectors else None,
+    )
+
+
 def _run_in_thread(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a coroutine function that calls a method of the wrapped collection in a thread.
 
@@ -479,6 +514,8 @@ class AsyncCollection:
     delete = _run_in_thread(BaseCollection.delete)
     get = _run_in_thread(BaseCollection.get)
     search = _run_in_thread(BaseCollection.search)
+    search_radius = _run_in_thread(BaseCollection.search_radius)
+    duplicates = _run_in_thread(BaseCollection.duplicates)
     count = _run_in_thread(BaseCollection.count)
     sample = _run_in_thread(BaseCollection.sample)
     fit = _run_in_thread(BaseCollection.fit)

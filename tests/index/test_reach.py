@@ -179,9 +179,9 @@ def test_a_filter_that_depends_on_the_vectors_is_noticed(built):
     rng = np.random.default_rng(0)
     side = X @ rng.standard_normal(16).astype(np.float32)
     for share in (0.1, 0.5, 0.9):
-        assert structure._depends_on_vectors(side <= np.quantile(side, share))
+        assert structure.depends_on_vectors(side <= np.quantile(side, share))
     noticed = [
-        structure._depends_on_vectors(rng.random(len(X)) < share)
+        structure.depends_on_vectors(rng.random(len(X)) < share)
         for share in (0.1, 0.5, 0.9)
         for _ in range(20)
     ]

@@ -11,14 +11,16 @@ import pytest
 import scipy.sparse as sp
 from sklearn import neighbors
 from sklearn.base import clone
+from sklearn.cluster import DBSCAN
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError, SkipTestWarning
 from sklearn.manifold import TSNE, Isomap, trustworthiness
+from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from posh.integrations.sklearn import KNeighborsTransformer
+from posh.integrations.sklearn import KNeighborsTransformer, RadiusNeighborsTransformer
 from tests.conftest import clusters
 
 METRICS = ["euclidean", "cosine"]
@@ -29,6 +31,8 @@ FEW, MANY = 500, 3000  # vectors: compared one by one, and searched through list
     [
         KNeighborsTransformer(n_neighbors=2),
         KNeighborsTransformer(n_neighbors=2, mode="connectivity", metric="cosine"),
+        RadiusNeighborsTransformer(),
+        RadiusNeighborsTransformer(radius=0.5, mode="connectivity", metric="cosine"),
     ]
 )
 def test_scikit_learn_conventions(estimator, check):
@@ -252,3 +256,66 @@ def test_before_umap(digits):
         )
     assert ours == pytest.approx(theirs, abs=0.02)
     assert sp.issparse(known.graph_)
+
+
+# All neighbours within a radius -------------------------------------------------------------------------
+
+RADII = {"euclidean": 3.0, "cosine": 0.02}
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("mode", ["distance", "connectivity"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_radius_of_few_vectors_gives_what_scikit_learn_gives(metric, mode, dtype):
+    X = clusters(FEW + 50, 16).astype(dtype)
+    base, queries = X[:FEW], X[FEW:]
+    radius = RADII[metric]
+    options = {"mode": mode, "radius": radius, "metric": metric}
+    ours = RadiusNeighborsTransformer(**options).fit(base)
+    theirs = neighbors.RadiusNeighborsTransformer(**options, algorithm="brute").fit(base)
+    for one, other in [
+        (ours.fit_transform(base), theirs.fit_transform(base)),
+        (ours.transform(queries), theirs.transform(queries)),
+        (ours.radius_neighbors_graph(), theirs.radius_neighbors_graph()),
+        (ours.radius_neighbors_graph(mode="distance"), theirs.radius_neighbors_graph(mode="distance")),
+        (
+            ours.radius_neighbors_graph(queries, radius / 2),
+            theirs.radius_neighbors_graph(queries, radius / 2),
+        ),
+    ]:
+        assert one.shape == other.shape
+        assert one.dtype == dtype
+        assert one.nnz == other.nnz > 0
+        assert abs(one - other).max() < 1e-5
+    distances, found = ours.radius_neighbors(queries)
+    for row, (near, numbers) in enumerate(zip(distances, found, strict=True)):
+        assert (np.diff(near) >= 0).all()
+        assert sorted(numbers) == sorted(theirs.radius_neighbors(queries[row : row + 1])[1][0])
+    assert ours.radius_neighbors(return_distance=False).shape == (FEW,)
+
+
+def test_a_vector_is_its_own_neighbour_within_any_radius():
+    graph = RadiusNeighborsTransformer(radius=0.0).fit_transform(clusters(MANY, 16))
+    assert graph.nnz == MANY
+    assert (graph.indices == np.arange(MANY)).all()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_dbscan_on_the_graph(metric):
+    X = clusters(MANY, 8, n_clusters=30)
+    eps = {"euclidean": 1.0, "cosine": 0.004}[metric]
+    graph = RadiusNeighborsTransformer(radius=eps, metric=metric, recall=0.99).fit_transform(X)
+    labels = DBSCAN(eps=eps, metric="precomputed").fit_predict(graph)
+    expected = DBSCAN(eps=eps, metric=metric).fit_predict(X)
+    assert adjusted_rand_score(expected, labels) > 0.95
+    exact = RadiusNeighborsTransformer(radius=eps, metric=metric, recall=1.0).fit_transform(X)
+    assert (DBSCAN(eps=eps, metric="precomputed").fit_predict(exact) == expected).mean() > 0.999
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"radius": -1.0}, "radius"), ({"metric": "dot"}, "metric"), ({"mode": "x"}, "mode")],
+)
+def test_wrong_parameters_of_a_radius(options, words):
+    with pytest.raises(ValueError, match=words):
+        RadiusNeighborsTransformer(**options).fit(clusters(20, 4))

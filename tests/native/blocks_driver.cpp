@@ -87,6 +87,37 @@ Results samples_of(const posh::BlockSearch& search, posh::SampleCountsFn sample)
   return results;
 }
 
+std::vector<std::vector<std::uint64_t>> radius_of(posh::BlockSearch search, std::size_t n_threads,
+                                                  posh::SearchRadiusFn run) {
+  search.n_threads = n_threads;
+  std::vector<std::vector<std::uint64_t>> found(search.n_queries);
+  try {
+    run(search, found.data());
+  } catch (const std::out_of_range&) {
+    return {};
+  }
+  return found;
+}
+
+// Compares range searches whose bounds are scores of the results of a search.
+bool radius_searches_agree(posh::BlockSearch search, const Results& results) {
+  std::vector<float> bounds(search.n_queries);
+  for (std::size_t q = 0; q < search.n_queries && !results.scores.empty(); ++q)
+    bounds[q] = results.scores[q * search.k + search.k / 2];
+  search.bounds = bounds.data();
+  search.k = search.n_keep = 0;
+  search.has_first = false;
+  search.margin = 0.1f;
+  const auto expected = radius_of(search, 1, posh::kernels[0].search_radius);
+  for (std::size_t i = 0; i < posh::n_kernels; ++i)
+    for (const std::size_t n_threads : {1, 3})
+      if (posh::kernels[i].supported() && radius_of(search, n_threads, posh::kernels[i].search_radius) != expected) {
+        std::printf("range search of %s differs from scalar on %zu threads\n", posh::kernels[i].name, n_threads);
+        return false;
+      }
+  return true;
+}
+
 bool searches_agree(posh::BlockSearch& search, const posh::BlockLists& lists) {
   search.lists = &lists;
   search.n_threads = 1;
@@ -104,7 +135,7 @@ bool searches_agree(posh::BlockSearch& search, const posh::BlockLists& lists) {
     std::printf("samples of %s differ from scalar\n", kernel.name);
     return false;
   }
-  return true;
+  return radius_searches_agree(search, expected);
 }
 
 bool nearest_agree(const Case& c, const posh::Router& router) {

@@ -52,17 +52,35 @@ struct Isa : posh::BlockPlain {
   static constexpr posh::WinnersFn winners = posh::winners_scalar;
 };
 
+// Compares the bytes that are allocated, except those before, with the workspace's own count.
+bool workspace_is_accounted(std::size_t before) {
+  const std::size_t allocated = live_bytes - before, counted = posh::workspace_of_thread.bytes();
+  if (allocated == counted && counted <= posh::max_kept_bytes) return true;
+  std::printf("the workspace counts %zu bytes, %zu are allocated, at most %zu may remain\n", counted, allocated,
+              posh::max_kept_bytes);
+  return false;
+}
+
 // Runs a search and compares the bytes that it leaves allocated with the workspace's own count.
 bool search_is_accounted(posh::BlockSearch& search) {
   std::vector<std::int64_t> ids(search.n_queries * search.k);
   std::vector<float> scores(search.n_queries * search.k);
   const std::size_t before = live_bytes - posh::workspace_of_thread.bytes();
   posh::search_blocks<Isa>(search, ids.data(), scores.data());
-  const std::size_t allocated = live_bytes - before, counted = posh::workspace_of_thread.bytes();
-  if (allocated == counted && counted <= posh::max_kept_bytes) return true;
-  std::printf("the workspace counts %zu bytes, %zu are allocated, at most %zu may remain\n", counted, allocated,
-              posh::max_kept_bytes);
-  return false;
+  return workspace_is_accounted(before);
+}
+
+// The same for a range search, which finds many documents.
+bool radius_search_is_accounted(posh::BlockSearch search) {
+  const std::vector<float> bounds(search.n_queries, -1e30f);
+  std::vector<std::vector<std::uint64_t>> found(search.n_queries);
+  search.bounds = bounds.data();
+  search.k = search.n_keep = 0;
+  search.has_first = false;
+  const std::size_t before = live_bytes - posh::workspace_of_thread.bytes();
+  posh::search_radius<Isa>(search, found.data());
+  for (std::vector<std::uint64_t>& keys : found) std::vector<std::uint64_t>().swap(keys);
+  return workspace_is_accounted(before);
 }
 
 // Searches a random case, or one of few documents with `n_queries` queries.
@@ -81,7 +99,7 @@ bool random_search_is_accounted(std::optional<std::size_t> n_queries) {
   search.lists = lists.get();
   search.n_threads = 1;
   if (n_queries) search.n_keep = std::max<std::size_t>(search.n_keep, 400);
-  return search_is_accounted(search);
+  return radius_search_is_accounted(search) && search_is_accounted(search);
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ OPERATIONS = [
     ("post", "/v1/collections/{name}/items"),
     ("post", "/v1/collections/{name}/count"),
     ("post", "/v1/collections/{name}/search"),
+    ("post", "/v1/collections/{name}/search_radius"),
 ]
 CHECKS = [
     not_a_server_error,

@@ -19,6 +19,7 @@ PROTECTED = [
     ("PUT", "/v1/collections/new"),
     ("DELETE", "/v1/collections/things"),
     ("POST", "/v1/collections/things/search"),
+    ("POST", "/v1/collections/things/search_radius"),
     ("POST", "/v1/collections/things/upsert"),
     ("POST", "/v1/collections/things/delete"),
     ("POST", "/v1/collections/things/get"),

@@ -44,6 +44,10 @@ _COMMANDS = {
     "query": Command(
         "find the items of a collection nearest to an item or to vectors", "posh.cli._collection:add_query"
     ),
+    "duplicates": Command(
+        "find near-duplicates among vectors or the items of a collection",
+        "posh.cli._duplicates:add_duplicates",
+    ),
     "export": Command("write the items of a collection to a file", "posh.cli._transfer:add_export"),
     "copy": Command("copy a collection to a new folder or to Milvus", "posh.cli._transfer:add_copy"),
     "serve": Command("serve a folder of collections over HTTP", "posh.cli._serve:add_serve"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -28,8 +29,9 @@ from posh.collection.filters import Filter, parse, scalar_type
 from posh.collection.text import NO_TEXT, Fusion, TextOptions, TextQuery, parse_fusion, parse_texts
 from posh.hashers.base import Hasher
 from posh.index.codes.options import CodeParams, require_scoring
-from posh.index.hits import Hits
-from posh.index.nearest.options import NearestParams
+from posh.index.hits import Hits, RadiusHits
+from posh.index.nearest.duplicates import Duplicates, collect_duplicates
+from posh.index.nearest.options import NearestParams, RadiusParams
 from posh.index.nearest.report import IndexReport
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
@@ -154,6 +156,15 @@ class CollectionContract(ABC):
             "copy the items to one"
         )
 
+    def _search_radius(
+        self, vectors: Float32, params: RadiusParams, where: Filter | None, include: Include
+    ) -> RadiusHits:
+        """Find all items within a radius of valid vectors (m, d); engines need not have it."""
+        raise ValueError(
+            "expected a collection in a folder or of a service for a range search, got a "
+            f"{type(self).__name__}: copy it to a folder with 'posh copy', or use search with min_score"
+        )
+
     @abstractmethod
     def _count(self, where: Filter | None) -> int: ...
 
@@ -266,6 +277,7 @@ def _validate_key(key: Any, where: str) -> str:
 
 NO_HASHER = "expected a collection with a hasher or a metric, got neither: call fit or reindex first"
 SAMPLE = 20_000  # stored vectors that fit uses
+DUPLICATES = 100  # of one item
 
 
 def make_search_params(k: int, hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> SearchParams:
@@ -460,6 +472,86 @@ class BaseCollection(CollectionContract):
             )
         params = SearchParams(k, min_score=min_score)
         return self._search_text(texts, None, params, weights, where, include)
+
+    def search_radius(
+        self,
+        queries: npt.ArrayLike,
+        *,
+        min_score: float,
+        limit: int | None = None,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002  # the word that users expect
+        payloads: bool = False,
+        vectors: bool = False,
+        recall: float | None = None,
+        exact: bool = False,
+        n_threads: int | None = None,
+    ) -> RadiusHits:
+        """Find all items whose score reaches a bound, for one vector (d,) or many (m, d).
+
+        The options are those of :meth:`posh.Index.search_radius` and, for filters and fields of the hits,
+        those of :meth:`search`. It needs a collection with a metric, in a folder or of a service. A service
+        returns no more hits than its limits allow, so ``hits.is_cut`` may be set without a ``limit``.
+
+        >>> import posh, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, posh.create(folder, metric="cosine") as shop:
+        ...     _ = shop.upsert(["a", "b"], [[1.0, 0.0], [1.0, 1.0]], [{"price": 3}, {"price": 5}])
+        ...     hits = shop.search_radius([[1.0, 0.1]], min_score=0.9, payloads=True)
+        >>> [(hit.id, round(hit.score, 2), hit.payload) for hit in hits[0]]
+        [('a', 1.0, {'price': 3})]
+        """
+        params = RadiusParams(min_score, limit, recall, exact, n_threads)
+        self.require_metric()
+        where = None if filter is None else parse(filter)
+        array = validate_vectors(validate_queries(queries, "vectors"), self.n_features)
+        return self._search_radius(array, params, where, Include(payloads, vectors))
+
+    def duplicates(
+        self,
+        *,
+        min_score: float,
+        limit: int = DUPLICATES,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002
+        recall: float | None = None,
+        exact: bool = False,
+        n_threads: int | None = None,
+    ) -> Duplicates:
+        """Find all pairs of items whose score reaches a bound, among those that pass the filter.
+
+        See :func:`posh.duplicates` for the parameters and the result. Items that are written concurrently
+        may be missing.
+
+        >>> import posh, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, posh.create(folder, metric="cosine") as shop:
+        ...     _ = shop.upsert(["a", "b", "c"], [[1.0, 0.0], [0.0, 1.0], [1.0, 0.01]])
+        ...     shop.duplicates(min_score=0.99).groups
+        [['a', 'c']]
+        """
+        most = validate_integer("limit", limit, 1)
+        params = RadiusParams(min_score, most, recall, exact, n_threads)
+        self.require_metric()
+        where = None if filter is None else parse(filter)
+
+        def read() -> Iterator[tuple[list[Id], Float32]]:
+            items = self._items(where, None, None)
+            while batch := list(islice(items, self._duplicates_at_once(most))):
+                yield [item.id for item in batch], np.array([item.vector for item in batch], np.float32)
+
+        return collect_duplicates(
+            read(), lambda rows, wanted: self._search_radius(rows, wanted, where, Include()), params
+        )
+
+    def _duplicates_at_once(self, limit: int) -> int:
+        """Return the number of items that :meth:`duplicates` searches for together."""
+        return 8192
+
+    def require_metric(self) -> None:
+        """Raise ValueError if searches use codes, whose scores have no radius."""
+        if self.index_options.get("metric") is None:
+            kind = "neither" if self.hasher is None else "one with a hasher"
+            raise ValueError(
+                f"expected a collection with a metric for a range search, got {kind}: "
+                "call reindex(metric='cosine') first"
+            )
 
     def _search_like(
         self, ids: list[Id], params: SearchParams, where: Filter | None, include: Include

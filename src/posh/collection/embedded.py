@@ -18,14 +18,20 @@ from posh.collection.database import limit_time
 from posh.collection.filters import Filter
 from posh.collection.maintenance import write_backup
 from posh.collection.opening import OpenOptions
-from posh.collection.snapshot import CollectionSnapshot, make_hits, rank_vectors, search_snapshot
+from posh.collection.snapshot import (
+    CollectionSnapshot,
+    make_hits,
+    rank_vectors,
+    search_snapshot,
+    search_snapshot_radius,
+)
 from posh.collection.store import ReadOnlyStore, Store
 from posh.collection.tables import Connection
 from posh.collection.text import NO_TEXT, Fusion, TextOptions, TextQuery, fuse
 from posh.hashers.base import Hasher
 from posh.index.codes.snapshot import CodeSnapshot
-from posh.index.hits import Hits
-from posh.index.nearest.options import NearestParams
+from posh.index.hits import Hits, RadiusHits
+from posh.index.nearest.options import NearestParams, RadiusParams
 from posh.index.nearest.report import IndexReport, make_report
 from posh.index.nearest.snapshot import NearestSnapshot
 from posh.index.params import SearchParams
@@ -238,6 +244,17 @@ class Collection(BaseCollection):
                 return hits
             read_items = partial(tables.find_items, connection, charge=include.charge)
             return hits.with_items(read_items, include.payloads, include.vectors)
+
+    def _search_radius(
+        self, vectors: Float32, params: RadiusParams, where: Filter | None, include: Include
+    ) -> RadiusHits:
+        tree = None if where is None else where.tree
+        with self._store.reading_filtered(tree) as (snapshot, mask, connection):
+            found = search_snapshot_radius(snapshot, vectors, params, None if where is None else mask)
+            if not include.has_fields:
+                return found
+            read_items = partial(tables.find_items, connection, charge=include.charge)
+            return found.with_items(read_items, include.payloads, include.vectors)
 
     def _count(self, where: Filter | None) -> int:
         if where is None:

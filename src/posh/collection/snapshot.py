@@ -14,12 +14,15 @@ from posh.collection.tables import DamageError, Seqs
 from posh.collection.text import Fused, Ranking, TextOptions
 from posh.index.arrays import AppendOnlyArray, Mask, Slots
 from posh.index.base import IndexSnapshot
-from posh.index.hits import Hits
+from posh.index.hits import Hits, RadiusHits
+from posh.index.nearest.options import RadiusParams
+from posh.index.nearest.radius import RadiusSlots
+from posh.index.nearest.snapshot import NearestSnapshot
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
 
 __all__ = ["CollectionSnapshot", "Mask", "Seqs", "SlotTable", "Slots", "make_hits", "rank_vectors"]
-__all__ += ["search_snapshot"]
+__all__ += ["search_snapshot", "search_snapshot_radius"]
 
 _SPARE = 10_000  # slots of deleted items that are not worth compacting
 
@@ -198,6 +201,18 @@ def make_hits(table: SlotTable, rankings: Sequence[Ranking | Fused], k: int, kin
         for array, column in zip([scores, *parts], columns, strict=True):
             array[i, : len(found)] = column
     return Hits(table.find_ids(slots), scores, kind, None, None, *parts)
+
+
+def search_snapshot_radius(
+    snapshot: CollectionSnapshot, vectors: Float32, params: RadiusParams, allowed: Mask | None
+) -> RadiusHits:
+    """Return all hits within a radius among the allowed slots of a snapshot with a metric."""
+    if isinstance(snapshot.index, NearestSnapshot):
+        found = snapshot.index.search_radius_slots(vectors, params, allowed)
+    else:  # there never was an item
+        found = RadiusSlots.none(len(vectors))
+    ids = snapshot.slot_table.find_ids(found.slots)
+    return RadiusHits(found.offsets, ids, found.scores, snapshot.options["metric"], found.is_cut)
 
 
 def _find_nothing(n_queries: int, params: SearchParams, options: Mapping[str, Any]) -> Hits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from posh.index.arrays import Slots
 from posh.index.hits import SlotScores
 from posh.preprocess import Float32, normalize_rows
 
-__all__ = ["METRICS", "find_nearest", "measure_distances", "measure_true_distances"]
+__all__ = ["METRICS", "find_nearest", "find_reaching", "measure_distances", "measure_true_distances"]
 
 _QUERIES, _DOCUMENTS = 256, 16_384  # compared together
 
@@ -52,6 +52,66 @@ def find_nearest(
     return found
 
 
+def find_reaching(
+    vectors: npt.NDArray[Any], slots: Slots, queries: Float32, bounds: Float32, *, is_distance: bool
+) -> tuple[Slots, Slots, Float32]:
+    """Return rows of queries, slots and scores of all documents whose scores reach the bounds (m,).
+
+    The arguments, and the way in which scores are computed, are those of :func:`find_nearest`. The best of
+    each query are first, row after row.
+
+    >>> import numpy as np
+    >>> vectors = np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]], np.float32)
+    >>> find_reaching(vectors, np.arange(3), vectors[2:], np.float32([1.0]), is_distance=False)
+    (array([0, 0]), array([1, 2]), array([1., 1.], dtype=float32))
+    """
+    found = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
+    for start in range(0, len(queries), _QUERIES):
+        part = slice(start, start + _QUERIES)
+        for rows, chosen in _iterate_candidates(vectors, slots, queries[part], bounds[part], is_distance):
+            wide, own = vectors[chosen].astype(np.float64), queries[part][rows].astype(np.float64)
+            products = -((wide - own) ** 2).sum(axis=1) if is_distance else np.einsum("ij,ij->i", wide, own)
+            scores = products.astype(np.float32)
+            passing = scores >= bounds[part][rows]
+            found.append((rows[passing] + start, chosen[passing], scores[passing]))
+    all_rows, all_slots, all_scores = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    order = np.lexsort((all_slots, -all_scores, all_rows))
+    return all_rows[order], all_slots[order], all_scores[order]
+
+
+def _iterate_candidates(
+    vectors: npt.NDArray[Any], slots: Slots, queries: Float32, bounds: Float32, is_distance: bool
+) -> Iterator[tuple[Slots, Slots]]:
+    """Yield rows of queries and slots of documents that may reach the bounds, a few thousand at a time."""
+    lengths = np.linalg.norm(queries, axis=1).astype(np.float64)
+    limits = 0.5 * (bounds + lengths**2) if is_distance else bounds.astype(np.float64)
+    for start in iterate_cancellable(range(0, len(slots), _DOCUMENTS)):
+        own = slots[start : start + _DOCUMENTS]
+        scores, longest = _score_block(vectors, own, queries, is_distance)
+        lowest = _compute_threshold(limits[:, None], lengths, longest, queries.shape[1])
+        rows, columns = np.divmod(np.flatnonzero(scores >= lowest[:, None]), len(own))
+        for first in range(0, len(rows), _DOCUMENTS):
+            some = slice(first, first + _DOCUMENTS)
+            yield rows[some], own[columns[some]]
+
+
+def _score_block(
+    vectors: npt.NDArray[Any], slots: Slots, queries: Float32, is_distance: bool
+) -> tuple[Float32, float]:
+    """Return scores (m, s) in float32, and the length of the longest document.
+
+    Scores of distances lack the part that depends on the query alone.
+    """
+    is_run = slots[-1] - slots[0] == len(slots) - 1
+    documents = np.asarray(vectors[slots[0] : slots[-1] + 1] if is_run else vectors[slots], np.float32)
+    squares = np.einsum("ij,ij->i", documents, documents)
+    with no_fork:
+        scores = queries @ documents.T
+    if is_distance:
+        scores -= 0.5 * squares
+    return scores, float(np.sqrt(squares.max(initial=0.0)))
+
+
 def _choose_candidates(
     vectors: npt.NDArray[Any], slots: Slots, queries: Float32, k: int, is_distance: bool
 ) -> list[Slots]:
@@ -63,14 +123,8 @@ def _choose_candidates(
     longest = 0.0
     for start in iterate_cancellable(range(0, len(slots), _DOCUMENTS)):
         own = slots[start : start + _DOCUMENTS]
-        is_run = own[-1] - own[0] == len(own) - 1
-        documents = np.asarray(vectors[own[0] : own[-1] + 1] if is_run else vectors[own], np.float32)
-        squares = np.einsum("ij,ij->i", documents, documents)
-        longest = max(longest, float(np.sqrt(squares.max(initial=0.0))))
-        with no_fork:
-            scores = queries @ documents.T
-        if is_distance:
-            scores -= 0.5 * squares
+        scores, length = _score_block(vectors, own, queries, is_distance)
+        longest = max(longest, length)
         if start == 0:  # later, only the few that may be among the best are put in order
             best = _keep_best(best, scores, k)
         lowest = _compute_threshold(best, lengths, longest, queries.shape[1])
@@ -102,7 +156,7 @@ def _arrange_by_row(rows: Slots, values: Float32, n_rows: int) -> Float32:
     return table
 
 
-def _compute_threshold(best: Float32, lengths: Doubles, longest: float, n_features: int) -> Doubles:
+def _compute_threshold(best: Float32 | Doubles, lengths: Doubles, longest: float, n_features: int) -> Doubles:
     """Return for each query the lowest score of a document that may be among the best despite rounding."""
     unit = (n_features + 8) * float(np.finfo(np.float32).eps)
     return np.asarray(best.min(axis=1) - 2.0 * unit * longest * (lengths + longest))

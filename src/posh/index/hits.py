@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from posh.errors import MissingExtraError
 from posh.index.arrays import Slots
 
-__all__ = ["Hit", "Hits", "SlotHits", "SlotScores", "pad_results"]
+__all__ = ["Hit", "HitRows", "Hits", "RadiusHits", "SlotHits", "SlotScores", "pad_results"]
 
 _NO_ID = np.array(None, object)
 
@@ -74,7 +75,73 @@ def pad_results(
     return all_slots, all_scores
 
 
-class Hits:
+class HitRows(ABC):
+    """Hits of each query, best first, as lists and as a table."""
+
+    __slots__ = ()
+
+    ids: npt.NDArray[Any]
+    scores: npt.NDArray[Any]
+    kind: str
+    payloads: Sequence[Any] | None
+    vectors: Sequence[Any] | None
+    vector_scores: npt.NDArray[Any] | None = None
+    text_scores: npt.NDArray[Any] | None = None
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of queries."""
+
+    @abstractmethod
+    def __getitem__(self, query: int) -> list[Hit]:
+        """Return the hits of a query, best first."""
+
+    def to_pandas(self) -> Any:
+        """Return a ``pandas.DataFrame`` with a row for each hit; needs pandas.
+
+        Its columns are ``query``, the number of the query, ``id`` and ``score``. If the search was asked for
+        them, the fields of payloads follow, and ``vector``. A field of a payload with one of these names
+        becomes ``payload.id`` and so on. A search by vector and text adds ``vector_score`` and
+        ``text_score``.
+
+        >>> Hits(np.array([[3, 5]]), np.array([[7.0, 6.0]]), "overlap").to_pandas()
+           query  id  score
+        0      0   3    7.0
+        1      0   5    6.0
+        """
+        return _to_pandas(self._list_columns())
+
+    def to_arrow(self) -> Any:
+        """Return a ``pyarrow.Table`` with the columns of :meth:`to_pandas`; needs pyarrow.
+
+        A column whose values have several types is JSON text.
+
+        >>> Hits(np.array([[3, 5]]), np.array([[7.0, 6.0]]), "overlap").to_arrow().column_names
+        ['query', 'id', 'score']
+        """
+        return _to_arrow(self._list_columns())
+
+    def _list_columns(self) -> dict[str, list[Any]]:
+        rows = [(i, hit) for i in range(len(self)) for hit in self[i]]
+        columns: dict[str, list[Any]] = {
+            "query": [i for i, _ in rows],
+            "id": [hit.id for _, hit in rows],
+            "score": [hit.score for _, hit in rows],
+        }
+        if self.vector_scores is not None:
+            columns["vector_score"] = [hit.vector_score for _, hit in rows]
+            columns["text_score"] = [hit.text_score for _, hit in rows]
+        reserved = {*columns, "vector"}
+        if self.payloads is not None:
+            for name in {name: None for _, hit in rows for name in hit.payload or {}}:
+                key = f"payload.{name}" if name in reserved else name
+                columns[key] = [(hit.payload or {}).get(name) for _, hit in rows]
+        if self.vectors is not None:
+            columns["vector"] = [hit.vector for _, hit in rows]
+        return columns
+
+
+class Hits(HitRows):
     """Results of a search for m queries, best first: ``ids, scores = hits``, both (m, k).
 
     ``hits[i]`` is the list of the hits of query i, see :class:`Hit`, and ``len(hits)`` is the number of
@@ -202,49 +269,108 @@ class Hits:
         ids, scores = np.where(low, no_id, self.ids), np.where(low, -np.inf, self.scores)
         return Hits(ids, scores, self.kind, None, None, *parts)
 
-    def to_pandas(self) -> Any:
-        """Return a ``pandas.DataFrame`` with a row for each hit; needs pandas.
 
-        Its columns are ``query``, the number of the query, ``id`` and ``score``. If the search was asked for
-        them, the fields of payloads follow, and ``vector``. A field of a payload with one of these names
-        becomes ``payload.id`` and so on. A search by vector and text adds ``vector_score`` and
-        ``text_score``.
+class RadiusHits(HitRows):
+    """All hits of m queries within a radius, best first: ``offsets, ids, scores = hits``.
 
-        >>> Hits(np.array([[3, 5]]), np.array([[7.0, 6.0]]), "overlap").to_pandas()
-           query  id  score
-        0      0   3    7.0
-        1      0   5    6.0
-        """
-        return _to_pandas(self._list_columns())
+    The hits of query i are ``ids[offsets[i]:offsets[i + 1]]`` and the ``scores`` at the same places: higher
+    scores first, of equal ones the document that was added first. ``hits[i]`` is the list of them, see
+    :class:`Hit`, and ``len(hits)`` is the number of queries. :meth:`to_pandas` and :meth:`to_arrow` give a
+    table.
 
-    def to_arrow(self) -> Any:
-        """Return a ``pyarrow.Table`` with the columns of :meth:`to_pandas`; needs pyarrow.
+    Attributes
+    ----------
+    offsets : int64 (m + 1,)
+        Where the hits of each query begin.
+    ids : (n,), int64 or objects
+        The ids of all hits, query after query.
+    scores : float32 (n,)
+        Their scores; :class:`Hits` says what ``kind`` means.
+    is_cut : bool (m,)
+        Whether a query had more hits than the ``limit`` of the search.
+    payloads, vectors : list of n, or None
+        Payloads and vectors of the hits, if the search was asked for them.
 
-        A column whose values have several types is JSON text.
+    >>> hits = RadiusHits(np.array([0, 2, 2]), np.array([3, 5]), np.array([0.9, 0.8]), "cosine")
+    >>> hits.counts, hits[0], hits[1]
+    (array([2, 0]), [Hit(id=3, score=0.9, payload=None, vector=None, vector_score=None, text_score=None), \
+Hit(id=5, score=0.8, payload=None, vector=None, vector_score=None, text_score=None)], [])
 
-        >>> Hits(np.array([[3, 5]]), np.array([[7.0, 6.0]]), "overlap").to_arrow().column_names
-        ['query', 'id', 'score']
-        """
-        return _to_arrow(self._list_columns())
+    """
 
-    def _list_columns(self) -> dict[str, list[Any]]:
-        rows = [(i, hit) for i in range(len(self)) for hit in self[i]]
-        columns: dict[str, list[Any]] = {
-            "query": [i for i, _ in rows],
-            "id": [hit.id for _, hit in rows],
-            "score": [hit.score for _, hit in rows],
-        }
-        if self.vector_scores is not None:
-            columns["vector_score"] = [hit.vector_score for _, hit in rows]
-            columns["text_score"] = [hit.text_score for _, hit in rows]
-        reserved = {*columns, "vector"}
-        if self.payloads is not None:
-            for name in {name: None for _, hit in rows for name in hit.payload or {}}:
-                key = f"payload.{name}" if name in reserved else name
-                columns[key] = [(hit.payload or {}).get(name) for _, hit in rows]
-        if self.vectors is not None:
-            columns["vector"] = [hit.vector for _, hit in rows]
-        return columns
+    __slots__ = ("ids", "is_cut", "kind", "offsets", "payloads", "scores", "vectors")
+
+    def __init__(
+        self,
+        offsets: npt.NDArray[np.int64],
+        ids: npt.NDArray[Any],
+        scores: npt.NDArray[Any],
+        kind: str,
+        is_cut: npt.NDArray[np.bool_] | None = None,
+        payloads: Sequence[dict[str, Any]] | None = None,
+        vectors: Sequence[npt.NDArray[np.float32]] | None = None,
+    ) -> None:
+        self.offsets, self.ids, self.scores, self.kind = offsets, ids, scores, kind
+        self.is_cut = np.zeros(len(offsets) - 1, bool) if is_cut is None else is_cut
+        self.payloads, self.vectors = payloads, vectors
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        """Yield offsets, ids and scores, for ``offsets, ids, scores = hits``."""
+        return iter((self.offsets, self.ids, self.scores))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, query: int) -> list[Hit]:
+        query = range(len(self))[query]
+        rows = slice(int(self.offsets[query]), int(self.offsets[query + 1]))
+        ids, scores = self.ids[rows].tolist(), self.scores[rows].tolist()
+        payloads = [None] * len(ids) if self.payloads is None else self.payloads[rows]
+        vectors = [None] * len(ids) if self.vectors is None else self.vectors[rows]
+        return list(map(Hit, ids, scores, payloads, vectors))
+
+    def __repr__(self) -> str:
+        cut = f", {int(self.is_cut.sum())} cut" if self.is_cut.any() else ""
+        return f"RadiusHits({len(self)} queries, {len(self.ids):,} hits{cut}, kind={self.kind!r})"
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """The number of hits of each query, (m,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def queries(self) -> npt.NDArray[np.int64]:
+        """The number of the query of each hit, (n,)."""
+        return np.repeat(np.arange(len(self)), self.counts)
+
+    def with_items(
+        self, items: Callable[[list[Any]], Mapping[Any, Any]], payloads: bool, vectors: bool
+    ) -> RadiusHits:
+        """Return the same with payloads and vectors; ``items`` gives the items of distinct ids, by id."""
+        ids = self.ids.tolist()
+        by_id = items(list(dict.fromkeys(ids)))
+        return RadiusHits(
+            self.offsets,
+            self.ids,
+            self.scores,
+            self.kind,
+            self.is_cut,
+            [by_id[item_id].payload for item_id in ids] if payloads else None,
+            [by_id[item_id].vector for item_id in ids] if vectors else None,
+        )
+
+    def select(self, chosen: npt.NDArray[np.bool_]) -> RadiusHits:
+        """Return the hits of a mask (n,)."""
+        places = np.flatnonzero(chosen).tolist()
+        return RadiusHits(
+            np.concatenate([[0], np.cumsum(chosen)])[self.offsets],
+            self.ids[chosen],
+            self.scores[chosen],
+            self.kind,
+            self.is_cut,
+            None if self.payloads is None else [self.payloads[i] for i in places],
+            None if self.vectors is None else [self.vectors[i] for i in places],
+        )
 
 
 def _list_scores(scores: npt.NDArray[Any]) -> list[float | None]:

@@ -1,10 +1,11 @@
-"""Nearest neighbours for scikit-learn: a transformer from vectors to the graph of their neighbours.
+"""Neighbours for scikit-learn: transformers from vectors to the graph of their neighbours.
 
-Estimators with ``metric="precomputed"`` can follow it in a pipeline.
+Estimators with ``metric="precomputed"`` can follow them in a pipeline.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -14,13 +15,14 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from posh._validate import validate_choice, validate_integer
+from posh._validate import validate_choice, validate_integer, validate_real
 from posh.index.nearest.index import Index
 
-__all__ = ["KNeighborsTransformer"]
+__all__ = ["KNeighborsTransformer", "RadiusNeighborsTransformer"]
 
 MODES = ("distance", "connectivity")
 METRICS = ("euclidean", "cosine")
+_ROUNDING = 1e-6  # of scores in float32
 
 Rows = npt.NDArray[np.int64]
 
@@ -177,7 +179,147 @@ class KNeighborsTransformer(
         return tags
 
 
-def _validate(estimator: KNeighborsTransformer, X: npt.ArrayLike, *, reset: bool) -> npt.NDArray[Any]:
+class RadiusNeighborsTransformer(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Transformer from vectors to the graph of all neighbours within a radius.
+
+    It replaces scikit-learn's estimator of the same name, for example before ``DBSCAN`` with
+    ``metric="precomputed"``. Neighbours are found by :meth:`posh.Index.search_radius`. Up to 2,048 vectors
+    are compared exactly. With more, a search finds the fraction ``recall`` of the true neighbours. Vectors
+    are compared in float32.
+
+    Parameters
+    ----------
+    mode : str
+        Entries of the graph: ``"distance"``, or ``"connectivity"``, which is 1 for neighbours.
+    radius : float
+        Largest distance of neighbours.
+    metric : str
+        ``"euclidean"``, or ``"cosine"``, which is 1 minus the cosine, and 1 for a zero vector.
+    recall : float
+        Fraction of the true neighbours to find, in (0, 1].
+    random_state : int, RandomState or None
+        Seed for the training of the index.
+
+    Attributes
+    ----------
+    index_ : posh.Index
+        Index of the training set; its ids are row numbers.
+    n_samples_fit_ : int
+        Number of vectors in the training set.
+    n_features_in_, feature_names_in_ : int, array
+        Number of columns of the training set, and their names if it has any.
+
+    Examples
+    --------
+    >>> from posh.integrations.sklearn import RadiusNeighborsTransformer
+    >>> from sklearn.cluster import DBSCAN
+    >>> from sklearn.datasets import make_blobs
+    >>> X, _ = make_blobs(300, centers=[[0, 0], [5, 5]], cluster_std=0.5, random_state=0)
+    >>> graph = RadiusNeighborsTransformer(radius=0.7).fit_transform(X)
+    >>> labels = DBSCAN(eps=0.7, metric="precomputed").fit_predict(graph)
+    >>> bool((labels == DBSCAN(eps=0.7).fit_predict(X)).all())
+    True
+
+    """
+
+    index_: Index
+    n_samples_fit_: int
+    _training_set: npt.NDArray[Any]
+
+    def __init__(
+        self,
+        *,
+        mode: str = "distance",
+        radius: float = 1.0,
+        metric: str = "euclidean",
+        recall: float = 0.95,
+        random_state: Any = 0,
+    ) -> None:
+        self.mode = mode
+        self.radius = radius
+        self.metric = metric
+        self.recall = recall
+        self.random_state = random_state
+
+    def fit(self, X: npt.ArrayLike, y: Any = None) -> Self:
+        """Index the training set (n, d); ``y`` is ignored, but scikit-learn's pipelines pass it."""
+        validate_choice("mode", self.mode, MODES)
+        validate_choice("metric", self.metric, METRICS)
+        validate_real("radius", self.radius, 0.0)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        array = _validate(self, X, reset=True)
+        self.index_ = Index.build(
+            array, metric=self.metric, recall=self.recall, random_state=seed, optimize="build"
+        )
+        self.n_samples_fit_ = self._n_features_out = len(array)
+        self._training_set = array
+        return self
+
+    def fit_transform(self, X: npt.ArrayLike, y: Any = None) -> sp.csr_matrix:
+        """Fit on vectors (n, d), and return the graph (n, n) as :meth:`transform` does.
+
+        Each vector is its own first neighbour, even if a search with this recall would miss it.
+        """
+        self.fit(X, y)
+        others = self.radius_neighbors_graph(None, mode=self.mode)
+        n = self.n_samples_fit_
+        values = np.insert(others.data, others.indptr[:-1], float(self.mode == "connectivity"))
+        columns = np.insert(others.indices, others.indptr[:-1], np.arange(n))
+        return sp.csr_matrix((values, columns, others.indptr + np.arange(n + 1)), shape=(n, n))
+
+    def transform(self, X: npt.ArrayLike) -> sp.csr_matrix:
+        """Return the graph (m, n) from vectors (m, d) to their neighbours in the training set.
+
+        The entries of a row begin with the nearest.
+        """
+        check_is_fitted(self)
+        return self.radius_neighbors_graph(X, mode=self.mode)
+
+    def radius_neighbors(
+        self, X: npt.ArrayLike | None = None, radius: float | None = None, return_distance: bool = True
+    ) -> Any:
+        """Return distances and rows of all neighbours: two arrays (m,) of arrays, the nearest first.
+
+        Without vectors X (m, d), the neighbours of the training set are returned, where no vector is its own
+        neighbour. ``return_distance=False`` returns the rows only.
+        """
+        graph = self.radius_neighbors_graph(X, radius, mode="distance")
+        rows, distances = np.empty((2, graph.shape[0]), object)
+        for i, (start, end) in enumerate(pairwise(graph.indptr)):
+            rows[i], distances[i] = graph.indices[start:end].astype(np.int64), graph.data[start:end]
+        return (distances, rows) if return_distance else rows
+
+    def radius_neighbors_graph(
+        self, X: npt.ArrayLike | None = None, radius: float | None = None, mode: str = "connectivity"
+    ) -> sp.csr_matrix:
+        """Return all neighbours as a sparse matrix (m, n) of ones or distances, by ``mode``."""
+        check_is_fitted(self)
+        validate_choice("mode", mode, MODES)
+        most = validate_real("radius", self.radius if radius is None else radius, 0.0)
+        vectors = self._training_set if X is None else _validate(self, X, reset=False)
+        wide = most * (1 + _ROUNDING) + _ROUNDING  # scores are rounded to float32
+        hits = self.index_.search_radius(
+            vectors, min_score=-(wide**2) if self.metric == "euclidean" else 1.0 - wide
+        )
+        distances = _convert_scores(hits.scores, self.metric, vectors.dtype)
+        chosen = distances <= np.float32(most) if vectors.dtype == np.float32 else distances <= most
+        if X is None:
+            chosen &= hits.ids != hits.queries
+        near = hits.select(chosen)
+        values = distances[chosen] if mode == "distance" else np.ones(len(near.ids), vectors.dtype)
+        return sp.csr_matrix((values, near.ids, near.offsets), shape=(len(vectors), self.n_samples_fit_))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _validate(estimator: BaseEstimator, X: npt.ArrayLike, *, reset: bool) -> npt.NDArray[Any]:
     """Return vectors (n, d) as float32 or float64; with ``reset=False`` they must match the training set."""
     array: npt.NDArray[Any] = validate_data(estimator, X, reset=reset, dtype=(np.float64, np.float32))
     return array

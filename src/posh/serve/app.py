@@ -108,6 +108,13 @@ def list_operations(registry: Registry, reader: Reader) -> list[Operation]:
     one, file, on = "/v1/collections/{name}", "application/octet-stream", partial(_with_collection, registry)
     return [
         Operation("POST", f"{one}/search", on(search.search), requests.Search, responses.SearchResults),
+        Operation(
+            "POST",
+            f"{one}/search_radius",
+            on(search.search_radius),
+            requests.SearchRadius,
+            responses.RadiusResults,
+        ),
         Operation("POST", f"{one}/upsert", on(items.upsert), requests.Upsert, responses.Upserted),
         Operation("POST", f"{one}/delete", on(items.delete), requests.Delete, responses.Deleted),
         Operation(

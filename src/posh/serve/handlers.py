@@ -20,6 +20,7 @@ from posh.collection.text import parse_fusion
 from posh.hashers import make_hasher
 from posh.hashers.base import Hasher, SparseHasher
 from posh.index.hits import Hits
+from posh.index.nearest.options import RadiusParams
 from posh.preprocess import Float32
 from posh.serve import requests
 from posh.serve.capacity import require_affordable_search, require_filter_bytes
@@ -166,6 +167,40 @@ class SearchOperations(Operations):
                 raise ValueError(f"expected at most {most:,} {name}, got {found:,}: ask for less at once")
         return texts
 
+    async def search_radius(self, request: Request, opened: OpenCollection) -> Response:
+        """Return all items whose score reaches a bound, up to a limit for each query.
+
+        The collection must have a metric.
+        """
+        body = await self._reader.parse(request, requests.SearchRadius)
+        include = _choose_fields(opened, body)
+        start = time.perf_counter()
+        collection, options = opened.collection, opened.collection.index_options
+        vectors = await opened.reads.run(self._validate, body.vectors, collection.n_features)
+        most = min(self._limits.k, self._limits.hits // max(1, len(vectors)))
+        if body.limit is not None and body.limit > most:
+            raise ValueError(
+                f"expected at most {self._limits.hits:,} hits of all queries, got {len(vectors)} queries of "
+                f"{body.limit} each: ask for less at once"
+            )
+        params = RadiusParams(body.min_score, body.limit or max(1, most), body.recall, body.exact)
+        require_affordable_search(collection, options, len(vectors), params.as_search, self._limits)
+        if body.filter is not None:
+            require_filter_bytes(body.filter, self._limits)
+        where = None if body.filter is None else parse(body.filter)
+        charge = self._make_writer(request, opened, []).charge
+        fields = Include("payload" in include, "vector" in include, charge)
+
+        def find() -> tuple[list[bytes], str]:
+            collection.require_metric()
+            found = collection._search_radius(vectors, params, where, fields)
+            writer = self._make_writer(request, opened, include)
+            return writer.write_results(found, vectors, None), found.kind
+
+        results, kind = await opened.reads.run(find)
+        end = orjson.dumps({"kind": kind, "seconds": time.perf_counter() - start})
+        return respond_json(join_json(b'{"results":[', results, b"]," + end[1:]))
+
     async def _search(
         self, request: Request, opened: OpenCollection, vectors: Float32, options: SharedOptions
     ) -> Hits:
@@ -198,7 +233,7 @@ class SearchOperations(Operations):
         return validate_vectors(self._unpack(vectors), n_features)
 
 
-def _choose_fields(opened: OpenCollection, body: requests.Search) -> FieldNames:
+def _choose_fields(opened: OpenCollection, body: requests.Search | requests.SearchRadius) -> FieldNames:
     """Return the fields to send with each hit. Shard collections have none."""
     if opened.collection.has_items:
         return body.include

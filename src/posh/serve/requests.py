@@ -40,6 +40,7 @@ __all__ = [
     "Reindex",
     "Sample",
     "Search",
+    "SearchRadius",
     "UpdatePayload",
     "Upsert",
     "Vectors",
@@ -286,6 +287,21 @@ class Search(Body):
         if self.fusion is not None and (self.text is None or self.vectors is None):
             raise ValueError("fusion is for a search by vectors and text: leave it out")
         return self
+
+
+class SearchRadius(Body):
+    """Queries as vectors, and the score that all hits must reach."""
+
+    model_config = make_example({"vectors": [[0.1, 0.2]], "min_score": 0.8, "limit": 100})
+    vectors: Vectors = limit_field("queries")
+    min_score: float
+    limit: int | None = limit_field(
+        "k", default=None, ge=1, description="Hits of one query, the best ones. Null: as many as allowed."
+    )
+    filter: dict[str, Any] | None = None
+    exact: bool = Field(False, description="Compare all vectors.")
+    recall: float | None = Field(None, gt=0, le=1, description="The share of the hits to find.")
+    include: FieldNames = ["payload"]
 
 
 class Fit(Body):

@@ -49,6 +49,7 @@ __all__ = [
     "ItemsPage",
     "Problem",
     "ProblemError",
+    "RadiusResults",
     "SearchResults",
     "Updated",
     "Upserted",
@@ -286,7 +287,7 @@ class ItemWriter:
         self._room, self._is_large = max_bytes, False
 
     def write_results(
-        self, found: hits.Hits, vectors: Float32 | None, query_active: int | None
+        self, found: hits.HitRows, vectors: Float32 | None, query_active: int | None
     ) -> list[bytes]:
         """Return the results of queries (m, d), or of texts, as JSON; hits have the fields to write."""
         codes = None
@@ -304,7 +305,8 @@ class ItemWriter:
                     part.update(fields)
                     self.charge(n_bytes)
             code = {} if codes is None else {"code": orjson.Fragment(codes[i])}
-            results.append(orjson.dumps({"hits": parts, **code}))
+            cut = {"is_cut": bool(found.is_cut[i])} if isinstance(found, hits.RadiusHits) else {}
+            results.append(orjson.dumps({"hits": parts, **code, **cut}))
         return results
 
     def write_items(self, ids: Sequence[Id]) -> list[bytes]:
@@ -476,6 +478,20 @@ class SearchResults(BaseModel):
 
     results: list[Result]
     kind: str = Field(description="The kind of scores, as in posh.Hits.", examples=["overlap"])
+    seconds: float = Field(description="Time from the parsed request to its result, including the queue.")
+
+
+class RadiusResult(Result):
+    """All hits of one query within the radius, the best first."""
+
+    is_cut: bool = Field(description="Whether there are more hits than the limit.")
+
+
+class RadiusResults(BaseModel):
+    """A result for each query."""
+
+    results: list[RadiusResult]
+    kind: str = Field(description="The kind of scores, as in posh.Hits.", examples=["cosine"])
     seconds: float = Field(description="Time from the parsed request to its result, including the queue.")
 
 

@@ -10,11 +10,11 @@ from posh import _validate
 from posh.index.arrays import Slots
 from posh.index.base import BaseIndex
 from posh.index.files import read_index
-from posh.index.hits import Hits
+from posh.index.hits import Hits, RadiusHits
 from posh.index.ids import IdsLike
 from posh.index.nearest.graph import largest_record
 from posh.index.nearest.lists import FEW, n_lists_for
-from posh.index.nearest.options import NearestOptions, make_params
+from posh.index.nearest.options import NearestOptions, RadiusParams, make_params
 from posh.index.nearest.report import IndexReport, make_report
 from posh.index.nearest.snapshot import NearestSnapshot
 from posh.index.nearest.space import CodeShape
@@ -145,6 +145,59 @@ class Index(BaseIndex[NearestSnapshot]):
         """
         params = make_params(k, min_score, n_threads, recall, exact, n_probe, slack, oversample)
         return self._snapshot.search_ids(X, params, filter)
+
+    def search_radius(
+        self,
+        X: npt.ArrayLike,
+        *,
+        min_score: float,
+        limit: int | None = None,
+        filter: IdsLike | None = None,  # noqa: A002  # the word that users expect
+        recall: float | None = None,
+        exact: bool = False,
+        n_threads: int | None = None,
+    ) -> RadiusHits:
+        """Find all documents whose score reaches a bound, for one vector (d,) or for many (m, d).
+
+        Parameters
+        ----------
+        X : array of shape (d,) or (m, d)
+            Vectors of any real dtype.
+        min_score : float
+            The bound, rounded to float32 as scores are. For ``"euclidean"`` scores are minus squared
+            distances, so all documents within the distance r have ``min_score=-r**2``.
+        limit : int
+            Return only the best hits of each query, up to this number; ``hits.is_cut`` says which queries had
+            more. By default there is no limit, and a low bound may return all documents for each query.
+        filter : array of ids, or boolean array
+            Restricts the results to these ids, or to those whose entry ``mask[id]`` is True.
+        recall : float
+            The share of the results to find; by default that of the index. With ``store="int8"``, scores
+            are those of rounded vectors, so a document near the bound may be on either side of it.
+        exact : bool
+            Compare all vectors.
+        n_threads : int
+            By default the number of cores.
+
+        Returns
+        -------
+        RadiusHits
+            ``offsets`` (m + 1,), and ``ids`` and ``scores`` of all hits, the best of each query first.
+
+        Examples
+        --------
+        >>> import posh
+        >>> data = posh.datasets.load("digits")
+        >>> index = posh.Index.build(data.base, metric="cosine")
+        >>> hits = index.search_radius(data.queries, min_score=0.97)
+        >>> len(hits), hits.ids.shape == hits.scores.shape == (hits.offsets[-1],)
+        (200, True)
+        >>> [(hit.id, round(hit.score, 2)) for hit in hits[4][:2]]
+        [(142, 0.98), (171, 0.98)]
+
+        """
+        params = RadiusParams(min_score, limit, recall, exact, n_threads)
+        return self._snapshot.search_radius_ids(X, params, filter)
 
     def report(self) -> IndexReport:
         """Summarise the index: structure, measured recall, time per query, bytes per vector.

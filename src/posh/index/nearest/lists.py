@@ -62,6 +62,7 @@ _FEW_VISITED = 0.02  # share of documents: lists that need no more fit well
 _CAREFUL = 4.0  # slack
 _REGION_SLACK, _REGION_OVERSAMPLE = 3.0, 3.0  # codes were measured without a filter; far documents may differ
 _REGION_MISSED = 0.3  # of the neighbours that may be missed: filters can be harder than the measured regions
+_QUERIES_AT_ONCE = 1024  # that are compared with the sample
 _ROUNDING = 1e-5  # of scores, relative to the largest
 _LEAST_IN_GRAPH = 0.25  # share of documents that pass a filter: with fewer, the lists are searched
 _BLOCK_ARRAYS: dict[str, Any] = {
@@ -258,13 +259,16 @@ class Lists:
         if self.tuning is not None:
             among = Among.ALL if n_allowed is None else Among.RANDOM if rank is None else Among.REGION
             rank = params.k * self.tuning.n_docs / max(1, n) if rank is None else rank
-            recall = self.drift.with_margin(params.recall or self.options.recall)
-            if among is Among.REGION:
-                recall = 1 - (1 - recall) * _REGION_MISSED
+            recall = self.wanted_recall(params.recall, among)
             effort = self.tuning.choose_effort(self.space, recall, params.k, rank, among)
         if effort is None and not self.stored.has_vectors:  # the best that is possible without vectors
             return self.widest_effort()
         return effort
+
+    def wanted_recall(self, recall: float | None, among: Among = Among.ALL) -> float:
+        """Return the recall that efforts are chosen for: that of a search, or else of the index."""
+        wanted = self.drift.with_margin(recall or self.options.recall)
+        return 1 - (1 - wanted) * _REGION_MISSED if among is Among.REGION else wanted
 
     def widest_effort(self) -> Effort:
         """Return the effort of a search in all lists."""
@@ -305,7 +309,7 @@ class Lists:
         effort = self.choose_effort(params, n_allowed)
         if effort is None:
             return self._compare_all(X, params, allowed)
-        depends = self._depends_on_vectors(allowed)
+        depends = self.depends_on_vectors(allowed)
         in_graph = None if depends else self._choose_filtered_graph_effort(params, n_allowed)
         if in_graph is None:
             found = self._search_blocks(X, params, effort, allowed)
@@ -339,7 +343,7 @@ class Lists:
         effort = effort._replace(slack=slack, oversample=oversample)
         return self._search_blocks(X, params, effort, allowed)
 
-    def _depends_on_vectors(self, allowed: Mask) -> bool:
+    def depends_on_vectors(self, allowed: Mask) -> bool:
         """Return whether a filter selects lists differently from a random sample, by a chi-square test."""
         slots, lists = self._sampled
         counts = np.bincount(lists)
@@ -369,20 +373,43 @@ class Lists:
         """Vectors (s, d) of the sample."""
         return self.vectors(self._sampled[0])
 
+    @property
+    def n_sampled(self) -> int:
+        """The size of the sample."""
+        return len(self._sampled[0])
+
+    def count_reaching(self, queries: Float32, bounds: Float32) -> npt.NDArray[np.float64]:
+        """Estimate how many documents reach the bounds (m,), for prepared queries (m, d), from the sample."""
+        counts = np.empty(len(queries))
+        for start in range(0, len(queries), _QUERIES_AT_ONCE):
+            part = slice(start, start + _QUERIES_AT_ONCE)
+            counts[part] = self._count_sampled(self._score_sample(queries[part]), bounds[part])
+        return counts
+
+    def _score_sample(self, queries: Float32) -> Float32:
+        """Return the scores (m, s) of the sample for prepared queries (m, d)."""
+        sample = self._sampled_vectors
+        with one_blas_thread:
+            products = queries @ sample.T
+        if self.space.metric.is_distance:
+            squares = np.einsum("ij,ij->i", queries, queries)[:, None]
+            products = 2 * products - np.einsum("ij,ij->i", sample, sample) - squares
+        return np.asarray(products)
+
     def _estimate_ranks(self, X: npt.NDArray[Any], scores: Float32) -> npt.NDArray[np.float64]:
         """Estimate the ranks of these scores (m,) among all documents, from the sample."""
-        sample, metric = self._sampled_vectors, self.space.metric
+        metric = self.space.metric
         queries = metric.prepare_queries(X)
-        with one_blas_thread:
-            products = queries.vectors @ sample.T
-        if metric.is_distance:
-            squares = np.einsum("ij,ij->i", queries.vectors, queries.vectors)[:, None]
-            products = 2 * products - np.einsum("ij,ij->i", sample, sample) - squares
-        sampled = metric.restore_scores(queries, products)
-        # The k-th document may be in the sample: rounding, which differs between batches, must not decide.
+        sampled = metric.restore_scores(queries, self._score_sample(queries.vectors))
+        return self._count_sampled(sampled, scores)
+
+    def _count_sampled(self, sampled: Float32, bounds: Float32) -> npt.NDArray[np.float64]:
+        """Estimate how many documents reach the bounds (m,), from the scores (m, s) of the sample."""
+        # A document whose score is the bound may be in the sample: rounding, which differs between batches,
+        # must not decide.
         rounding = _ROUNDING * np.abs(sampled).max(axis=1, initial=0.0, keepdims=True)
-        counts = np.count_nonzero(sampled >= scores[:, None] - rounding, axis=1)
-        return np.asarray(counts * (self.n_live / max(1, len(sample))))
+        counts = np.count_nonzero(sampled >= bounds[:, None] - rounding, axis=1)
+        return np.asarray(counts * (self.n_live / max(1, self.n_sampled)))
 
     def _compare_all(self, X: npt.NDArray[Any], params: NearestParams, allowed: Mask | None) -> SlotScores:
         metric = self.space.metric

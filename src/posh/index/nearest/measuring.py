@@ -41,10 +41,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KS",
+    "RADIUS_SLACK",
     "Effort",
     "KnownNeighbours",
     "Measured",
     "Measurements",
+    "RadiusCodes",
     "Tuning",
     "is_held_out",
     "mean_residual",
@@ -69,6 +71,10 @@ _ROUTED = 0.98  # recall of routing while codes are measured
 _ENOUGH = 0.9985  # recall of codes: more careful searches are not tried
 _GAIN = 0.001  # recall that more candidates must add at least
 _ROUNDING = 1e-12  # of scores in float64, relative
+_SCORE_ROUNDING = 1e-5  # of scores in float32, relative
+_MARGINS = range(-9, 0)  # powers of two: margins of 8-bit scores, relative to the length of residuals
+RADIUS_SLACK = 2.0
+"""Slack of range searches, whose limit is known from the start: no document enters before it is."""
 
 Doubles = npt.NDArray[np.float64]
 Search = Callable[["KnownNeighbours", int, "Effort"], Slots]
@@ -105,6 +111,17 @@ class Measured(NamedTuple):
     recall: float
     error: float
     n_queries: int
+
+
+class RadiusCodes(NamedTuple):
+    """The effort of codes and 8-bit numbers in range searches.
+
+    ``margin`` is by how much 8-bit scores may be too low, divided by the length of the vector that is
+    compared; ``found`` is the share of documents in visited lists that are found with it.
+    """
+
+    margin: float
+    found: float
 
 
 class KnownNeighbours(NamedTuple):
@@ -157,7 +174,8 @@ class Tuning:
     ``codes`` (n, 4) are k, slack, oversample, and the share of neighbours in visited lists that was found.
     ``measured`` (n, 4) are rows of :class:`Measured` for the recall of the index. ``trained_share`` is the
     share of documents that a search visited when the lists were trained, ``dimension`` the local dimension
-    of the documents, see :func:`local_dimension`.
+    of the documents, see :func:`local_dimension`. ``radius`` are the codes of range searches, None in files
+    of older versions.
     """
 
     n_docs: int
@@ -167,6 +185,7 @@ class Tuning:
     measured: Doubles
     trained_share: float
     dimension: float
+    radius: RadiusCodes | None = None
 
     def choose_effort(
         self, space: Space, recall: float, k: int, rank: float, among: Among = Among.ALL
@@ -205,6 +224,7 @@ class Tuning:
         return (
             self.reach.to_arrays()
             | dimension
+            | ({} if self.radius is None else {"tuned_radius": np.array(self.radius)})
             | {
                 "tuned_with": np.array([self.n_docs, self.n_queries]),
                 "tuned_share": np.array(self.trained_share),
@@ -226,7 +246,12 @@ class Tuning:
         least, most = (1, 0, 1, 0), (2**31, 1e6, 1e6, 1)
         if not len(codes) or (codes < least).any() or (codes > most).any():
             raise ValueError("expected a table of measured searches, found other numbers")
-        return cls(n_docs, n_queries, ReachTable.from_arrays(arrays), codes, measured, share, dimension)
+        radius = None
+        if "tuned_radius" in arrays:
+            radius = RadiusCodes(*require_array(arrays, "tuned_radius", np.float64, (2,), low=0).tolist())
+        return cls(
+            n_docs, n_queries, ReachTable.from_arrays(arrays), codes, measured, share, dimension, radius
+        )
 
 
 def _cost(effort: Effort, k: int, space: Space) -> float:
@@ -275,6 +300,44 @@ def _measure_tables(
         slacks = _SLACKS if known.queries.shape[1] >= _FEW_COLUMNS else _NO_SKIPPING
         rows += [(k, *row) for row in _measure_codes(find, slacks)]
     return np.array(rows)
+
+
+def _measure_radius_codes(
+    index: Lists,
+    known: KnownNeighbours,
+    reach: ReachTable,
+    visited: Callable[[Reach, int], Doubles],
+    groups: list[npt.NDArray[np.int64]],
+) -> RadiusCodes:
+    """Measure range searches with the scores of the k-th true neighbours as bounds, for several k.
+
+    The margin is doubled until 8-bit numbers lose next to nothing. The share that is found is the lowest of
+    all k and groups of queries.
+    """
+    ks = [k for k in KS if k <= known.true.slots.shape[1]]
+
+    def find(k: int, margin: float) -> float:
+        chosen, some = reach.choose(k, _ROUTED), known.first(max(_LEAST_CODE_QUERIES, _RESULTS // k))
+        last = some.true.scores[:, k - 1]
+        bounds = np.asarray(last - _SCORE_ROUNDING * np.abs(last), np.float32)
+        settings = index.settings(1, Effort(0, chosen, RADIUS_SLACK, 1.0))
+        counts, slots, _ = index.stored.search_radius(
+            index.blocks, settings, some.queries, bounds, margin, None, resolve_threads()
+        )
+        rows = np.repeat(np.arange(len(counts)), counts)
+        first = np.arange(len(counts))[:, None] * len(known.vectors)
+        is_true = np.isin(slots + rows * len(known.vectors), some.true.slots[:, :k] + first)
+        shares = np.bincount(rows[is_true], minlength=len(counts)) / k
+        routed, parts = visited(chosen, k), [group[group < len(counts)] for group in groups]
+        return min(float(shares[own].mean() / max(routed[own].mean(), 1e-9)) for own in parts if len(own))
+
+    margin = found = 0.0
+    for exponent in _MARGINS:
+        margin = index.space.spread * 2.0**exponent
+        found = min(find(k, margin) for k in ks)
+        if found >= _ENOUGH:
+            break
+    return RadiusCodes(margin, min(1.0, found))
 
 
 def _measure_codes(
@@ -381,7 +444,9 @@ def _tuning(
         return np.asarray((np.take_along_axis(lifts, known.lists[:, :k], axis=1) >= chosen.lift).mean(axis=1))
 
     codes = _measure_tables(search, known, reach, visited, groups)
-    tuning = Tuning(n, len(known.queries), reach, codes, np.empty((0, 4)), 0.0, local_dimension(known))
+    radius = _measure_radius_codes(index, known, reach, visited, groups)
+    dimension = local_dimension(known)
+    tuning = Tuning(n, len(known.queries), reach, codes, np.empty((0, 4)), 0.0, dimension, radius)
     share = visited_share(tuning, index.space, recall)
     trained = share if index.tuning is None else index.tuning.trained_share
     return replace(tuning, trained_share=trained, measured=_verify(tuning, index, known, search, recall))

@@ -6,11 +6,13 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from posh import _validate
 from posh.index.choices import METRICS, OPTIMIZE, STORES
 from posh.index.params import SearchParams
 
-__all__ = ["NearestOptions", "NearestParams", "make_params"]
+__all__ = ["NearestOptions", "NearestParams", "RadiusParams", "make_params"]
 
 _MOST_DIMENSIONS = {"balanced": 26.0, "latency": 30.0, "throughput": 22.0, "memory": 0.0, "build": 0.0}
 
@@ -87,6 +89,40 @@ oversample=None)
     def sets_effort(self) -> bool:
         """Whether the effort is set by hand."""
         return (self.n_probe, self.slack, self.oversample) != (None, None, None)
+
+
+@dataclass(frozen=True)
+class RadiusParams:
+    """The parameters of one range search of :class:`posh.Index`: see ``Index.search_radius``.
+
+    >>> RadiusParams(0.8, limit=100)
+    RadiusParams(min_score=0.8, limit=100, recall=None, exact=False, n_threads=None)
+    """
+
+    min_score: float
+    limit: int | None = None
+    recall: float | None = None
+    exact: bool = False
+    n_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        values = vars(self)
+        values["min_score"] = _validate.validate_real("min_score", self.min_score, -np.inf, open_low=True)
+        if self.limit is not None:
+            values["limit"] = _validate.validate_integer("limit", self.limit, 1)
+        search = NearestParams(1, None, self.n_threads, self.recall, self.exact)
+        values["recall"], values["n_threads"] = search.recall, search.n_threads
+
+    @property
+    def bound(self) -> np.float32:
+        """The bound in the precision of scores; infinite if it does not fit."""
+        with np.errstate(over="ignore"):
+            return np.float32(self.min_score)
+
+    @property
+    def as_search(self) -> NearestParams:
+        """The parameters of a search for one document with the same recall."""
+        return NearestParams(1, None, self.n_threads, self.recall, self.exact)
 
 
 def make_params(*values: Any) -> NearestParams:

@@ -18,11 +18,12 @@ from posh.hashers.hadamard import Hadamard
 from posh.index import files
 from posh.index.arrays import Mask, Slots, cached, get_fields
 from posh.index.base import IndexSnapshot
-from posh.index.hits import Hits, SlotHits, SlotScores, pad_results
+from posh.index.hits import Hits, RadiusHits, SlotHits, SlotScores, pad_results
 from posh.index.ids import NO_IDS, IdColumn, Ids, IdsLike
 from posh.index.nearest.lists import ROWS_AT_ONCE, Lists, training_size
-from posh.index.nearest.options import NearestOptions, NearestParams
+from posh.index.nearest.options import NearestOptions, NearestParams, RadiusParams
 from posh.index.nearest.prepared import PreparedSearches
+from posh.index.nearest.radius import RadiusSlots, search_radius
 from posh.index.params import SearchParams
 
 __all__ = ["NearestSnapshot"]
@@ -104,6 +105,23 @@ class NearestSnapshot(IndexSnapshot):
             return SlotScores.allocate(len(X), 0)
         self.require_files()
         return self.lists.search(X, cast(NearestParams, params).with_k(k), allowed)
+
+    def search_radius_ids(self, X: npt.ArrayLike, params: RadiusParams, filter: IdsLike | None) -> RadiusHits:  # noqa: A002
+        """Validate vectors, (d,) or (m, d), and find all within a radius; see ``Index.search_radius``."""
+        array = self.validate_vectors(_validate.validate_queries(X))
+        allowed = None if filter is None else self.id_column.make_mask(filter, self.live)
+        found = self.search_radius_slots(array, params, allowed)
+        ids = self.id_column.at(found.slots)
+        return RadiusHits(found.offsets, ids, found.scores, self.options.metric, found.is_cut)
+
+    def search_radius_slots(
+        self, X: npt.NDArray[Any], params: RadiusParams, allowed: Mask | None = None
+    ) -> RadiusSlots:
+        """Find all documents within a radius, for valid vectors (m, d); ``allowed`` is a mask over slots."""
+        if self.lists is None or not len(self):
+            return RadiusSlots.none(len(X))
+        self.require_files()
+        return search_radius(self.lists, X, params, allowed)
 
     def compares_all(self, params: NearestParams) -> bool:
         """Return whether a search compares all vectors: as asked, or because its recall needs it."""

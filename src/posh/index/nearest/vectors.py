@@ -15,7 +15,7 @@ import numpy.typing as npt
 from posh import _native, kernels
 from posh._model_files import Arrays, require_array
 from posh.errors import FormatError
-from posh.index.arrays import AppendOnlyArray, Slots
+from posh.index.arrays import AppendOnlyArray, Mask, Slots
 from posh.index.hits import SlotScores
 from posh.index.nearest.metric import Metric
 from posh.index.nearest.space import Space
@@ -147,6 +147,28 @@ class VectorStore:
         except IndexError as error:
             raise damaged_slot() from error
         return found
+
+    def search_radius(
+        self,
+        blocks: _native.Blocks,
+        settings: _native.BlockSettings,
+        queries: Float32,
+        bounds: Float32,
+        margin: float,
+        allowed: Mask | None = None,
+        n_threads: int = 1,
+    ) -> tuple[Slots, Slots, Float32]:
+        """Return all documents of blocks that reach the bounds (m,), for prepared queries (m, d).
+
+        Returns the number of documents of each query, and the slots and scores of all, best first for each.
+        """
+        passing = None if allowed is None else allowed.view(np.uint8)
+        try:
+            return blocks.search_radius(
+                settings, queries, bounds, margin, self.native, passing, n_threads, kernels.active()
+            )
+        except IndexError as error:
+            raise damaged_slot() from error
 
     @cached_property
     def native(self) -> _native.BlockVectors:
