@@ -186,3 +186,49 @@ def test_a_filter_that_depends_on_the_vectors_is_noticed(built):
         for _ in range(20)
     ]
     assert sum(noticed) <= 2
+
+
+@pytest.mark.parametrize("recall", [0.5, 0.9])
+def test_the_documents_that_pass_are_compared_where_lists_take_longer(built, monkeypatch, recall):
+    structure, mask = structure_of(built), np.arange(len(X)) % 2 == 1
+    n, true = int(np.count_nonzero(mask & structure.live.rows)), plain_scores(built.options.metric, Q, X)
+    true[:, ~(mask & structure.live.rows)] = -np.inf
+    best = np.sort(np.argsort(-true, axis=1, kind="stable")[:, :5], axis=1)
+    params = NearestParams(5, recall=recall)
+    share = structure.tuning.choose_effort(
+        structure.space, structure.drift.with_margin(recall), 5, 5 * structure.tuning.n_docs / n, Among.RANDOM
+    ).reach.share
+    limit = n * structure.space.n_features / (share * structure.n_live)
+    for visit, compares in ((limit * 1.01, True), (limit * 0.99, False)):
+        monkeypatch.setattr("posh.index.nearest.lists._VISIT", visit)
+        assert (structure.choose_effort(params, n) is None) == compares
+        assert structure.choose_effort(params) is not None  # without a filter, lists are always searched
+        found = np.sort(built.search(Q, 5, filter=mask, recall=recall).ids, axis=1)
+        assert (found == best).all() == compares
+
+
+def test_without_vectors_nothing_can_be_compared(monkeypatch):
+    monkeypatch.setattr("posh.index.nearest.lists._VISIT", np.inf)
+    index = posh.Index.build(X, metric="cosine", recall=0.9, store="int8")
+    assert structure_of(index).choose_effort(NearestParams(5), 3000) is not None
+
+
+@given(rank=st.floats(1.0, 5000.0), seed=st.integers(0, 1000))
+@settings(max_examples=max(10, CASES // 5), deadline=None)
+def test_the_choice_of_a_sample_seldom_explains_a_higher_rank(built, rank, seed):
+    structure = structure_of(built)
+    n, n_sampled = structure.n_live, len(structure._sampled[0])
+    counts = np.random.default_rng(seed).binomial(n_sampled, min(1.0, rank / n), 2000)
+    highest = structure._highest_rank_by_chance(rank)
+    assert highest > rank
+    assert np.mean(counts * (n / n_sampled) > highest) < 0.02
+
+
+def test_an_effort_is_chosen_once(built, monkeypatch):
+    structure = structure_of(built)
+    first = structure.choose_effort(NearestParams(7), 3000)
+    monkeypatch.setattr(type(structure.tuning), "choose_effort", None)  # calling it would fail
+    assert structure.choose_effort(NearestParams(7), 3000) is first
+    structure._efforts.clear()
+    with pytest.raises(TypeError):
+        structure.choose_effort(NearestParams(7), 3000)

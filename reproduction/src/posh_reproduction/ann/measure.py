@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from posh_reproduction.ann.contenders import BuiltIndex, Params
+from posh_reproduction.ann.contenders import BuiltIndex, Params, Search
 
-__all__ = ["Measured", "Setting", "measure_search"]
+__all__ = ["Measured", "Setting", "measure_search", "measure_searches"]
 
 _WARM = 100  # queries of the unmeasured call before
 
@@ -40,11 +41,20 @@ def measure_search(
     pieces = [np.ascontiguousarray(queries[i : i + batch]) for i in range(0, len(queries), batch)]
     with threadpool_limits(setting.threads):  # faiss and NumPy call BLAS
         search = index.searching(setting.k, setting.threads, **params)
-        search(pieces[0][:_WARM])
-        wall, cpu = time.perf_counter(), time.process_time()
-        answers = [search(piece) for piece in pieces]
-        took = time.perf_counter() - wall, time.process_time() - cpu
-    ids = np.concatenate([_padded(np.asarray(answer), setting.k) for answer in answers])
+        return measure_searches([search] * len(pieces), pieces, setting.k)
+
+
+def measure_searches(
+    searches: Sequence[Search], pieces: Sequence[npt.NDArray[np.float32]], k: int
+) -> Measured:
+    """Call each search with its queries (m, d); the first call of a search is repeated before, unmeasured."""
+    first = {id(search): (search, piece) for search, piece in zip(searches[::-1], pieces[::-1], strict=True)}
+    for search, piece in first.values():
+        search(piece[:_WARM])
+    wall, cpu = time.perf_counter(), time.process_time()
+    answers = [search(piece) for search, piece in zip(searches, pieces, strict=True)]
+    took = time.perf_counter() - wall, time.process_time() - cpu
+    ids = np.concatenate([_padded(np.asarray(answer), k) for answer in answers])
     return Measured(ids, *took)
 
 

@@ -1,4 +1,4 @@
-"""``posh bench search``, ``encode``, ``fit`` and ``ann``: measure the speed of this machine."""
+"""``posh bench search``, ``encode``, ``fit``, ``ann`` and ``filters``: measure the speed of this machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from posh.cli._command import Parser, Report, UsageError, add_command, add_verbs, parse_count
 from posh.cli._fit import add_method, create_hasher, describe_hasher
 from posh_reproduction.commands.bench_ann import add_ann
+from posh_reproduction.commands.bench_filters import add_filters
 
 if TYPE_CHECKING:
     from posh import Hasher
@@ -22,7 +23,7 @@ _NO_FAISS = "faiss is not installed: 'pip install faiss-cpu' to compare with it"
 
 
 def add_bench(parser: Parser) -> None:
-    """Declare the four commands of ``posh bench``."""
+    """Declare the five commands of ``posh bench``."""
     verbs = add_verbs(parser, "posh bench search --n-bits 256 --n-active 16")
     summary = "measure exact search over codes, compared with faiss.IndexBinaryFlat"
     search = _add_benchmark(verbs, "search", summary, _search)
@@ -30,6 +31,7 @@ def add_bench(parser: Parser) -> None:
     _add_benchmark(verbs, "encode", "measure encoding, compared with the bare matrix product", _encode)
     _add_benchmark(verbs, "fit", "measure the fit of a hasher", _fit, rounds=3)
     add_ann(verbs)
+    add_filters(verbs)
 
 
 def _add_benchmark(

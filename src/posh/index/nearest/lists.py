@@ -5,6 +5,7 @@ The algorithm is in ``native/blocks.h`` and ``native/block_search.h``.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -64,6 +65,8 @@ _REGION_SLACK, _REGION_OVERSAMPLE = 3.0, 3.0  # codes were measured without a fi
 _REGION_MISSED = 0.3  # of the neighbours that may be missed: filters can be harder than the measured regions
 _QUERIES_AT_ONCE = 1024  # that are compared with the sample
 _ROUNDING = 1e-5  # of scores, relative to the largest
+_VISIT = 7.0  # the time to visit a document in a list, in that to compare a number of a stored vector
+_MOST_EFFORTS = 1000  # that are kept
 _LEAST_IN_GRAPH = 0.25  # share of documents that pass a filter: with fewer, the lists are searched
 _BLOCK_ARRAYS: dict[str, Any] = {
     "blocks": (np.uint8, (None,)),
@@ -238,12 +241,17 @@ class Lists:
         scores[rows] = found.scores
 
     def choose_effort(
-        self, params: NearestParams, n_allowed: int | None = None, rank: float | None = None
+        self,
+        params: NearestParams,
+        n_allowed: int | None = None,
+        rank: float | None = None,
+        among: Among | None = None,
     ) -> Effort | None:
-        """Return the effort of a search; None if it compares all vectors.
+        """Return the effort of a search; None if it compares all vectors, or all that pass a filter.
 
         With a filter, ``n_allowed`` documents pass. ``rank`` is that of the k-th of them among all documents,
-        by default as if they were a random sample.
+        by default as if they were a random sample. ``among`` is by default all documents, or with a filter a
+        random sample.
         """
         if params.exact and not self.stored.has_vectors:
             raise ValueError(
@@ -257,18 +265,42 @@ class Lists:
             return self._effort_by_hand(params, n_allowed)
         effort = None
         if self.tuning is not None:
-            among = Among.ALL if n_allowed is None else Among.RANDOM if rank is None else Among.REGION
+            among = (Among.ALL if n_allowed is None else Among.RANDOM) if among is None else among
             rank = params.k * self.tuning.n_docs / max(1, n) if rank is None else rank
             recall = self.wanted_recall(params.recall, among)
-            effort = self.tuning.choose_effort(self.space, recall, params.k, rank, among)
+            effort = self._choose_measured_effort(self.tuning, recall, params.k, rank, among)
         if effort is None and not self.stored.has_vectors:  # the best that is possible without vectors
             return self.widest_effort()
+        if effort is not None and n_allowed is not None and self._is_slower_than_comparing(effort, n_allowed):
+            return None
         return effort
 
     def wanted_recall(self, recall: float | None, among: Among = Among.ALL) -> float:
         """Return the recall that efforts are chosen for: that of a search, or else of the index."""
         wanted = self.drift.with_margin(recall or self.options.recall)
         return 1 - (1 - wanted) * _REGION_MISSED if among is Among.REGION else wanted
+
+    def _choose_measured_effort(
+        self, tuning: Tuning, recall: float, k: int, rank: float, among: Among
+    ) -> Effort | None:
+        """Return ``tuning.choose_effort``, chosen once: for one query, this takes as long as the search."""
+        efforts, key = self._efforts, (recall, k, rank, among)
+        with contextlib.suppress(KeyError):
+            return efforts[key]
+        effort = tuning.choose_effort(self.space, recall, k, rank, among)
+        if len(efforts) >= _MOST_EFFORTS:
+            efforts.clear()
+        efforts[key] = effort
+        return effort
+
+    @cached_property
+    def _efforts(self) -> dict[tuple[float, int, float, Among], Effort | None]:
+        return {}
+
+    def _is_slower_than_comparing(self, effort: Effort, n_allowed: int) -> bool:
+        """Return whether a search with a filter takes longer than comparing the documents that pass."""
+        n_numbers = n_allowed * self.space.n_features
+        return self.stored.has_vectors and n_numbers < _VISIT * effort.reach.share * self.n_live
 
     def widest_effort(self) -> Effort:
         """Return the effort of a search in all lists."""
@@ -301,9 +333,10 @@ class Lists:
         """Find the nearest of the documents that pass a filter.
 
         The effort depends on the rank of the k-th of them among all documents. The first round assumes that
-        they are a random sample; if many pass, it searches the graph. If the filter depends on the vectors,
-        or if the k-th score is lower than that of a random sample, a second round visits the lists for the
-        rank of that score, as if the documents that pass were a region.
+        they are a random sample; if many pass, it searches the graph. If the k-th score is lower than that of
+        a random sample, a second round visits the lists for the rank of that score. If the filter depends on
+        the vectors, or if the score is lower than by chance, it does so as if the documents that pass were a
+        region.
         """
         n_allowed = int(np.count_nonzero(allowed & self.live.rows))
         effort = self.choose_effort(params, n_allowed)
@@ -322,25 +355,32 @@ class Lists:
         ranks = np.maximum(self._estimate_ranks(X, found.scores[:, -1]), assumed)
         known = self.tuning.reach.ranks
         rows = np.searchsorted(known, ranks)
-        is_done = rows == np.searchsorted(known, assumed)
-        if depends:
-            is_done[:] = False
-        for row in np.unique(rows[~is_done]).tolist():
-            some = np.flatnonzero((rows == row) & ~is_done)
+        in_region = np.full(len(ranks), depends) | (ranks > self._highest_rank_by_chance(assumed))
+        again = in_region | (rows > np.searchsorted(known, assumed))
+        for row, is_region in np.unique(np.stack([rows, in_region], axis=1)[again], axis=0).tolist():
+            some = np.flatnonzero(again & (rows == row) & (in_region == is_region))
             rank = known[row] if row < len(known) else np.inf
-            found.slots[some], found.scores[some] = self._search_region(
-                X[some], params, allowed, n_allowed, rank
+            among = Among.REGION if is_region else Among.RANDOM
+            found.slots[some], found.scores[some] = self._search_again(
+                X[some], params, allowed, n_allowed, rank, among
             )
         return found
 
-    def _search_region(
-        self, X: npt.NDArray[Any], params: NearestParams, allowed: Mask, n_allowed: int, rank: float
+    def _search_again(
+        self,
+        X: npt.NDArray[Any],
+        params: NearestParams,
+        allowed: Mask,
+        n_allowed: int,
+        rank: float,
+        among: Among,
     ) -> SlotScores:
-        effort = self.choose_effort(params, n_allowed, rank)
+        effort = self.choose_effort(params, n_allowed, rank, among)
         if effort is None:
             return self._compare_all(X, params, allowed)
-        slack, oversample = max(effort.slack, _REGION_SLACK), max(effort.oversample, _REGION_OVERSAMPLE)
-        effort = effort._replace(slack=slack, oversample=oversample)
+        if among is Among.REGION:
+            slack, oversample = max(effort.slack, _REGION_SLACK), max(effort.oversample, _REGION_OVERSAMPLE)
+            effort = effort._replace(slack=slack, oversample=oversample)
         return self._search_blocks(X, params, effort, allowed)
 
     def depends_on_vectors(self, allowed: Mask) -> bool:
@@ -410,6 +450,11 @@ class Lists:
         rounding = _ROUNDING * np.abs(sampled).max(axis=1, initial=0.0, keepdims=True)
         counts = np.count_nonzero(sampled >= bounds[:, None] - rounding, axis=1)
         return np.asarray(counts * (self.n_live / max(1, self.n_sampled)))
+
+    def _highest_rank_by_chance(self, rank: float) -> float:
+        """Return the highest estimate of a rank that the choice of the sample explains."""
+        step = self.n_live / max(1, self.n_sampled)  # ranks for each document of the sample
+        return rank + (3 * math.sqrt(rank / step) + 1) * step
 
     def _compare_all(self, X: npt.NDArray[Any], params: NearestParams, allowed: Mask | None) -> SlotScores:
         metric = self.space.metric

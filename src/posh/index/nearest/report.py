@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from posh.index.arrays import Slots
+from posh.index.nearest.lists import FEW, Lists
+from posh.index.nearest.measuring import is_held_out, random_order
 from posh.index.nearest.options import NearestParams
 
 if TYPE_CHECKING:
@@ -18,6 +21,9 @@ __all__ = ["IndexReport", "make_report"]
 
 _QUERIES, _SINGLE = 1000, 100  # that are timed, in one batch and one by one
 _K = 10
+_FILTERS = (0.5, 0.1, 0.01)  # shares of the documents that pass
+_FILTERED = 100  # queries with each filter
+_ROUNDING = 1e-5  # of scores, relative to the largest
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,10 @@ class IndexReport:
     ``n_measured``; ``n_written`` were added or deleted since. A search for 10 visits ``lists_visited`` lists
     on average, or ``nodes_visited`` nodes of a graph, which is built if the local ``dimension`` of the
     documents is low enough. Times are of one thread, now, on this machine.
+
+    ``filter_recalls`` are the shares of the true 10 nearest that searches find now with filters that random
+    ``filter_shares`` of the documents pass, also for documents that were held out. Both are empty if there
+    are few documents, or no vectors to compare with.
     """
 
     n_documents: int
@@ -56,6 +66,8 @@ class IndexReport:
     bytes_per_document: float
     seconds_in_batch: float
     seconds_alone: float
+    filter_shares: list[float] = field(default_factory=list)
+    filter_recalls: list[float] = field(default_factory=list)
 
     def __str__(self) -> str:
         return "\n".join(
@@ -66,6 +78,7 @@ class IndexReport:
                 ("search", self._search()),
                 ("recall", self._recall()),
                 *([("measured", self._describe_measurement())] if self.ks else []),
+                *([("filters", self._describe_filters())] if self.filter_shares else []),
                 ("time", self._time()),
                 ("memory", f"{self.bytes_per_document:,.0f} bytes for each vector, kept as {self.store}"),
             )
@@ -98,6 +111,11 @@ class IndexReport:
         written = f"{self.n_written:,} written since"
         return f"on {self.n_queries:,} of {self.n_measured:,} documents, held out from training; {written}"
 
+    def _describe_filters(self) -> str:
+        rows = zip(self.filter_shares, self.filter_recalls, strict=True)
+        shares = ", ".join(f"{100 * share:g} %: {recall:.3f}" for share, recall in rows)
+        return f"recall of {_K} where random documents pass, {shares}"
+
     def _time(self) -> str:
         batch, alone = (f"{1e6 * seconds:,.0f} µs" for seconds in (self.seconds_in_batch, self.seconds_alone))
         return f"{batch} a query in a batch of {_QUERIES:,}, {alone} one by one, on one thread"
@@ -115,6 +133,7 @@ def make_report(snapshot: NearestSnapshot) -> IndexReport:
     rows = [] if compares_all else lists.measured_rows()
     typical = next((row for row in rows if row.k == _K), None)
     live = np.flatnonzero(snapshot.live)
+    filters = _measure_filters(lists, live)
     some = lists.space.metric.restore(lists.vectors(live[:: max(1, len(live) // _QUERIES)][:_QUERIES]))
     return IndexReport(
         n_documents=lists.n_live,
@@ -143,7 +162,25 @@ def make_report(snapshot: NearestSnapshot) -> IndexReport:
         bytes_per_document=snapshot.memory_usage()["total"] / lists.n_live,
         seconds_in_batch=_time_searches(snapshot, params, [some]) / len(some),
         seconds_alone=_time_searches(snapshot, params, list(some[:_SINGLE, None])) / len(some[:_SINGLE]),
+        filter_shares=list(filters),
+        filter_recalls=list(filters.values()),
     )
+
+
+def _measure_filters(lists: Lists, live: Slots) -> dict[float, float]:
+    """Return the recall of searches with filters that random shares of the documents pass, by share."""
+    asked = random_order(live[is_held_out(live)])[:_FILTERED]
+    if lists.n_live <= FEW or not lists.stored.has_vectors or not len(asked):
+        return {}
+    queries = lists.space.metric.restore(lists.vectors(asked))
+    recalls = {}
+    for share in _FILTERS:
+        allowed = np.random.default_rng(0).random(len(lists)) < share
+        allowed[asked] = False
+        found = lists.search(queries, NearestParams(_K), allowed).scores
+        last = lists.search(queries, NearestParams(_K, exact=True), allowed).scores[:, -1:]
+        recalls[share] = float((found >= last - _ROUNDING * np.abs(last)).mean())
+    return recalls
 
 
 def _time_searches(

@@ -80,13 +80,15 @@ class Rival:
     name: str
     package: str
     module: str
+    extra = "bench-ann"
+    """The extra of ``posh-ann`` that installs it."""
 
     def imported(self) -> Any:
         """The module of the library; without it, an error with the pip line."""
         try:
             return importlib.import_module(self.module)
         except ImportError as error:
-            raise MissingExtraError(self.package, "bench-ann", f"the contender {self.name!r}") from error
+            raise MissingExtraError(self.package, self.extra, f"the contender {self.name!r}") from error
 
     def version(self) -> str:
         """The version of the distribution."""

@@ -1,0 +1,1 @@
+"""``posh bench filters``: recall and queries per second of searches with a filter."""
