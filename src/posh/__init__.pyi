@@ -20,6 +20,7 @@ from .errors import FormatError as FormatError
 from .errors import MissingExtraError as MissingExtraError
 from .errors import MissingShardsError as MissingShardsError
 from .errors import PoshError as PoshError
+from .errors import RecallWarning as RecallWarning
 from .errors import ServiceError as ServiceError
 from .errors import StorageError as StorageError
 from .errors import UnknownCollectionError as UnknownCollectionError
@@ -42,3 +43,4 @@ from .index.codes.index import CodeIndex as CodeIndex
 from .index.hits import Hit as Hit
 from .index.hits import Hits as Hits
 from .index.nearest.index import Index as Index
+from .tuning import tune as tune

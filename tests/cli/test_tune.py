@@ -12,10 +12,10 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import posh
-from posh import metrics
+from posh import metrics, tuning
 from posh.cli import _tune_candidates as candidates
 from posh.cli import main
-from posh.cli._tune_candidates import Setting, choose_setting, find_best, select_front
+from posh.tuning import Setting, choose_setting, find_best, select_front
 from tests.cli.running import one_error, run_json
 from tests.conftest import clusters
 
@@ -45,15 +45,15 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("tuned") / "x.npy"
     np.save(path, X)
-    data = candidates.split_vectors(X)
+    data = tuning.split_vectors(X)
     return {
         "data": data,
-        "settings": list(candidates.measure_settings(data, "euclidean", 0.9)),
+        "settings": list(tuning.measure_settings(data, "euclidean", 0.9)),
     }
 
 
 def test_queries_are_held_out() -> None:
-    data = candidates.split_vectors(X)
+    data = tuning.split_vectors(X)
     assert (len(data.base), len(data.queries)) == (3600, 400)
     together = np.concatenate([data.base, data.queries])
     np.testing.assert_array_equal(np.sort(together, axis=0), np.sort(X, axis=0))
@@ -129,7 +129,7 @@ def test_a_missing_document_counts_as_not_found(tuned: dict[str, Any]) -> None:
     ids = np.full((len(data.queries), 3), -1)
     ids[:, 1] = 7
     expected = plain_scores("euclidean", data.queries, data.base[7:8])
-    found = candidates.compute_scores(index, data, ids)
+    found = tuning.compute_scores(index, data, ids)
     np.testing.assert_allclose(found[:, :1], expected, rtol=1e-5)
     assert (found[:, 1:] == -np.inf).all()
 
@@ -209,7 +209,7 @@ def interrupted_after(n: int, call: Any) -> Any:
 def test_an_interruption_prints_what_there_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(candidates, "_measure_setting", interrupted_after(2, candidates._measure_setting))
+    monkeypatch.setattr(tuning, "_measure_setting", interrupted_after(2, tuning._measure_setting))
     assert main(["tune", "x.npy"]) == 130
     captured = capsys.readouterr()
     assert "float32" in captured.out

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from posh.index.nearest.measuring import measure_filtered
 from posh.index.nearest.options import NearestParams
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ __all__ = ["IndexReport", "make_report"]
 
 _QUERIES, _SINGLE = 1000, 100  # that are timed, in one batch and one by one
 _K = 10
+_FILTERS = (0.1, 0.01)  # shares of documents that pass
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,12 @@ class IndexReport:
 
     ``recall`` is the share of the true 10 nearest that was found, with its standard ``error``: None if it was
     not measured, 1.0 if all documents are compared. ``ks``, ``recalls`` and ``errors`` have the same for
-    several numbers of results. Measured with ``n_queries`` documents that were held out from training, among
-    ``n_measured``; ``n_written`` were added or deleted since. A search for 10 visits ``lists_visited`` lists
-    on average, or ``nodes_visited`` nodes of a graph, which is built if the local ``dimension`` of the
+    several numbers of results. Measured with ``n_queries`` queries among ``n_measured`` documents;
+    ``n_written`` were added or deleted since. The queries are documents that were held out from training. If
+    the user gave ``n_given`` queries, they are some of these, and others chose the effort. ``filter_recalls``
+    and ``filter_errors`` are measured now, with 10 results and random filters that the shares ``filters`` of
+    the documents pass; they are empty if no vectors are stored. A search for 10 visits ``lists_visited``
+    lists on average, or ``nodes_visited`` nodes of a graph, which is built if the local ``dimension`` of the
     documents is low enough. Times are of one thread, now, on this machine.
     """
 
@@ -46,7 +51,11 @@ class IndexReport:
     ks: list[int]
     recalls: list[float]
     errors: list[float]
+    filters: list[float]
+    filter_recalls: list[float]
+    filter_errors: list[float]
     n_queries: int
+    n_given: int
     n_measured: int
     n_written: int
     lists_visited: float | None
@@ -65,6 +74,7 @@ class IndexReport:
                 ("structure", self._structure()),
                 ("search", self._search()),
                 ("recall", self._recall()),
+                *([("filtered", self._describe_filters())] if self.filters else []),
                 *([("measured", self._describe_measurement())] if self.ks else []),
                 ("time", self._time()),
                 ("memory", f"{self.bytes_per_document:,.0f} bytes for each vector, kept as {self.store}"),
@@ -95,8 +105,17 @@ class IndexReport:
         return ", ".join(f"k={k}: {recall:.3f} ± {error:.3f}" for k, recall, error in rows) + asked
 
     def _describe_measurement(self) -> str:
-        written = f"{self.n_written:,} written since"
-        return f"on {self.n_queries:,} of {self.n_measured:,} documents, held out from training; {written}"
+        if self.n_given:
+            queries = f"{self.n_queries:,} of your {self.n_given:,} queries, which tuned nothing"
+        else:
+            queries = f"{self.n_queries:,} held-out documents"
+        return f"on {queries}, among {self.n_measured:,} documents; {self.n_written:,} written since"
+
+    def _describe_filters(self) -> str:
+        rows = zip(self.filters, self.filter_recalls, self.filter_errors, strict=True)
+        return f"k={_K}: " + ", ".join(
+            f"{recall:.3f} ± {error:.3f} if {share:.0%} pass" for share, recall, error in rows
+        )
 
     def _time(self) -> str:
         batch, alone = (f"{1e6 * seconds:,.0f} µs" for seconds in (self.seconds_in_batch, self.seconds_alone))
@@ -116,6 +135,7 @@ def make_report(snapshot: NearestSnapshot) -> IndexReport:
     typical = next((row for row in rows if row.k == _K), None)
     live = np.flatnonzero(snapshot.live)
     some = lists.space.metric.restore(lists.vectors(live[:: max(1, len(live) // _QUERIES)][:_QUERIES]))
+    filtered = [] if compares_all else measure_filtered(lists, _FILTERS, _K)
     return IndexReport(
         n_documents=lists.n_live,
         n_features=some.shape[1],
@@ -131,7 +151,11 @@ def make_report(snapshot: NearestSnapshot) -> IndexReport:
         ks=[row.k for row in rows],
         recalls=[row.recall for row in rows],
         errors=[row.error for row in rows],
+        filters=[share for share, _, _ in filtered],
+        filter_recalls=[recall for _, recall, _ in filtered],
+        filter_errors=[error for _, _, error in filtered],
         n_queries=0 if lists.tuning is None else lists.tuning.n_queries,
+        n_given=0 if lists.queries is None else lists.queries.n_given,
         n_measured=lists.n_measured,
         n_written=lists.drift.n_written,
         lists_visited=None if effort is None else effort.n_probe or effort.reach.share * lists.space.n_lists,
