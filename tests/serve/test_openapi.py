@@ -38,6 +38,7 @@ OPERATIONS = [
     ("get", "/v1/collections/{name}/hasher"),
     ("put", "/v1/collections/{name}/hasher"),
     ("post", "/v1/collections/{name}/reindex"),
+    ("post", "/v1/collections/{name}/calibrate"),
     ("get", "/v1/collections/{name}/report"),
     ("post", "/v1/collections/{name}/sample"),
     ("get", "/v1/collections/{name}/fields"),
