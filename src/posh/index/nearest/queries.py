@@ -25,7 +25,6 @@ __all__ = [
     "QueryWatch",
     "find_low_score",
     "sample_queries",
-    "score_best_lists",
 ]
 
 LEAST = 50
@@ -106,29 +105,31 @@ _LOW = 0.1  # quantile of the scores of best lists
 _COMPARED = 200  # queries that are compared with the calibration together
 _EVERY = 16  # of queries that come one by one, one of these many is looked at
 _PAUSE = 10_000  # queries until others are compared, then twice as many, and so on
-_DIFFERENT = 0.3  # share of queries below the quantile
+_DIFFERENT = 0.25  # share of queries below the quantile
 _LISTS = 5  # the least number of best lists of these queries: those about one topic say little
 
 
 def find_low_score(space: Space, queries: Float32) -> float:
     """Return a score of best lists that nine tenths of prepared queries (m, d) exceed."""
-    return float(np.quantile(score_best_lists(space, queries), _LOW))
+    return float(np.quantile(_score_best_lists(space, queries)[1], _LOW))
 
 
-def score_best_lists(space: Space, queries: Float32) -> Doubles:
-    """Return the scores (m,) of the best lists of prepared queries (m, d), regardless of their lengths."""
+def _score_best_lists(space: Space, queries: Float32) -> tuple[npt.NDArray[np.int64], Doubles]:
+    """Return the best lists (m,) of prepared queries (m, d), and their scores (m,) without query lengths."""
     with one_blas_thread:
-        best = space.score_lists(queries).max(axis=1).astype(np.float64)
-    if space.metric.is_distance:
-        return np.asarray(best)
-    return np.asarray(best / np.maximum(np.linalg.norm(queries, axis=1), np.finfo(np.float32).tiny))
+        scores = space.score_lists(queries)
+    lists = scores.argmax(axis=1)
+    best = scores.max(axis=1).astype(np.float64)
+    if not space.metric.is_distance:
+        best /= np.maximum(np.linalg.norm(queries, axis=1), np.finfo(np.float32).tiny)
+    return lists, best
 
 
 class QueryWatch:
     """Compares queries of searches with those of the calibration, and warns once if they differ.
 
     Nine tenths of the latter have best lists with scores above ``low``; if it is NaN, nothing is compared.
-    Three times the expected share below it is more than chance explains. Some of the first queries are
+    A quarter of the others below it is more than chance explains. Some of the first queries are
     compared, then of the next 10,000, 20,000, and so on. So a search only counts: ``left`` is the number of
     queries before others are looked at. The counts of concurrent searches may be lost, which does no harm.
     """
@@ -177,12 +178,10 @@ class QueryWatch:
 
         It is 0 if they are in a few lists only.
         """
-        prepared = space.metric.prepare_queries(queries).vectors
-        with one_blas_thread:
-            lists = space.score_lists(prepared).argmax(axis=1)
+        lists, scores = _score_best_lists(space, space.metric.prepare_queries(queries).vectors)
         if len(np.unique(lists)) < min(_LISTS, space.n_lists):
             return 0.0
-        return float((score_best_lists(space, prepared) < self._low).mean())
+        return float((scores < self._low).mean())
 
 
 NO_WATCH = QueryWatch(math.nan)
