@@ -164,7 +164,7 @@ class Tuning:
     ``codes`` (n, 4) are k, slack, oversample, and the share of neighbours in visited lists that was found.
     ``measured`` (n, 4) are rows of :class:`Measured` for the recall of the index. ``trained_share`` is the
     share of documents that a search visited when the lists were trained, ``dimension`` the local dimension
-    of the documents, see :func:`local_dimension`. ``low_score`` is that of queries, see
+    of the documents around queries, see :func:`local_dimension`. ``low_score`` is that of queries, see
     :func:`~posh.index.nearest.queries.find_low_score`, and NaN if it is unknown.
     """
 
@@ -331,7 +331,6 @@ _ALL_QUERIES, _NEW_QUERIES = 400, 250  # of later ones, of all and of the newest
 _REGIONS = np.tile([0.02, 0.1, 0.3], 6)  # shares of all lists
 _RESIDUALS = 2000  # documents whose residuals are looked at
 _BALL = 100  # neighbours that tell the local dimension
-_LOCAL = 200  # documents whose neighbours tell it if the queries are not documents
 
 
 class Measurements(NamedTuple):
@@ -360,8 +359,8 @@ def measure(index: Lists, recall: float) -> Measurements:
     find = partial(_known_neighbours, index, rows, live, list_of)
     if index.queries is None:
         slots, groups = _query_slots(live, with_newest=index.was_measured)
-        known = reporting = find(as_queries(index, rows, slots), slots)
-        dimension = local_dimension(known)
+        queries = index.space.metric.as_queries(np.asarray(rows[slots], np.float32))
+        known = reporting = find(queries, slots)
     else:
         prepared = [
             index.space.metric.prepare_queries(part).vectors
@@ -370,12 +369,10 @@ def measure(index: Lists, recall: float) -> Measurements:
         both = find(np.concatenate(prepared), None)
         n = len(prepared[0])
         known, reporting, groups = both.part(slice(n)), both.part(slice(n, None)), [np.arange(n)]
-        slots = _query_slots(live, with_newest=False)[0][:_LOCAL]
-        dimension = local_dimension(find(as_queries(index, rows, slots), slots, _BALL))
     assert index.calibration is not None
     calibration = with_limits(index.calibration, index.space, known.queries, known.true.scores)
     calibrated = replace(index, calibration=calibration)
-    tuning = _tuning(calibrated, recall, known, reporting, dimension, rows, list_of, groups)
+    tuning = _tuning(calibrated, recall, known, reporting, rows, list_of, groups)
     return Measurements(calibration, tuning, known, groups, reporting)
 
 
@@ -384,7 +381,6 @@ def _tuning(
     recall: float,
     known: KnownNeighbours,
     reporting: KnownNeighbours,
-    dimension: float,
     rows: npt.NDArray[np.generic],
     list_of: npt.NDArray[np.int32],
     groups: list[npt.NDArray[np.int64]],
@@ -420,7 +416,8 @@ def _tuning(
         return np.asarray((np.take_along_axis(lifts, known.lists[:, :k], axis=1) >= chosen.lift).mean(axis=1))
 
     codes = _measure_tables(search, known, reach, visited, groups)
-    low_score, nothing = find_low_score(index.space, known.queries), np.empty((0, 4))
+    dimension, low_score = local_dimension(known), find_low_score(index.space, known.queries)
+    nothing = np.empty((0, 4))
     tuning = Tuning(n, len(reporting.queries), reach, codes, nothing, 0.0, dimension, low_score)
     share = visited_share(tuning, index.space, recall)
     trained = share if index.tuning is None else index.tuning.trained_share
@@ -449,39 +446,35 @@ def _known_neighbours(
     list_of: npt.NDArray[np.int32],
     queries: Float32,
     slots: Slots | None,
-    most: int = RANKS[-1],
 ) -> KnownNeighbours:
-    """Return prepared queries (m, d) with their true neighbours, up to ``most``.
+    """Return prepared queries (m, d) with their true neighbours.
 
     ``slots`` (m,) are their own if they are documents, which are not among their neighbours.
     """
     is_distance = index.space.metric.is_distance
     if slots is None:
-        others = find_nearest(rows, live, queries, min(most, len(live)), is_distance=is_distance)
+        others = find_nearest(rows, live, queries, min(RANKS[-1], len(live)), is_distance=is_distance)
         slots = np.full(len(queries), -1)
     else:
-        depth = max(1, min(most, len(live) - 1))
+        depth = max(1, min(RANKS[-1], len(live) - 1))
         true = find_nearest(rows, live, queries, depth + 1, is_distance=is_distance)
         others = drop_own(true, slots, depth)
     return KnownNeighbours(queries, slots, others, list_of[others.slots], rows, is_distance)
-
-
-def as_queries(index: Lists, rows: npt.NDArray[np.generic], slots: Slots) -> Float32:
-    """Return the documents at these slots of prepared vectors as prepared queries."""
-    return index.space.metric.as_queries(np.asarray(rows[slots], np.float32))
 
 
 def local_dimension(known: KnownNeighbours) -> float:
     """Estimate in how many dimensions neighbours are spread: the median over queries.
 
     Within a ball, the logarithms of distances relative to the farthest have the mean -1 / dimension (Levina
-    and Bickel, 2004). Inner products become distances of documents that are lifted to the same length.
+    and Bickel, 2004). Inner products become distances of documents that are lifted to the same length, and
+    queries are scaled to it.
     """
     scores = known.true.scores[:, :_BALL].astype(np.float64)
     if known.is_distance:
         squares = -scores
     else:
         radius = float(np.sqrt(np.einsum("ij,ij->i", known.vectors, known.vectors, dtype=np.float64).max()))
+        scores /= np.maximum(np.linalg.norm(known.queries, axis=1, keepdims=True), np.finfo(np.float32).tiny)
         squares = 2 * radius * (radius - scores)
     squares = np.maximum(squares, np.finfo(np.float32).tiny)
     logarithms = 0.5 * np.log(squares[:, :-1] / squares[:, -1:])

@@ -84,7 +84,7 @@ class IndexReport:
     def _structure(self) -> str:
         graph = "a graph, and " if self.nodes_visited is not None else ""
         is_known = self.dimension is not None and np.isfinite(self.dimension)
-        why = f"; local dimension of the documents: {self.dimension:.0f}" if is_known else ""
+        why = f"; local dimension: {self.dimension:.0f}" if is_known else ""
         return f"{graph}{self.n_lists:,} lists; codes with {self.n_active} of {self.n_bits} bits set{why}"
 
     def _search(self) -> str:
