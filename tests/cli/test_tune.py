@@ -199,9 +199,10 @@ def test_a_setting_that_index_build_does_not_choose_comes_with_its_search(
     assert values["python_collection"] == f"{create}\n{search}"
     scope["FOLDER"] = "new"
     exec(create, scope)
-    with scope["collection"].upsert(range(len(X)), X):
+    with scope["collection"].upsert(range(len(X)), X) as created:
         exec(search, scope)
-    np.testing.assert_array_equal(scope["hits"].ids.astype(int), expected.ids)
+        expected = created.search(X[:3], 10, recall=0.97)
+    np.testing.assert_array_equal(scope["hits"].ids, expected.ids)
 
 
 @pytest.fixture
