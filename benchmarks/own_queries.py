@@ -120,18 +120,21 @@ def measure_pair(
     return found, [len(queries) / seconds for seconds in best]
 
 
-def format_row(row: dict[str, Any]) -> str:
-    """Return a row of a table."""
-    cells = [
-        f"{row['data']}, {row['queries']}",
-        f"{row['recall']:g}",
-        f"{row['k']}",
-        f"{row['without'][0]:.3f}",
-        f"{row['with'][0]:.3f} ± {row['with'][1]:.3f}",
-        f"{row['per_second_without']:,}",
-        f"{row['per_second_with']:,}",
-    ]
-    return f"| {' | '.join(cells)} |"
+def format_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return a table: recall without and with calibrating, and queries per second at the middle recall."""
+    asked = " | ".join(f"asked {recall:g}" for recall in RECALLS)
+    lines = [f"| queries | k | {asked} | queries/s at {RECALLS[1]:g} |", "|" + "---|" * (3 + len(RECALLS))]
+    kinds = dict.fromkeys((row["data"], row["queries"], row["k"]) for row in rows)
+    for data, queries, k in kinds:
+        own = [row for row in rows if (row["data"], row["queries"], row["k"]) == (data, queries, k)]
+        cells = [f"{row['without'][0]:.3f} → {row['with'][0]:.3f}" for row in own]
+        speeds = [
+            f"{row['per_second_without']:,} → {row['per_second_with']:,}"
+            for row in own
+            if row["recall"] == RECALLS[1]
+        ]
+        lines.append(f"| {' | '.join([f'{data}, {queries}', str(k), *cells, *speeds])} |")
+    return lines
 
 
 def main() -> None:
@@ -145,10 +148,11 @@ def main() -> None:
         if args.data is None or case[0] in args.data:
             for row in measure_case(*case):
                 rows.append(row)
-                print(format_row(row), f"warns: {row['warns']}, {row['calibrate_seconds']} s", flush=True)
+                print(json.dumps(row), flush=True)
                 if args.output is not None:
                     content = {"environment": environment(), "rows": rows}
                     args.output.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+    print("\n".join(format_table(rows)))
 
 
 if __name__ == "__main__":
