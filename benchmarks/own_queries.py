@@ -30,7 +30,7 @@ GIVEN, TESTED, ROUNDS = 1500, 1000, 2
 ROUNDING = 1e-6  # of scores
 CASES = (
     ("wordnet-ood", "cosine", None, ("words",)),
-    ("mnist", "euclidean", None, ("noise 1", "noise 2")),
+    ("mnist", "euclidean", 30_000, ("noise 1", "noise 2")),
     ("glove-100", "cosine", 200_000, ("noise 1", "noise 2")),
 )
 """Data set, metric, number of documents (None: all), and kinds of queries."""

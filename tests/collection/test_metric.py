@@ -466,6 +466,10 @@ def test_searches_are_calibrated_with_queries(collection):
     assert (tuning(collection).n_docs, collection.report().n_given) == (N + 3000, 450)
     collection.delete(range(N, N + 3000))
     assert collection.calibrate(None).report().n_given == 0
+    with pytest.warns(posh.RecallWarning, match="60 queries leave the recall uncertain") as caught:
+        collection.calibrate(OWN[:60])
+    assert caught[0].filename == __file__
+    collection.calibrate(None)
     assert np.mean(ids_of(collection) == before) > 0.8
     collection.close()
 

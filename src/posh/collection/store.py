@@ -448,7 +448,9 @@ class Store:
             _, after = self._write(step, 0)
             if indexing.is_worth_saving(after, after.slot_table.n_live):
                 self._save_index()
-        indexing.require_metric(after.index).require_documents().warn_if_uncertain(stacklevel=6)
+        lists = indexing.require_metric(after.index).lists
+        if lists is not None:
+            lists.warn_if_uncertain(stacklevel=5)
 
     def _drop_unused_codes(self) -> None:
         """Remove unused codes; if that fails, the next opening does it."""
