@@ -653,7 +653,7 @@ class Lists:
 
     def calibrate_with(self, queries: OwnQueries | None) -> Self:
         """Calibrate and measure searches with these queries, then and later; None: held-out documents."""
-        # Without the tuning it is forgotten how many lists others visited when these were trained.
+        # Other queries visit other shares of the documents: the first measurement with them sets that share.
         changed = replace(self, queries=queries, tuning=None, watch=NO_WATCH)
         return changed.calibrate() if self.needs_calibration else changed
 
