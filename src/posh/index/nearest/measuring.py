@@ -416,8 +416,8 @@ def _tuning(
         return np.asarray((np.take_along_axis(lifts, known.lists[:, :k], axis=1) >= chosen.lift).mean(axis=1))
 
     codes = _measure_tables(search, known, reach, visited, groups)
-    dimension, low_score = local_dimension(known), find_low_score(index.space, known.queries)
-    nothing = np.empty((0, 4))
+    dimension, nothing = local_dimension(known), np.empty((0, 4))
+    low_score = find_low_score(index.space, known.queries, groups)
     tuning = Tuning(n, len(reporting.queries), reach, codes, nothing, 0.0, dimension, low_score)
     share = visited_share(tuning, index.space, recall)
     trained = share if index.tuning is None else index.tuning.trained_share

@@ -109,9 +109,10 @@ _DIFFERENT = 0.25  # share of queries below the quantile
 _LISTS = 5  # the least number of best lists of these queries: those about one topic say little
 
 
-def find_low_score(space: Space, queries: Float32) -> float:
-    """Return a score of best lists that nine tenths of prepared queries (m, d) exceed."""
-    return float(np.quantile(_score_best_lists(space, queries)[1], _LOW))
+def find_low_score(space: Space, queries: Float32, groups: list[npt.NDArray[np.int64]]) -> float:
+    """Return a score of best lists that nine tenths of each group of prepared queries (m, d) exceed."""
+    scores = _score_best_lists(space, queries)[1]
+    return min(float(np.quantile(scores[group], _LOW)) for group in groups)
 
 
 def _score_best_lists(space: Space, queries: Float32) -> tuple[npt.NDArray[np.int64], Doubles]:
