@@ -20,6 +20,7 @@ from .errors import FormatError as FormatError
 from .errors import MissingExtraError as MissingExtraError
 from .errors import MissingShardsError as MissingShardsError
 from .errors import PoshError as PoshError
+from .errors import RecallWarning as RecallWarning
 from .errors import ServiceError as ServiceError
 from .errors import StorageError as StorageError
 from .errors import UnknownCollectionError as UnknownCollectionError
@@ -45,3 +46,4 @@ from .index.hits import RadiusHits as RadiusHits
 from .index.nearest.duplicates import Duplicates as Duplicates
 from .index.nearest.duplicates import duplicates as duplicates
 from .index.nearest.index import Index as Index
+from .tuning import tune as tune

@@ -25,6 +25,7 @@ from posh.hashers.base import Hasher
 from posh.index.codes.options import CodeParams
 from posh.index.hits import Hits, RadiusHits
 from posh.index.nearest.options import NearestParams, RadiusParams
+from posh.index.nearest.queries import sample_queries
 from posh.index.nearest.report import IndexReport
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
@@ -405,6 +406,10 @@ class RemoteCollection(BaseCollection):
         body = {} if options is None else {"fields": list(options.fields), "tokenizer": options.tokenizer}
         self._ask("PUT", "/text", body)
 
+    def _calibrate(self, queries: Float32 | None) -> None:
+        some = None if queries is None else sample_queries(queries)
+        self._ask("POST", "/calibrate", {"queries": None if some is None else pack_vectors(some)})
+
     def _report(self) -> IndexReport:
         content = self._ask("GET", "/report")
         return IndexReport(**{field.name: content[field.name] for field in fields(IndexReport)})
@@ -521,6 +526,7 @@ class AsyncCollection:
     fit = _run_in_thread(BaseCollection.fit)
     reindex = _run_in_thread(BaseCollection.reindex)
     index_text = _run_in_thread(BaseCollection.index_text)
+    calibrate = _run_in_thread(BaseCollection.calibrate)
     report = _run_in_thread(BaseCollection.report)
     set_metadata = _run_in_thread(BaseCollection.set_metadata)
     compact = _run_in_thread(BaseCollection.compact)

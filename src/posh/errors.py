@@ -14,6 +14,9 @@
         └── ServiceError            (OSError)      a service cannot be reached, or cannot answer now
             └── MissingShardsError                 some shards of a collection cannot be searched now
 
+    UserWarning
+    └── RecallWarning               searches may find less than was asked for
+
 Invalid arguments raise plain ``ValueError`` or ``TypeError``; using a hasher before ``fit`` raises
 scikit-learn's ``NotFittedError``.
 """
@@ -28,6 +31,7 @@ __all__ = [
     "MissingExtraError",
     "MissingShardsError",
     "PoshError",
+    "RecallWarning",
     "ServiceError",
     "StorageError",
     "UnknownCollectionError",
@@ -82,3 +86,7 @@ class MissingShardsError(ServiceError):
     def __init__(self, message: str, shards: list[str], seconds: int) -> None:
         super().__init__(message)
         self.shards, self.seconds = shards, seconds
+
+
+class RecallWarning(UserWarning):
+    """Searches may find less than was asked for; the message says why, and how to calibrate them."""

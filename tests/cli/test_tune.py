@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import posh
-from posh import metrics
+from posh import metrics, tuning
 from posh.cli import _tune_candidates as candidates
 from posh.cli import main
-from posh.cli._tune_candidates import Setting, choose_setting, find_best, select_front
+from posh.tuning import Setting, choose_setting, find_best, select_front
 from tests.cli.running import one_error, run_json
 from tests.conftest import clusters
 
@@ -45,15 +46,15 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("tuned") / "x.npy"
     np.save(path, X)
-    data = candidates.split_vectors(X)
+    data = tuning.split_vectors(X)
     return {
         "data": data,
-        "settings": list(candidates.measure_settings(data, "euclidean", 0.9)),
+        "settings": list(tuning.measure_settings(data, "euclidean", 0.9)),
     }
 
 
 def test_queries_are_held_out() -> None:
-    data = candidates.split_vectors(X)
+    data = tuning.split_vectors(X)
     assert (len(data.base), len(data.queries)) == (3600, 400)
     together = np.concatenate([data.base, data.queries])
     np.testing.assert_array_equal(np.sort(together, axis=0), np.sort(X, axis=0))
@@ -129,7 +130,7 @@ def test_a_missing_document_counts_as_not_found(tuned: dict[str, Any]) -> None:
     ids = np.full((len(data.queries), 3), -1)
     ids[:, 1] = 7
     expected = plain_scores("euclidean", data.queries, data.base[7:8])
-    found = candidates.compute_scores(index, data, ids)
+    found = tuning.compute_scores(index, data, ids)
     np.testing.assert_allclose(found[:, :1], expected, rtol=1e-5)
     assert (found[:, 1:] == -np.inf).all()
 
@@ -158,7 +159,7 @@ def test_few_vectors_are_compared_one_by_one(capsys: pytest.CaptureFixture[str])
 
 
 def tuned_with(monkeypatch: pytest.MonkeyPatch, *settings: Setting) -> None:
-    monkeypatch.setattr(candidates, "measure_settings", lambda *_: iter(settings))
+    monkeypatch.setattr(tuning, "measure_settings", lambda *_: iter(settings))
 
 
 def test_a_recall_that_nothing_reached(
@@ -187,12 +188,80 @@ def test_a_setting_that_index_build_does_not_choose_comes_with_its_search(
     text = capsys.readouterr().out
     assert "for a recall of 0.95, 0.9612 measured:" in text
     scope: dict[str, Any] = {"posh": posh, "X": X, "Q": X[:3]}
-    exec("\n".join(re.findall(r"^  (\w+ = .*)$", text, flags=re.MULTILINE)), scope)
+    for_index, for_collection = text.split("or, for a collection:")
+    exec("\n".join(re.findall(r"^  (\w+ = .*)$", for_index, flags=re.MULTILINE)), scope)
     expected = scope["index"].search(X[:3], 10, recall=0.97)
     np.testing.assert_array_equal(scope["hits"].ids, expected.ids)
     values = run_json(capsys, "tune", "x.npy", "--no-plot")
     assert values["chosen"] == values["best_seen"] == values["settings"][-1]
     assert values["python"].endswith("\nhits = index.search(Q, k=10, recall=0.97)")
+    create, search = re.findall(r"^  (\w+ = .*)$", for_collection, flags=re.MULTILINE)
+    assert values["python_collection"] == f"{create}\n{search}"
+    scope["FOLDER"] = "new"
+    exec(create, scope)
+    with scope["collection"].upsert(range(len(X)), X) as created:
+        exec(search, scope)
+        expected = created.search(X[:3], 10, recall=0.97)
+    np.testing.assert_array_equal(scope["hits"].ids, expected.ids)
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Iterator[posh.Collection]:
+    with posh.Collection(tmp_path / "shop", metric="euclidean", recall=0.8) as collection:
+        yield collection.upsert(range(len(X)), X)
+
+
+def test_a_collection_is_tuned_with_its_own_metric_and_recall(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, collection: posh.Collection
+) -> None:
+    tuned_with(monkeypatch, Setting("float16", 0.8, 0.83, 1000, 1000, 400, is_default=True))
+    values = run_json(capsys, "tune", "shop", "--no-plot")
+    assert (values["metric"], values["recall"]) == ("euclidean", 0.8)
+    assert (values["n_documents"], values["n_queries"]) == (3600, 400)
+    assert values["python_collection"] == (
+        "collection.reindex(metric='euclidean', recall=0.8, store='float16')"
+    )
+    exec(values["python_collection"], {"collection": collection})
+    assert collection.index_options["store"] == "float16"
+    values = run_json(capsys, "tune", "shop", "--no-plot", "--metric", "dot", "--recall", "0.5")
+    assert (values["metric"], values["recall"]) == ("dot", 0.5)
+
+
+def test_a_collection_takes_no_key(capsys: pytest.CaptureFixture[str], collection: posh.Collection) -> None:
+    assert main(["tune", "shop", "--key", "x", "--no-plot"]) == 2
+    assert "--key is for files, and shop is a collection: leave it out" in one_error(capsys)
+
+
+def test_the_function_takes_vectors_a_collection_or_its_folder(
+    monkeypatch: pytest.MonkeyPatch, collection: posh.Collection
+) -> None:
+    tuned_with(monkeypatch, setting(0.97, 1000, 400, is_default=True))
+    for source in (collection, collection.path, str(collection.path)):
+        result = posh.tune(source)
+        assert (result.problem.metric, result.problem.recall, result.n_queries) == ("euclidean", 0.8, 400)
+        np.testing.assert_array_equal(result.problem.data.base, posh.tune(X).problem.data.base)
+    result = posh.tune(X.tolist(), metric="dot", recall=0.9)
+    assert result.chosen == result.best == result.marked
+    assert result.format_index() == ["index = posh.Index.build(X, metric='dot', recall=0.9)"]
+    assert result.format_collection() == ["collection = posh.create(FOLDER, metric='dot', recall=0.9)"]
+    with pytest.raises(ValueError, match="expected metric"):
+        posh.tune(X, metric="hamming")
+    with pytest.raises(ValueError, match="expected recall"):
+        posh.tune(X, recall=2.0)
+    with pytest.raises(ValueError, match="expected at least 2 vectors"):
+        posh.tune(X[:1])
+
+
+def test_progress_is_printed_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("few.npy", X[:300])
+    assert main(["tune", "few.npy", "--no-plot"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("building index")] == [
+        f"building index {i} of 3, store={store!r}"
+        for i, store in enumerate(["float32", "float16", "int8"], 1)
+    ]
+    assert sum("recall=0.95" in line for line in lines) == 3
+    assert not tuning.logger.handlers
 
 
 def interrupted_after(n: int, call: Any) -> Any:
@@ -209,14 +278,14 @@ def interrupted_after(n: int, call: Any) -> Any:
 def test_an_interruption_prints_what_there_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(candidates, "_measure_setting", interrupted_after(2, candidates._measure_setting))
+    monkeypatch.setattr(tuning, "_measure_setting", interrupted_after(2, tuning._measure_setting))
     assert main(["tune", "x.npy"]) == 130
     captured = capsys.readouterr()
     assert "float32" in captured.out
     assert "float16" not in captured.out
     assert "interrupted: the results so far" in captured.err
     assert Path("tune.png").exists()
-    monkeypatch.setattr(candidates, "_measure_setting", interrupted_after(0, None))
+    monkeypatch.setattr(tuning, "_measure_setting", interrupted_after(0, None))
     assert main(["tune", "x.npy", "--no-plot"]) == 130
     assert capsys.readouterr().out == ""
 

@@ -160,6 +160,9 @@ class ReferenceCollection(BaseCollection):
         vectors = np.array([item.vector for item in self._by_id.values()], np.float32)
         return vectors[np.sort(np.random.default_rng(0).permutation(len(vectors))[:n])]
 
+    def _calibrate(self, queries: np.ndarray | None) -> None:
+        raise ValueError("expected a collection with a metric and items to calibrate, got one without")
+
     def _report(self) -> IndexReport:
         raise ValueError("expected a collection with a metric and items to report on, got one without")
 

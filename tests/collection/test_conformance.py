@@ -188,6 +188,8 @@ def test_recall_needs_a_metric_and_an_index_a_hasher_or_a_metric(make):
     collection = make(SPARSE).upsert(list(range(20)), DATA[:20])
     with pytest.raises(ValueError, match="expected a collection with a metric and items to report on"):
         collection.report()
+    with pytest.raises(ValueError, match="expected a collection with a metric and items to calibrate"):
+        collection.calibrate(DATA[:60])
     with pytest.raises(ValueError, match=r"recall=0\.9 needs a collection with a metric"):
         collection.search(DATA[0], recall=0.9)
     with pytest.raises(ValueError, match="expected a collection with a hasher or a metric, got neither"):

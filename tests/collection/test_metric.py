@@ -443,3 +443,69 @@ def test_killed_while_the_index_is_made_measured_or_trained(tmp_path, before, n,
 
 def test_parameters_with_zero_are_arguments_too():
     assert NearestParams(3, slack=0.0).as_arguments() == {"k": 3, "slack": 0.0}
+
+
+# Queries of the user --------------------------------------------------------------------------------------
+
+OWN = 2 * np.random.default_rng(8).standard_normal((450, X.shape[1])).astype(np.float32)
+
+
+def test_searches_are_calibrated_with_queries(collection):
+    before = ids_of(collection)
+    assert collection.calibrate(OWN) is collection
+    assert (collection.report().n_queries, collection.report().n_given) == (150, 450)
+    assert collection.memory_usage() > 450 * X.shape[1] * 4
+    expected = ids_of(collection)
+    for saved_index in (True, False):
+        collection = reopened(collection, saved_index=saved_index)
+        assert collection.report().n_given == 450
+        np.testing.assert_array_equal(ids_of(collection), expected)
+    collection.reindex(recall=0.8)
+    assert (collection.report().asked, collection.report().n_given) == (0.8, 450)
+    collection.reindex(recall=0.9).upsert(range(N, N + 3000), X[N : N + 3000])
+    assert (tuning(collection).n_docs, collection.report().n_given) == (N + 3000, 450)
+    collection.delete(range(N, N + 3000))
+    assert collection.calibrate(None).report().n_given == 0
+    with pytest.warns(posh.RecallWarning, match="60 queries leave the recall uncertain") as caught:
+        collection.calibrate(OWN[:60])
+    assert caught[0].filename == __file__
+    collection.calibrate(None)
+    assert np.mean(ids_of(collection) == before) > 0.8
+    collection.close()
+
+
+def test_other_processes_see_the_calibration_after_refresh(collection):
+    with posh.Collection(collection.path, read_only=True) as reader:
+        collection.calibrate(OWN)
+        assert reader.report().n_given == 0
+        assert reader.refresh().report().n_given == 450
+        with pytest.raises(posh.StorageError, match="open for writing"):
+            reader.calibrate(OWN)
+
+
+def test_few_items_keep_the_queries_until_they_are_many(tmp_path):
+    with posh.Collection(tmp_path / "few", metric="cosine") as few:
+        with pytest.raises(ValueError, match="expected a collection with a metric and items to calibrate"):
+            few.calibrate(OWN)
+        few.upsert(range(500), X[:500]).calibrate(OWN)
+        with reopened(few) as other:
+            other.upsert(range(500, N), X[500:N])
+            assert (tuning(other).n_queries, other.report().n_given) == (150, 450)
+
+
+@pytest.mark.parametrize("n", [100, 5000])
+def test_writes_during_a_calibration_count(collection, monkeypatch, n):
+    calibrate = NearestSnapshot.calibrate
+
+    def calibrate_and_write(snapshot, queries):
+        if len(snapshot) == N:  # the first call; many writes are measured themselves
+            collection.upsert(range(N, N + n), X[N : N + n])
+        return calibrate(snapshot, queries)
+
+    monkeypatch.setattr(NearestSnapshot, "calibrate", calibrate_and_write)
+    collection.calibrate(OWN)
+    assert len(collection) == N + n
+    assert collection.report().n_given == 450
+    assert share(collection, N + n, exact=True) == 1.0
+    with reopened(collection) as other:
+        assert (len(other), other.report().n_given) == (N + n, 450)

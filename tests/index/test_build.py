@@ -121,9 +121,9 @@ def test_the_report_says_what_was_measured(built, data):
 def test_the_report_has_the_recall_under_filters(built, data):
     X, Q = data
     report, rng = built.report(), np.random.default_rng(5)
-    assert report.filter_shares == [0.5, 0.1, 0.01]
-    assert "where random documents pass, 50 %: " in str(report)
-    for share, recall in zip(report.filter_shares, report.filter_recalls, strict=True):
+    assert report.filters == [0.5, 0.1, 0.01]
+    assert "if 50% pass" in str(report)
+    for share, recall in zip(report.filters, report.filter_recalls, strict=True):
         chosen = np.flatnonzero(rng.random(len(X)) < share)
         hits = built.search(Q, 10, filter=chosen)
         exact = built.search(Q, 10, filter=chosen, exact=True)
@@ -132,7 +132,7 @@ def test_the_report_has_the_recall_under_filters(built, data):
         assert 0.88 <= recall <= 1.0
     assert report.filter_recalls[-1] == 1.0  # 1 % are so few that all are compared
     few = posh.Index.build(X[:100]).report()
-    assert (few.filter_shares, few.filter_recalls) == ([], [])
+    assert (few.filters, few.filter_recalls) == ([], [])
 
 
 def test_few_documents_are_compared_one_by_one():

@@ -113,3 +113,18 @@ def test_the_client_has_the_same_words(address):
             client.create("plain", posh.POSH(32, 4, random_state=0).fit(X), metric="cosine")
         client.delete("other")
         client.delete("plain")
+
+
+def test_searches_are_calibrated_with_queries(address, http):
+    with Client(address) as client:
+        near = client.collection("near")
+        near.calibrate(np.random.default_rng(0).normal(size=(2000, Q.shape[1])))
+        report = near.report()
+        assert (report.n_queries, report.n_given) == (500, 1500)  # a sample is sent
+        with pytest.raises(ValueError, match="expected at least 50 different queries to calibrate with"):
+            near.calibrate(Q[:3])
+        with pytest.raises(ValueError, match="expected a collection with a metric and items to calibrate"):
+            client.collection("empty").calibrate(Q)
+        assert near.calibrate(None).report().n_given == 0
+    problem = http.post("/v1/collections/near/calibrate", json={"queries": [[1.0]]}).json()
+    assert problem["status"] == 422

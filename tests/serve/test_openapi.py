@@ -39,6 +39,7 @@ OPERATIONS = [
     ("put", "/v1/collections/{name}/hasher"),
     ("post", "/v1/collections/{name}/reindex"),
     ("put", "/v1/collections/{name}/text"),
+    ("post", "/v1/collections/{name}/calibrate"),
     ("get", "/v1/collections/{name}/report"),
     ("post", "/v1/collections/{name}/sample"),
     ("get", "/v1/collections/{name}/fields"),

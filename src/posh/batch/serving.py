@@ -171,6 +171,9 @@ class ShardedCollection(BaseCollection):
     def _sample(self, n: int) -> Float32:
         self._refuse("vectors")
 
+    def _calibrate(self, queries: Float32 | None) -> None:
+        self._refuse("a calibration")
+
     def _report(self) -> IndexReport:
         self._refuse("a report")
 

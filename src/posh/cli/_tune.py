@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import logging
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from posh.cli._collection import is_collection
 from posh.cli._command import (
     Parser,
     Report,
@@ -27,7 +31,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from posh.cli._tune_candidates import LabelResult, Setting
+    from posh.cli._tune_candidates import LabelResult
+    from posh.tuning import Setting
 
 __all__ = ["add_tune"]
 
@@ -42,14 +47,16 @@ _INDEX_OPTIONS += ("oversample", "n_probe", "exact")
 def add_tune(parser: Parser) -> None:
     """Declare ``posh tune``."""
     declare(parser, "posh tune digits --metric euclidean --no-plot", _tune)
-    add_source(parser, name="a data set, with --index the one whose base the index holds")
+    add_source(
+        parser, name="a collection's folder, or a data set, with --index the one whose base the index holds"
+    )
     parser.add_argument(
         "--metric",
         choices=METRICS,
-        help="default: cosine; with --index: labels of the data set, else the metric of the index, else "
-        "euclidean",
+        help="default: that of the collection, or cosine; with --index: labels of the data set, else the "
+        "metric of the index, else euclidean",
     )
-    add_recall(parser, "0.95, with --index that of the index")
+    add_recall(parser, "0.95, with a collection or --index that of the index")
     parser.add_argument(
         "--labels",
         type=Path,
@@ -110,8 +117,7 @@ def _tune(args: argparse.Namespace) -> Report:
         _require_matplotlib()
         args.output = args.output or _PLOT
         require_output(args.output, ".png")
-    X = read_source(args.data, args.key)
-    return _tune_metric(args, X) if args.labels is None else _tune_hashers(args, X)
+    return _tune_metric(args) if args.labels is None else _tune_hashers(args)
 
 
 def _require_consistency(args: argparse.Namespace) -> None:
@@ -151,87 +157,74 @@ def _collect(steps: Iterator[T]) -> tuple[list[T], bool]:
 # Candidates for nearest neighbours -----------------------------------------------------------------------
 
 
-def _tune_metric(args: argparse.Namespace, X: npt.NDArray[np.float32]) -> Report:
-    from posh.cli import _tune_candidates as candidates
+def _tune_metric(args: argparse.Namespace) -> Report:
+    from posh import tuning
 
-    metric, recall = args.metric or next(iter(METRICS)), args.recall or 0.95
-    data = candidates.split_vectors(X)
-    n, d = data.base.shape
-    note(f"{n:,} vectors of {d:,} features, {len(data.queries):,} others as queries, {metric}")
-    settings, interrupted = _collect(candidates.measure_settings(data, metric, recall))
-    choice, best = candidates.choose_setting(settings, recall), candidates.find_best(settings)
-    marked = best if choice is None else choice
-    front = candidates.select_front(settings, marked)
-    code = _format_python(metric, recall, marked, candidates.K)
+    problem = tuning.read_problem(_find_source(args), args.metric, args.recall)
+    n, d = problem.data.base.shape
+    note(
+        f"{n:,} vectors of {d:,} features, {len(problem.data.queries):,} others as queries, {problem.metric}"
+    )
+    with _logging(tuning.logger):
+        steps = tuning.measure_settings(problem.data, problem.metric, problem.recall)
+        settings, interrupted = _collect(steps)
+    result = problem.choose(settings)
+    is_reached = result.chosen is not None
     values: dict[str, Any] = {
         "n_documents": n,
         "n_features": d,
-        "n_queries": len(data.queries),
-        "metric": metric,
-        "recall": recall,
-        "settings": [asdict(setting) for setting in front],
-        "chosen": None if choice is None else asdict(choice),
-        "best_seen": asdict(best),
-        "python": None if choice is None else "\n".join(code),
+        "n_queries": result.n_queries,
+        "metric": problem.metric,
+        "recall": problem.recall,
+        "settings": [asdict(setting) for setting in result.front],
+        "chosen": None if result.chosen is None else asdict(result.chosen),
+        "best_seen": asdict(result.best),
+        "python": "\n".join(result.format_index()) if is_reached else None,
+        "python_collection": "\n".join(result.format_collection()) if is_reached else None,
         "interrupted": interrupted,
         "plot": None,
     }
-    mark = "best seen" if choice is None else "chosen"
-    lines = [*_format_settings(front, marked, mark), ""]
-    lines += _format_advice(marked, recall, code, candidates.K, is_reached=choice is not None)
+    lines = [str(result)]
     if not args.no_plot:
-        _plot_settings(args.output, settings, choice, f"{args.data}: {n:,} × {d:,}, {metric}")
+        title = f"{args.data}: {n:,} × {d:,}, {problem.metric}"
+        _plot_settings(args.output, settings, result.chosen, title)
         values["plot"] = str(args.output)
         lines.append(f"saved: {args.output}")
     return Report(values, "\n".join(lines), _INTERRUPTED if interrupted else 0)
 
 
-def _format_python(metric: str, recall: float, setting: Setting, k: int) -> list[str]:
-    """Return the lines of Python that build an index and search with a setting."""
-    store = "" if setting.store == "float32" else f", store={setting.store!r}"
-    lines = [f"index = posh.Index.build(X, metric={metric!r}, recall={recall:g}{store})"]
-    if not setting.is_default:
-        effort = "exact=True" if setting.asked is None else f"recall={setting.asked:g}"
-        lines.append(f"hits = index.search(Q, k={k}, {effort})")
-    return lines
+def _find_source(args: argparse.Namespace) -> Path | npt.NDArray[np.float32]:
+    """Return the folder of a collection, or the vectors of a data set or a file."""
+    if not is_collection(Path(args.data)):
+        return read_source(args.data, args.key)
+    if args.key is not None:
+        raise UsageError(f"--key is for files, and {args.data} is a collection: leave it out")
+    return Path(args.data)
 
 
-def _format_settings(settings: list[Setting], marked: Setting, mark: str) -> list[str]:
-    lines = [f"{'recall@10':>9}  {'queries/s':>10}  {'one by one':>10}  {'bytes':>7}  {'store':<8} search"]
-    for setting in settings:
-        effort = "compares all vectors" if setting.asked is None else f"recall={setting.asked:g}"
-        lines.append(
-            f"{setting.recall:>9.4f}  {setting.per_second:>10,.0f}  {setting.alone_per_second:>10,.0f}  "
-            f"{setting.bytes_per_vector:>7,.0f}  {setting.store:<8} {effort}"
-            + (f"  <- {mark}" if setting is marked else "")
-        )
-    return lines
-
-
-def _format_advice(
-    setting: Setting, recall: float, code: list[str], k: int, *, is_reached: bool
-) -> list[str]:
-    """Return the code for the chosen setting, or for the best one with a way to a higher recall."""
-    title = f"for a recall of {recall:g}, {setting.recall:.4f} measured:"
-    if not is_reached:
-        title = f"no setting reached a recall of {recall:g}; best seen, {setting.recall:.4f} measured:"
-    lines = [title, *(f"  {line}" for line in code)]
-    if setting.store == "int8":
-        lines.append("  (it keeps 8 bits of each number: search(exact=True) needs store='float32')")
-    if not is_reached:
-        lines += [
-            "for a higher recall, compare all vectors:",
-            f"  hits = index.search(Q, k={k}, exact=True)",
-        ]
-    return lines
+@contextlib.contextmanager
+def _logging(logger: logging.Logger) -> Iterator[None]:
+    """Print what is logged on stderr, unless bars show the progress on a terminal."""
+    if sys.stderr.isatty():
+        yield
+        return
+    handler, level = logging.StreamHandler(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 # Hashers by labels ---------------------------------------------------------------------------------------
 
 
-def _tune_hashers(args: argparse.Namespace, X: npt.NDArray[np.float32]) -> Report:
+def _tune_hashers(args: argparse.Namespace) -> Report:
     from posh.cli import _tune_candidates as candidates
 
+    X = read_source(args.data, args.key)
     data = candidates.split_labelled(X, _read_labels(args.labels, len(X)))
     note(f"{len(data.base):,} vectors, {len(data.queries):,} others as queries; by label")
     results, interrupted = _collect(candidates.measure_hashers(data, args.n_bits or candidates.N_BITS))

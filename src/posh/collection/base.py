@@ -179,6 +179,9 @@ class CollectionContract(ABC):
     def _reindex(self, hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> None: ...
 
     @abstractmethod
+    def _calibrate(self, queries: Float32 | None) -> None: ...
+
+    @abstractmethod
     def _report(self) -> IndexReport: ...
 
     @abstractmethod
@@ -643,6 +646,16 @@ class BaseCollection(CollectionContract):
         'b'
         """
         self._index_text(TextOptions.validate(fields, tokenizer))
+        return self
+
+    def calibrate(self, queries: npt.ArrayLike | None) -> Self:
+        """Calibrate and tune searches by a metric with a sample of your queries (m, d).
+
+        The recall then holds for queries like these, see :meth:`posh.Index.calibrate`; searches and writes
+        continue. The collection keeps the sample for later measurements and for :meth:`reindex`. None returns
+        to held-out items and drops the sample.
+        """
+        self._calibrate(None if queries is None else validate_vectors(queries, self.n_features))
         return self
 
     def report(self) -> IndexReport:

@@ -32,6 +32,7 @@ from posh.hashers.base import Hasher
 from posh.index.codes.snapshot import CodeSnapshot
 from posh.index.hits import Hits, RadiusHits
 from posh.index.nearest.options import NearestParams, RadiusParams
+from posh.index.nearest.queries import OwnQueries
 from posh.index.nearest.report import IndexReport, make_report
 from posh.index.nearest.snapshot import NearestSnapshot
 from posh.index.params import SearchParams
@@ -333,6 +334,9 @@ class Collection(BaseCollection):
 
     def _reindex(self, hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> None:
         self._store.reindex(hasher, options)
+
+    def _calibrate(self, queries: Float32 | None) -> None:
+        self._store.calibrate(None if queries is None else OwnQueries.of(queries, self.n_features))
 
     def _report(self) -> IndexReport:
         index = self._snapshot().index

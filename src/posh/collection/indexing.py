@@ -40,6 +40,7 @@ from posh.index.codes.options import CodeOptions
 from posh.index.codes.snapshot import CodeSnapshot
 from posh.index.nearest.measuring import is_held_out
 from posh.index.nearest.options import NearestOptions
+from posh.index.nearest.queries import OwnQueries
 from posh.index.nearest.snapshot import NearestSnapshot
 from posh.index.open import load_snapshot
 from posh.preprocess import Float32
@@ -63,6 +64,7 @@ __all__ = [
     "read_index",
     "read_or_build",
     "remove_unused_saved",
+    "require_metric",
     "require_none_unused",
     "resolve_index",
     "sample_seqs",
@@ -90,6 +92,13 @@ def make_index(hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> IndexS
     if hasher is None:
         return NearestSnapshot(NearestOptions(**options))
     return CodeSnapshot(hasher, CodeOptions(**options).for_hasher(hasher))
+
+
+def require_metric(index: IndexSnapshot | None) -> NearestSnapshot:
+    """Return the index if it is one by a metric; raise ValueError otherwise."""
+    if not isinstance(index, NearestSnapshot):
+        raise ValueError("expected a collection with a metric and items to calibrate, got one without")
+    return index
 
 
 def lacks_index(snapshot: CollectionSnapshot) -> bool:
@@ -332,15 +341,21 @@ Writing = Callable[[], AbstractContextManager[Connection]]
 class Reindexing:
     """A new generation of the index: call ``begin``, go through all ``steps``, then call ``finish``.
 
+    An index by a metric is measured with ``queries`` of the user, if there are any.
     ``reading`` gives a snapshot and a connection that reads the same state; ``writing`` gives a transaction.
     The new generation takes effect when the transaction of ``finish`` is committed.
     """
 
     def __init__(
-        self, hasher: Hasher[Any] | None, options: Mapping[str, Any], reading: Reading, writing: Writing
+        self,
+        hasher: Hasher[Any] | None,
+        options: Mapping[str, Any],
+        queries: OwnQueries | None,
+        reading: Reading,
+        writing: Writing,
     ) -> None:
         self.generation = 0  # until begin
-        self._hasher, self._options = hasher, options
+        self._hasher, self._options, self._queries = hasher, options, queries
         self._index = make_index(hasher, options)
         self._reading, self._writing = reading, writing
         self._n_trained = 0
@@ -399,6 +414,8 @@ class Reindexing:
     def _train_once(self, connection: Connection, table: SlotTable) -> None:
         if self._index.needs_training and not self._n_trained and table.n_live > 0:
             self._index = train_index(connection, self._index, table)
+            if isinstance(self._index, NearestSnapshot):
+                self._index = self._index.with_queries(self._queries)
             self._n_trained = table.n_live
 
     def _read_blocks(

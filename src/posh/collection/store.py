@@ -43,6 +43,8 @@ from posh.errors import CancelledError, FormatError, StorageError
 from posh.hashers.base import Hasher
 from posh.index.base import IndexSnapshot
 from posh.index.codes.snapshot import CodeSnapshot
+from posh.index.nearest.queries import OwnQueries
+from posh.index.nearest.snapshot import NearestSnapshot
 from posh.preprocess import Float32
 
 __all__ = ["PinnedDatabase", "ReadOnlyStore", "Store", "delete", "update_payload", "upsert"]
@@ -405,7 +407,8 @@ class Store:
             opening.validate_index_options(merged, has_hasher=own is not None)
             if own is None and self._set_options(merged):
                 return  # the first items make the index
-            work = indexing.Reindexing(own, merged, self.reading, self.writing)
+            queries = index.queries if isinstance(index, NearestSnapshot) else None
+            work = indexing.Reindexing(own, merged, queries, self.reading, self.writing)
             self._new_generation = work.begin()
             try:
                 n_items = self.snapshot.slot_table.n_live
@@ -443,6 +446,31 @@ class Store:
             return following
 
         self._write(step, 0)
+
+    def calibrate(self, queries: OwnQueries | None) -> None:
+        """Calibrate searches by a metric with queries, while searches and writes continue."""
+        with self._long_work:
+            self.require_open()
+            before = self.snapshot
+            measured = indexing.require_metric(before.index).calibrate(queries)
+
+            def step(connection: Connection, now: CollectionSnapshot) -> CollectionSnapshot:
+                present, index = indexing.require_metric(now.index), None
+                if now.slot_table.numbering == before.slot_table.numbering:
+                    index = present.with_measurements(indexing.require_metric(before.index), measured)
+                if index is None:  # a concurrent write has measured as well, or compacted
+                    index = present.calibrate(queries)
+                args = (now.generation, index, now.n_trained, now.last_seq)
+                indexing.write_trained_state(connection, *args)
+                tables.put_meta(connection, {"version": now.version + 1})
+                return replace(now, index=index, version=now.version + 1)
+
+            _, after = self._write(step, 0)
+            if indexing.is_worth_saving(after, after.slot_table.n_live):
+                self._save_index()
+        lists = indexing.require_metric(after.index).lists
+        if lists is not None:
+            lists.warn_if_uncertain(stacklevel=5)
 
     def _drop_unused_codes(self) -> None:
         """Remove unused codes; if that fails, the next opening does it."""
@@ -705,6 +733,10 @@ class ReadOnlyStore(Store):
         self._refuse()
 
     def index_text(self, options: TextOptions | None) -> None:
+        """Refuse."""
+        self._refuse()
+
+    def calibrate(self, queries: OwnQueries | None) -> None:
         """Refuse."""
         self._refuse()
 

@@ -130,6 +130,7 @@ def list_operations(registry: Registry, reader: Reader) -> list[Operation]:
         Operation("PUT", f"{one}/hasher", on(hashers.put_hasher), file, None, 204, requests.IndexOptions),
         Operation("POST", f"{one}/reindex", on(hashers.reindex), requests.Reindex, None, 204),
         Operation("PUT", f"{one}/text", on(hashers.index_text), requests.IndexText, None, 204),
+        Operation("POST", f"{one}/calibrate", on(hashers.calibrate), requests.Calibrate, None, 204),
         Operation("GET", f"{one}/report", on(hashers.report), None, responses.IndexReport),
         Operation("GET", f"{one}/fields", on(overview.fields), None, responses.Fields),
         Operation("GET", f"{one}/map", on(overview.map), None, responses.CollectionMap),

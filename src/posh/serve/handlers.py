@@ -428,6 +428,23 @@ class HasherOperations(Operations):
         with self._registry.memory.hold(n_bytes):
             opened.indexing.run(lambda: collection.reindex(hasher, **options))
 
+    async def calibrate(self, request: Request, opened: OpenCollection) -> Response:
+        """Calibrate searches by a metric with a sample of your queries, for which the recall then holds.
+
+        At least 50 of them must differ. The response is sent when searches use it.
+        """
+        body = await self._reader.parse(request, requests.Calibrate)
+
+        def calibrate() -> None:
+            collection = opened.collection
+            queries = None if body.queries is None else self._unpack(body.queries)
+            n_bytes = estimate_index_bytes(None, collection, collection.index_options, self._limits)
+            with self._registry.memory.hold(n_bytes):
+                opened.indexing.run(lambda: collection.calibrate(queries))
+
+        await opened.long_work.run(calibrate)
+        return Response(status_code=204)
+
     async def report(self, request: Request, opened: OpenCollection) -> Response:
         """Summarise the index of a metric: structure, measured recall, time per query. Takes a second."""
         return respond(asdict(await opened.long_work.run(opened.collection.report)))

@@ -25,6 +25,7 @@ from posh.serve.responses import ProblemError
 __all__ = [
     "Backup",
     "Body",
+    "Calibrate",
     "Count",
     "Create",
     "Delete",
@@ -322,6 +323,13 @@ class Reindex(Body):
     size_limit = "metadata_bytes"
     model_config = make_example({"index": {"metric": "cosine", "recall": 0.98}})
     index: IndexOptions = NO_OPTIONS
+
+
+class Calibrate(Body):
+    """A sample of the queries to come; null returns to held-out items."""
+
+    model_config = make_example({"queries": {"shape": [1, 2], "float32": "AACAPwAAAEA="}})
+    queries: Vectors | None = limit_field("items")
 
 
 class Sample(Body):

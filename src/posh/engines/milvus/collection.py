@@ -254,6 +254,13 @@ got 'my shop'
             f"{self!r}: items were written during each of {_MAX_ATTEMPTS} searches: try again later"
         )
 
+    def _calibrate(self, queries: Float32 | None) -> None:
+        self._get_snapshot()
+        raise ValueError(
+            "expected a collection with a metric and items to calibrate, got one on Milvus: copy it to a "
+            "folder and calibrate there"
+        )
+
     def _report(self) -> IndexReport:
         self._get_snapshot()
         raise ValueError(

@@ -365,6 +365,11 @@ class Graph:
             rows += _measure_efforts(find, k)
         return replace(self, measured=np.array(rows, np.float64).reshape(-1, 7))
 
+    def verify(self, lists: Lists, known: KnownNeighbours, k: int, effort: GraphEffort) -> Measured:
+        """Measure the recall of the k nearest with an effort."""
+        shares = known.shares(self.search_known(lists, known, k, effort)[0], k)
+        return Measured(k, *_mean_and_error(shares), len(shares))
+
     # State and files -------------------------------------------------------------------------------
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Self
 
 import numpy.typing as npt
 
@@ -15,6 +16,7 @@ from posh.index.ids import IdsLike
 from posh.index.nearest.graph import largest_record
 from posh.index.nearest.lists import FEW, n_lists_for
 from posh.index.nearest.options import NearestOptions, RadiusParams, make_params
+from posh.index.nearest.queries import OwnQueries
 from posh.index.nearest.report import IndexReport, make_report
 from posh.index.nearest.snapshot import NearestSnapshot
 from posh.index.nearest.space import CodeShape
@@ -85,8 +87,12 @@ class Index(BaseIndex[NearestSnapshot]):
         n_lists: int | None = None,
         random_state: int = 0,
         optimize: str = "balanced",
+        queries: npt.ArrayLike | None = None,
     ) -> Index:
         """Build an index of vectors (n, d): ``Index(metric, …).add(X, ids)``.
+
+        With ``queries`` (m, d), a sample of those to come, the recall is measured with these: as
+        ``calibrate(queries)`` does, but in less time.
 
         >>> import posh
         >>> data = posh.datasets.load("digits")
@@ -102,7 +108,15 @@ class Index(BaseIndex[NearestSnapshot]):
             random_state=random_state,
             optimize=optimize,
         )
-        return index.add(X, ids)
+        if queries is None:
+            return index.add(X, ids)
+        array = index._snapshot.validate_vectors(X)
+        own = OwnQueries.of(queries, array.shape[1])
+        if len(array):
+            index._snapshot = index._snapshot.train(array).with_queries(own)
+            index.add(array, ids)
+        index._snapshot.require_documents().warn_if_uncertain(stacklevel=3)
+        return index
 
     def search(
         self,
@@ -198,6 +212,27 @@ class Index(BaseIndex[NearestSnapshot]):
         """
         params = RadiusParams(min_score, limit, recall, exact, n_threads)
         return self._snapshot.search_radius_ids(X, params, filter)
+
+    def calibrate(self, queries: npt.ArrayLike | None) -> Self:
+        """Calibrate and tune searches with a sample of your queries (m, d), for which ``recall`` then holds.
+
+        Without this, searches are tuned with held-out documents, and may find less for queries of another
+        kind. The index keeps up to 1,500 of the queries, also in its file, and measures with them again after
+        many writes. Two thirds tune searches, the others measure their recall. At least 50 must differ;
+        with so few, the recall is uncertain, and a :class:`posh.RecallWarning` says how much. None returns to
+        held-out documents and drops the queries.
+
+        >>> import posh
+        >>> data = posh.datasets.load("digits")
+        >>> index = posh.Index.build(data.base, metric="cosine", recall=0.95)
+        >>> index.calibrate(data.queries).memory_usage()["queries"]
+        51200
+        """
+        own = None if queries is None else OwnQueries.of(queries, self._snapshot.n_features)
+        with self._lock:
+            self._snapshot = self._snapshot.calibrate(own)
+        self._snapshot.require_documents().warn_if_uncertain(stacklevel=3)
+        return self
 
     def report(self) -> IndexReport:
         """Summarise the index: structure, measured recall, time per query, bytes per vector.

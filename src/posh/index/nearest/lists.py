@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from posh import _native, kernels
 from posh._model_files import Arrays, require_array
 from posh._runtime import one_blas_thread, resolve_threads
+from posh.errors import RecallWarning
 from posh.index.arrays import AppendOnlyArray, Mask, Slots, get_fields, zero_deleted
 from posh.index.brute_force import find_nearest
 from posh.index.hits import SlotScores
@@ -25,6 +27,7 @@ from posh.index.nearest.drift import NO_DRIFT, Drift
 from posh.index.nearest.graph import Graph, GraphEffort
 from posh.index.nearest.measuring import (
     Effort,
+    KnownNeighbours,
     Measured,
     Measurements,
     Tuning,
@@ -36,6 +39,7 @@ from posh.index.nearest.measuring import (
 )
 from posh.index.nearest.metric import Metric, as_reals
 from posh.index.nearest.options import NearestOptions, NearestParams
+from posh.index.nearest.queries import NO_WATCH, OwnQueries, QueryWatch
 from posh.index.nearest.reach import ALL_LISTS, Among
 from posh.index.nearest.space import CodeShape, Space, choose_n_lists
 from posh.index.nearest.vectors import (
@@ -64,6 +68,7 @@ _CAREFUL = 4.0  # slack
 _REGION_SLACK, _REGION_OVERSAMPLE = 3.0, 3.0  # codes were measured without a filter; far documents may differ
 _REGION_MISSED = 0.3  # of the neighbours that may be missed: filters can be harder than the measured regions
 _QUERIES_AT_ONCE = 1024  # that are compared with the sample
+_TYPICAL_K, _MANY_QUERIES = 10, 300  # with fewer, the interval of the recall is wide
 _ROUNDING = 1e-5  # of scores, relative to the largest
 _VISIT = 7.0  # the time to visit a document in a list, in that to compare a number of a stored vector
 _MOST_EFFORTS = 1000  # that are kept
@@ -92,7 +97,8 @@ class Lists:
 
     ``live`` is the mask of slots that were not deleted. ``calibration`` and ``tuning`` are None until there
     are enough documents to measure; ``drift`` counts writes since then. ``graph`` is another structure for
-    the same documents, if the options ask for one.
+    the same documents, if the options ask for one. Searches are measured with ``queries`` of the user, or
+    with held-out documents if there are none; ``watch`` warns of searches with others.
     """
 
     options: NearestOptions
@@ -106,6 +112,8 @@ class Lists:
     drift: Drift = NO_DRIFT
     was_measured: bool = False
     graph: Graph | None = None
+    queries: OwnQueries | None = None
+    watch: QueryWatch = NO_WATCH
 
     # Training --------------------------------------------------------------------------------------
 
@@ -144,15 +152,26 @@ class Lists:
         empty = cls._empty(options, Space.from_arrays(options.metric, state))
         if "drift" not in state:  # files of older versions: measured again when there are documents
             return empty
+        queries = None
+        if "queries_choosing" in state:
+            queries = OwnQueries.from_arrays(state, empty.space.n_features)
         calibration = Calibration.from_arrays(state) if "calibration" in state else None
         tuning = Tuning.from_arrays(state) if "tuned_with" in state else None
         drift, was_measured = Drift.from_arrays(state), calibration is not None
-        return replace(empty, calibration=calibration, tuning=tuning, drift=drift, was_measured=was_measured)
+        return replace(
+            empty,
+            calibration=calibration,
+            tuning=tuning,
+            drift=drift,
+            was_measured=was_measured,
+            queries=queries,
+            watch=NO_WATCH if tuning is None else QueryWatch(tuning.low_score),
+        )
 
     def trained_state(self) -> Arrays:
         """Return lists, projection and measurements, by name."""
         arrays = self.space.to_arrays()
-        for part in (self.calibration, self.tuning):
+        for part in (self.calibration, self.tuning, self.queries):
             arrays |= {} if part is None else part.to_arrays()
         return arrays | self.drift.to_arrays()
 
@@ -629,11 +648,24 @@ class Lists:
     def measured_rows(self) -> list[Measured]:
         """Return the recalls that were measured for the recall of the index, by k."""
         rows = {row.k: row for row in ([] if self.tuning is None else self.tuning.rows())}
-        for k in list(rows):
+        for k in [] if self.queries is not None else list(rows):
             effort = self.choose_graph_effort(NearestParams(k))
             if effort is not None and self.graph is not None:
                 rows[k] = self.graph.find_measured(k, effort)
         return list(rows.values())
+
+    def warn_if_uncertain(self, stacklevel: int) -> None:
+        """Warn if searches were tuned with few queries of the user; this method is at the first level."""
+        row = next((row for row in self.measured_rows() if row.k == _TYPICAL_K), None)
+        if self.queries is None or row is None or self.queries.n_given >= _MANY_QUERIES:
+            return
+        warnings.warn(
+            f"{self.queries.n_given} queries leave the recall uncertain: {_TYPICAL_K} results have "
+            f"{row.recall:.3f} ± {1.96 * row.error:.3f} (95 % interval), measured with {row.n_queries} that "
+            f"tuned nothing: give {_MANY_QUERIES} or more",
+            RecallWarning,
+            stacklevel=stacklevel,
+        )
 
     @property
     def needs_calibration(self) -> bool:
@@ -650,10 +682,12 @@ class Lists:
 
         If only its graph was extended, that is all. Returns None if this state was measured itself since.
         """
-        if self.calibration is not before.calibration:
+        if self.calibration is not before.calibration or self.queries is not before.queries:
             return None
         if measured.calibration is before.calibration:
-            return replace(self, graph=measured.graph) if self.graph is before.graph else None
+            if self.graph is not before.graph:
+                return None
+            return replace(self, graph=measured.graph, queries=measured.queries)
         blocks = self.blocks
         added = np.arange(len(before), len(self))
         if measured.space is not self.space:
@@ -669,20 +703,31 @@ class Lists:
             tuning=measured.tuning,
             drift=measured.drift,
             graph=measured.graph,
+            queries=measured.queries,
+            watch=measured.watch,
         ).with_writes(len(self) - len(before), n_deleted)
 
     def calibrate(self, added: npt.NDArray[Any] | None = None) -> Self:
         """Calibrate codes and measure the recall of searches."""
         documents = self._choose_typical(added)
-        queries = self.space.metric.as_queries(documents)
+        queries = self._choose_queries(documents)
         residual = mean_residual(self, documents, np.arange(len(documents)))
         known = replace(self, calibration=calibrate(self.space, self.blocks, queries, self.n_live))
         known = replace(known, drift=Drift(self.n_live, residual), was_measured=True)
         if self.n_live <= FEW:
-            return replace(known, calibration=known._find_limits(queries), tuning=None, graph=None)
+            calibration = known._find_limits(queries)
+            return replace(known, calibration=calibration, tuning=None, graph=None, watch=NO_WATCH)
         measured = measure(replace(known, was_measured=self.was_measured), self.options.recall)
-        known = replace(known, calibration=measured.calibration, tuning=measured.tuning)
-        return replace(known, graph=known._build_graph(measured))
+        watch = self.watch.renew(measured.tuning.low_score)
+        known = replace(known, calibration=measured.calibration, tuning=measured.tuning, watch=watch)
+        known = replace(known, graph=known._build_graph(measured))
+        return known if self.queries is None else known._verify_graph(measured.reporting)
+
+    def calibrate_with(self, queries: OwnQueries | None) -> Self:
+        """Calibrate and measure searches with these queries, then and later; None: held-out documents."""
+        # Other queries visit other shares of the documents: the first measurement with them sets that share.
+        changed = replace(self, queries=queries, tuning=None, watch=NO_WATCH)
+        return changed.calibrate() if self.needs_calibration else changed
 
     def _build_graph(self, measured: Measurements) -> Graph | None:
         """Return a measured graph if one is wanted: the present one, extended, if it suits."""
@@ -692,6 +737,17 @@ class Lists:
         graph = Graph.build(self) if graph is None or not graph.suits(self) else graph.extend(self)
         return graph.measure(self, measured.known, measured.groups)
 
+    def _verify_graph(self, reporting: KnownNeighbours) -> Self:
+        """Measure the recall of searches that use the graph, with queries that did not choose the effort."""
+        if self.graph is None or self.tuning is None:
+            return self
+        rows = {row.k: row for row in self.tuning.rows()}
+        for k in list(rows):
+            effort = self.choose_graph_effort(NearestParams(k))
+            if effort is not None:
+                rows[k] = self.graph.verify(self, reporting, k, effort)
+        return replace(self, tuning=replace(self.tuning, measured=np.array(list(rows.values()))))
+
     def _find_limits(self, queries: Float32) -> Calibration:
         """Return the calibration with first limits from searches, which also find the queries themselves."""
         assert self.calibration is not None
@@ -699,6 +755,13 @@ class Lists:
         effort = Effort(self.space.n_lists, ALL_LISTS, 3.0, 1.0)
         found = self.stored.search(self.blocks, self.settings(k, effort), queries, k)
         return with_limits(self.calibration, self.space, queries, found.scores[:, 1:])
+
+    def _choose_queries(self, documents: Float32) -> Float32:
+        """Return prepared queries to calibrate codes with: those of the user, or prepared documents."""
+        if self.queries is None or self.n_live <= FEW:
+            return self.space.metric.as_queries(documents)
+        some = self.queries.choosing
+        return self.space.metric.prepare_queries(some[spread_evenly(len(some))]).vectors
 
     def _choose_typical(self, added: npt.NDArray[Any] | None) -> Float32:
         """Return documents to calibrate with; if none are stored, from those that were just added."""

@@ -1,14 +1,16 @@
 """Measure the recall of searches on the documents of an index, and choose the effort that a recall needs.
 
-Some documents are held out from training and serve as queries whose true neighbours are known. A true
-neighbour is found if its list is visited (:mod:`posh.index.nearest.reach`) and codes and 8-bit numbers do not
-lose it on the way. The two shares are measured separately and multiplied.
+Some documents are held out from training and serve as queries whose true neighbours are known, unless the
+user gave queries (:mod:`posh.index.nearest.queries`). A true neighbour is found if its list is visited
+(:mod:`posh.index.nearest.reach`) and codes and 8-bit numbers do not lose it on the way. The two shares are
+measured separately and multiplied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,8 @@ from posh.index.arrays import Mask, Slots
 from posh.index.brute_force import find_nearest
 from posh.index.hits import SlotScores
 from posh.index.nearest.calibration import Calibration, with_limits
+from posh.index.nearest.options import NearestParams
+from posh.index.nearest.queries import find_low_score
 from posh.index.nearest.reach import (
     RANKS,
     Among,
@@ -37,7 +41,6 @@ from posh.preprocess import Float32
 
 if TYPE_CHECKING:
     from posh.index.nearest.lists import Lists
-    from posh.index.nearest.options import NearestParams
 
 __all__ = [
     "KS",
@@ -125,10 +128,10 @@ class RadiusCodes(NamedTuple):
 
 
 class KnownNeighbours(NamedTuple):
-    """Prepared queries (m, d) that are documents, their slots (m,), and their true neighbours (m, depth).
+    """Prepared queries (m, d), their own slots (m,), and their true neighbours (m, depth).
 
-    Neighbours are best first, without the query itself. ``lists`` (m, depth) are their lists, ``vectors``
-    (n_slots, d) those of all documents.
+    Neighbours are best first, without the query itself; the slot of a query that is no document is -1.
+    ``lists`` (m, depth) are their lists, ``vectors`` (n_slots, d) those of all documents.
     """
 
     queries: Float32
@@ -140,9 +143,13 @@ class KnownNeighbours(NamedTuple):
 
     def first(self, n: int) -> KnownNeighbours:
         """Return the first n queries."""
-        true = SlotScores(self.true.slots[:n], self.true.scores[:n])
+        return self.part(slice(n))
+
+    def part(self, rows: slice) -> KnownNeighbours:
+        """Return the queries of these rows."""
+        true = SlotScores(self.true.slots[rows], self.true.scores[rows])
         return self._replace(
-            queries=self.queries[:n], own_slots=self.own_slots[:n], true=true, lists=self.lists[:n]
+            queries=self.queries[rows], own_slots=self.own_slots[rows], true=true, lists=self.lists[rows]
         )
 
     def shares(self, found: Slots, k: int) -> Doubles:
@@ -169,13 +176,14 @@ class KnownNeighbours(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """The measurements of ``n_docs`` documents, with ``n_queries`` of them as queries.
+    """The measurements of ``n_docs`` documents; ``n_queries`` measured the recall.
 
     ``codes`` (n, 4) are k, slack, oversample, and the share of neighbours in visited lists that was found.
     ``measured`` (n, 4) are rows of :class:`Measured` for the recall of the index. ``trained_share`` is the
     share of documents that a search visited when the lists were trained, ``dimension`` the local dimension
-    of the documents, see :func:`local_dimension`. ``radius`` are the codes of range searches, None in files
-    of older versions.
+    of the documents around queries, see :func:`local_dimension`. ``low_score`` is that of queries, see
+    :func:`~posh.index.nearest.queries.find_low_score`, and NaN if it is unknown. ``radius`` are the codes of
+    range searches, None in files of older versions.
     """
 
     n_docs: int
@@ -185,6 +193,7 @@ class Tuning:
     measured: Doubles
     trained_share: float
     dimension: float
+    low_score: float
     radius: RadiusCodes | None = None
 
     def choose_effort(
@@ -221,9 +230,11 @@ class Tuning:
     def to_arrays(self) -> Arrays:
         """Return the arrays of a file."""
         dimension = {"tuned_dimension": np.array(self.dimension)} if np.isfinite(self.dimension) else {}
+        low_score = {"tuned_low_score": np.array(self.low_score)} if np.isfinite(self.low_score) else {}
         return (
             self.reach.to_arrays()
             | dimension
+            | low_score
             | ({} if self.radius is None else {"tuned_radius": np.array(self.radius)})
             | {
                 "tuned_with": np.array([self.n_docs, self.n_queries]),
@@ -241,6 +252,9 @@ class Tuning:
         dimension = np.inf  # unknown in files of older versions
         if "tuned_dimension" in arrays:
             dimension = float(require_array(arrays, "tuned_dimension", np.float64, ()))
+        low_score = np.nan
+        if "tuned_low_score" in arrays:
+            low_score = float(require_array(arrays, "tuned_low_score", np.float64, ()))
         codes = require_array(arrays, "tuned_codes", np.float64, (None, 4))
         measured = require_array(arrays, "tuned_recall", np.float64, (None, 4))
         least, most = (1, 0, 1, 0), (2**31, 1e6, 1e6, 1)
@@ -249,9 +263,8 @@ class Tuning:
         radius = None
         if "tuned_radius" in arrays:
             radius = RadiusCodes(*require_array(arrays, "tuned_radius", np.float64, (2,), low=0).tolist())
-        return cls(
-            n_docs, n_queries, ReachTable.from_arrays(arrays), codes, measured, share, dimension, radius
-        )
+        reach = ReachTable.from_arrays(arrays)
+        return cls(n_docs, n_queries, reach, codes, measured, share, dimension, low_score, radius)
 
 
 def _cost(effort: Effort, k: int, space: Space) -> float:
@@ -382,36 +395,53 @@ _BALL = 100  # neighbours that tell the local dimension
 
 
 class Measurements(NamedTuple):
-    """The result of :func:`measure`: queries with known neighbours, and groups that must reach the recall."""
+    """The result of :func:`measure`: queries with known neighbours, and groups that must reach the recall.
+
+    The recall of whole searches is measured with ``reporting``.
+    """
 
     calibration: Calibration
     tuning: Tuning
     known: KnownNeighbours
     groups: list[npt.NDArray[np.int64]]
+    reporting: KnownNeighbours
 
 
 def measure(index: Lists, recall: float) -> Measurements:
     """Measure the searches of an index whose counts are calibrated.
 
     If the index was measured before, its newest documents must reach the recall by themselves: they may be of
-    another kind, and so may be the queries to come.
+    another kind, and so may be the queries to come. If the user gave queries, these must reach it.
     """
     live = np.flatnonzero(index.live.rows)
-    slots, groups = _query_slots(live, with_newest=index.was_measured)
     rows = index.stored.rows.rows if index.stored.has_vectors else index.vectors(np.arange(len(index)))
     list_of = np.empty(len(index), np.int32)
     index.blocks.lists_of_slots(list_of)
-    known = _known_neighbours(index, rows, live, slots, list_of)
+    find = partial(_known_neighbours, index, rows, live, list_of)
+    if index.queries is None:
+        slots, groups = _query_slots(live, with_newest=index.was_measured)
+        queries = index.space.metric.as_queries(np.asarray(rows[slots], np.float32))
+        known = reporting = find(queries, slots)
+    else:
+        prepared = [
+            index.space.metric.prepare_queries(part).vectors
+            for part in (index.queries.choosing, index.queries.reporting)
+        ]
+        both = find(np.concatenate(prepared), None)
+        n = len(prepared[0])
+        known, reporting, groups = both.part(slice(n)), both.part(slice(n, None)), [np.arange(n)]
     assert index.calibration is not None
     calibration = with_limits(index.calibration, index.space, known.queries, known.true.scores)
-    tuning = _tuning(replace(index, calibration=calibration), recall, known, rows, list_of, groups)
-    return Measurements(calibration, tuning, known, groups)
+    calibrated = replace(index, calibration=calibration)
+    tuning = _tuning(calibrated, recall, known, reporting, rows, list_of, groups)
+    return Measurements(calibration, tuning, known, groups, reporting)
 
 
 def _tuning(
     index: Lists,
     recall: float,
     known: KnownNeighbours,
+    reporting: KnownNeighbours,
     rows: npt.NDArray[np.generic],
     list_of: npt.NDArray[np.int32],
     groups: list[npt.NDArray[np.int64]],
@@ -427,6 +457,9 @@ def _tuning(
     reach = measure_reach(routing, scales, n_live, neighbours)
 
     def search(some: KnownNeighbours, k: int, effort: Effort) -> Slots:
+        if index.queries is not None:
+            settings = index.settings(k, effort)
+            return index.stored.search(index.blocks, settings, some.queries, k, resolve_threads()).slots
         # With the first limit of k: that of k + 1 could be much lower.
         settings = index.settings(k, effort, n_more=1)
         found = index.stored.search(index.blocks, settings, some.queries, k + 1, resolve_threads())
@@ -445,11 +478,12 @@ def _tuning(
 
     codes = _measure_tables(search, known, reach, visited, groups)
     radius = _measure_radius_codes(index, known, reach, visited, groups)
-    dimension = local_dimension(known)
-    tuning = Tuning(n, len(known.queries), reach, codes, np.empty((0, 4)), 0.0, dimension, radius)
+    dimension, nothing = local_dimension(known), np.empty((0, 4))
+    low_score = find_low_score(index.space, known.queries, groups)
+    tuning = Tuning(n, len(reporting.queries), reach, codes, nothing, 0.0, dimension, low_score, radius)
     share = visited_share(tuning, index.space, recall)
     trained = share if index.tuning is None else index.tuning.trained_share
-    return replace(tuning, trained_share=trained, measured=_verify(tuning, index, known, search, recall))
+    return replace(tuning, trained_share=trained, measured=_verify(tuning, index, reporting, search, recall))
 
 
 def _query_slots(live: Slots, *, with_newest: bool) -> tuple[Slots, list[npt.NDArray[np.int64]]]:
@@ -471,15 +505,22 @@ def _known_neighbours(
     index: Lists,
     rows: npt.NDArray[np.generic],
     live: Slots,
-    slots: Slots,
     list_of: npt.NDArray[np.int32],
+    queries: Float32,
+    slots: Slots | None,
 ) -> KnownNeighbours:
-    """Return documents as queries with their true neighbours."""
-    queries = index.space.metric.as_queries(np.asarray(rows[slots], np.float32))
-    depth = max(1, min(RANKS[-1], len(live) - 1))
-    true = find_nearest(rows, live, queries, depth + 1, is_distance=index.space.metric.is_distance)
-    others = drop_own(true, slots, depth)
+    """Return prepared queries (m, d) with their true neighbours.
+
+    ``slots`` (m,) are their own if they are documents, which are not among their neighbours.
+    """
     is_distance = index.space.metric.is_distance
+    if slots is None:
+        others = find_nearest(rows, live, queries, min(RANKS[-1], len(live)), is_distance=is_distance)
+        slots = np.full(len(queries), -1)
+    else:
+        depth = max(1, min(RANKS[-1], len(live) - 1))
+        true = find_nearest(rows, live, queries, depth + 1, is_distance=is_distance)
+        others = drop_own(true, slots, depth)
     return KnownNeighbours(queries, slots, others, list_of[others.slots], rows, is_distance)
 
 
@@ -487,13 +528,15 @@ def local_dimension(known: KnownNeighbours) -> float:
     """Estimate in how many dimensions neighbours are spread: the median over queries.
 
     Within a ball, the logarithms of distances relative to the farthest have the mean -1 / dimension (Levina
-    and Bickel, 2004). Inner products become distances of documents that are lifted to the same length.
+    and Bickel, 2004). Inner products become distances of documents that are lifted to the same length, and
+    queries are scaled to it.
     """
     scores = known.true.scores[:, :_BALL].astype(np.float64)
     if known.is_distance:
         squares = -scores
     else:
         radius = float(np.sqrt(np.einsum("ij,ij->i", known.vectors, known.vectors, dtype=np.float64).max()))
+        scores /= np.maximum(np.linalg.norm(known.queries, axis=1, keepdims=True), np.finfo(np.float32).tiny)
         squares = 2 * radius * (radius - scores)
     squares = np.maximum(squares, np.finfo(np.float32).tiny)
     logarithms = 0.5 * np.log(squares[:, :-1] / squares[:, -1:])
@@ -577,6 +620,41 @@ def _verify(
         shares = np.ones(1) if effort is None else measure_recalls(search, some, k, effort)
         measured.append((k, shares.mean(), shares.std() / np.sqrt(len(shares)), len(some.queries)))
     return np.array(measured).reshape(-1, 4)
+
+
+# Filters -------------------------------------------------------------------------------------------------
+
+_FILTERED = 200  # queries
+
+
+def measure_filtered(index: Lists, shares: tuple[float, ...], k: int) -> list[tuple[float, float, float]]:
+    """Return shares of documents that pass random filters, the recall of the k nearest, and its error.
+
+    Queries are those that measure the recall of all searches. Nothing is returned without stored vectors.
+    """
+    if not index.stored.has_vectors:
+        return []
+    rows, live = index.stored.rows.rows, np.flatnonzero(index.live.rows)
+    metric, slots = index.space.metric, np.empty(0, np.int64)
+    if index.queries is None:
+        slots = _query_slots(live, with_newest=False)[0][:_FILTERED]
+        queries = metric.restore(np.asarray(rows[slots], np.float32))
+    else:
+        queries = index.queries.reporting[:_FILTERED]
+    prepared = metric.prepare_queries(queries).vectors
+    order = np.random.default_rng(0).permutation(np.setdiff1d(live, slots))  # no filter lets a query pass
+    measured = []
+    for share in shares:
+        passing = np.sort(order[: max(k, round(share * len(live)))])
+        allowed = np.zeros(len(index), bool)
+        allowed[passing] = True
+        true = find_nearest(rows, passing, prepared, k, is_distance=metric.is_distance)
+        found = index.search(queries, NearestParams(k), allowed).slots
+        known = KnownNeighbours(prepared, slots, true, np.empty(0, np.int32), rows, metric.is_distance)
+        found_shares = known.shares(found, k)
+        error = found_shares.std() / np.sqrt(len(found_shares))
+        measured.append((share, float(found_shares.mean()), float(error)))
+    return measured
 
 
 # Samples -------------------------------------------------------------------------------------------------

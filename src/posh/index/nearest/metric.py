@@ -114,7 +114,7 @@ class Metric:
 
     def restore(self, prepared: Float32) -> npt.NDArray[np.float64]:
         """Return vectors as the caller gave them, from prepared ones (n, d)."""
-        return prepared * self.unit + self.mean
+        return prepared.astype(np.float64) * self.unit + self.mean
 
     def too_large(self, X: npt.NDArray[Any]) -> ValueError:
         """Return the error for vectors that do not fit."""

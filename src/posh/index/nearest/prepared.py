@@ -29,6 +29,7 @@ class PreparedSearches:
 
     def __init__(self, lists: Lists, ids: Slots | None) -> None:
         self._lists, self.ids = lists, ids
+        self._watch = lists.watch
         self._by_params: dict[tuple[SearchParams, str], _native.PreparedSearch | None] = {}
         self._last: tuple[SearchParams | None, str, _native.PreparedSearch | None] = None, "", None
 
@@ -56,6 +57,10 @@ class PreparedSearches:
         ids, scores, n_short = found
         if n_short:
             self._lists.complete(X, cast(NearestParams, params), ids, scores, self.ids)
+        watch = self._watch
+        watch.left -= len(ids)
+        if watch.left < 0:
+            watch.look(self._lists.space, X)
         return ids, scores
 
     def _find(self, params: SearchParams, kernel: str) -> _native.PreparedSearch | None:

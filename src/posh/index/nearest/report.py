@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from posh.index.arrays import Slots
-from posh.index.nearest.lists import FEW, Lists
-from posh.index.nearest.measuring import is_held_out, random_order
+from posh.index.nearest.measuring import measure_filtered
 from posh.index.nearest.options import NearestParams
 
 if TYPE_CHECKING:
@@ -21,9 +19,7 @@ __all__ = ["IndexReport", "make_report"]
 
 _QUERIES, _SINGLE = 1000, 100  # that are timed, in one batch and one by one
 _K = 10
-_FILTERS = (0.5, 0.1, 0.01)  # shares of the documents that pass
-_FILTERED = 100  # queries with each filter
-_ROUNDING = 1e-5  # of scores, relative to the largest
+_FILTERS = (0.5, 0.1, 0.01)  # shares of documents that pass
 
 
 @dataclass(frozen=True)
@@ -32,14 +28,13 @@ class IndexReport:
 
     ``recall`` is the share of the true 10 nearest that was found, with its standard ``error``: None if it was
     not measured, 1.0 if all documents are compared. ``ks``, ``recalls`` and ``errors`` have the same for
-    several numbers of results. Measured with ``n_queries`` documents that were held out from training, among
-    ``n_measured``; ``n_written`` were added or deleted since. A search for 10 visits ``lists_visited`` lists
-    on average, or ``nodes_visited`` nodes of a graph, which is built if the local ``dimension`` of the
+    several numbers of results. Measured with ``n_queries`` queries among ``n_measured`` documents;
+    ``n_written`` were added or deleted since. The queries are documents that were held out from training. If
+    the user gave ``n_given`` queries, they are some of these, and others chose the effort. ``filter_recalls``
+    and ``filter_errors`` are measured now, with 10 results and random filters that the shares ``filters`` of
+    the documents pass; they are empty if no vectors are stored. A search for 10 visits ``lists_visited``
+    lists on average, or ``nodes_visited`` nodes of a graph, which is built if the local ``dimension`` of the
     documents is low enough. Times are of one thread, now, on this machine.
-
-    ``filter_recalls`` are the shares of the true 10 nearest that searches find now with filters that random
-    ``filter_shares`` of the documents pass, also for documents that were held out. Both are empty if there
-    are few documents, or no vectors to compare with.
     """
 
     n_documents: int
@@ -56,7 +51,11 @@ class IndexReport:
     ks: list[int]
     recalls: list[float]
     errors: list[float]
+    filters: list[float]
+    filter_recalls: list[float]
+    filter_errors: list[float]
     n_queries: int
+    n_given: int
     n_measured: int
     n_written: int
     lists_visited: float | None
@@ -66,8 +65,6 @@ class IndexReport:
     bytes_per_document: float
     seconds_in_batch: float
     seconds_alone: float
-    filter_shares: list[float] = field(default_factory=list)
-    filter_recalls: list[float] = field(default_factory=list)
 
     def __str__(self) -> str:
         return "\n".join(
@@ -77,8 +74,8 @@ class IndexReport:
                 ("structure", self._structure()),
                 ("search", self._search()),
                 ("recall", self._recall()),
+                *([("filtered", self._describe_filters())] if self.filters else []),
                 *([("measured", self._describe_measurement())] if self.ks else []),
-                *([("filters", self._describe_filters())] if self.filter_shares else []),
                 ("time", self._time()),
                 ("memory", f"{self.bytes_per_document:,.0f} bytes for each vector, kept as {self.store}"),
             )
@@ -87,7 +84,7 @@ class IndexReport:
     def _structure(self) -> str:
         graph = "a graph, and " if self.nodes_visited is not None else ""
         is_known = self.dimension is not None and np.isfinite(self.dimension)
-        why = f"; local dimension of the documents: {self.dimension:.0f}" if is_known else ""
+        why = f"; local dimension: {self.dimension:.0f}" if is_known else ""
         return f"{graph}{self.n_lists:,} lists; codes with {self.n_active} of {self.n_bits} bits set{why}"
 
     def _search(self) -> str:
@@ -108,13 +105,17 @@ class IndexReport:
         return ", ".join(f"k={k}: {recall:.3f} ± {error:.3f}" for k, recall, error in rows) + asked
 
     def _describe_measurement(self) -> str:
-        written = f"{self.n_written:,} written since"
-        return f"on {self.n_queries:,} of {self.n_measured:,} documents, held out from training; {written}"
+        if self.n_given:
+            queries = f"{self.n_queries:,} of your {self.n_given:,} queries, which tuned nothing"
+        else:
+            queries = f"{self.n_queries:,} held-out documents"
+        return f"on {queries}, among {self.n_measured:,} documents; {self.n_written:,} written since"
 
     def _describe_filters(self) -> str:
-        rows = zip(self.filter_shares, self.filter_recalls, strict=True)
-        shares = ", ".join(f"{100 * share:g} %: {recall:.3f}" for share, recall in rows)
-        return f"recall of {_K} where random documents pass, {shares}"
+        rows = zip(self.filters, self.filter_recalls, self.filter_errors, strict=True)
+        return f"k={_K}: " + ", ".join(
+            f"{recall:.3f} ± {error:.3f} if {share:.0%} pass" for share, recall, error in rows
+        )
 
     def _time(self) -> str:
         batch, alone = (f"{1e6 * seconds:,.0f} µs" for seconds in (self.seconds_in_batch, self.seconds_alone))
@@ -133,8 +134,8 @@ def make_report(snapshot: NearestSnapshot) -> IndexReport:
     rows = [] if compares_all else lists.measured_rows()
     typical = next((row for row in rows if row.k == _K), None)
     live = np.flatnonzero(snapshot.live)
-    filters = _measure_filters(lists, live)
     some = lists.space.metric.restore(lists.vectors(live[:: max(1, len(live) // _QUERIES)][:_QUERIES]))
+    filtered = [] if compares_all else measure_filtered(lists, _FILTERS, _K)
     return IndexReport(
         n_documents=lists.n_live,
         n_features=some.shape[1],
@@ -150,7 +151,11 @@ def make_report(snapshot: NearestSnapshot) -> IndexReport:
         ks=[row.k for row in rows],
         recalls=[row.recall for row in rows],
         errors=[row.error for row in rows],
+        filters=[share for share, _, _ in filtered],
+        filter_recalls=[recall for _, recall, _ in filtered],
+        filter_errors=[error for _, _, error in filtered],
         n_queries=0 if lists.tuning is None else lists.tuning.n_queries,
+        n_given=0 if lists.queries is None else lists.queries.n_given,
         n_measured=lists.n_measured,
         n_written=lists.drift.n_written,
         lists_visited=None if effort is None else effort.n_probe or effort.reach.share * lists.space.n_lists,
@@ -162,25 +167,7 @@ def make_report(snapshot: NearestSnapshot) -> IndexReport:
         bytes_per_document=snapshot.memory_usage()["total"] / lists.n_live,
         seconds_in_batch=_time_searches(snapshot, params, [some]) / len(some),
         seconds_alone=_time_searches(snapshot, params, list(some[:_SINGLE, None])) / len(some[:_SINGLE]),
-        filter_shares=list(filters),
-        filter_recalls=list(filters.values()),
     )
-
-
-def _measure_filters(lists: Lists, live: Slots) -> dict[float, float]:
-    """Return the recall of searches with filters that random shares of the documents pass, by share."""
-    asked = random_order(live[is_held_out(live)])[:_FILTERED]
-    if lists.n_live <= FEW or not lists.stored.has_vectors or not len(asked):
-        return {}
-    queries = lists.space.metric.restore(lists.vectors(asked))
-    recalls = {}
-    for share in _FILTERS:
-        allowed = np.random.default_rng(0).random(len(lists)) < share
-        allowed[asked] = False
-        found = lists.search(queries, NearestParams(_K), allowed).scores
-        last = lists.search(queries, NearestParams(_K, exact=True), allowed).scores[:, -1:]
-        recalls[share] = float((found >= last - _ROUNDING * np.abs(last)).mean())
-    return recalls
 
 
 def _time_searches(

@@ -23,6 +23,7 @@ from posh.index.ids import NO_IDS, IdColumn, Ids, IdsLike
 from posh.index.nearest.lists import ROWS_AT_ONCE, Lists, training_size
 from posh.index.nearest.options import NearestOptions, NearestParams, RadiusParams
 from posh.index.nearest.prepared import PreparedSearches
+from posh.index.nearest.queries import OwnQueries
 from posh.index.nearest.radius import RadiusSlots, search_radius
 from posh.index.params import SearchParams
 
@@ -162,6 +163,7 @@ class NearestSnapshot(IndexSnapshot):
             "graph": 0 if lists is None or lists.graph is None else lists.graph.nbytes,
             "vectors": 0 if lists is None else lists.stored.rows.buffer.nbytes,
             "ids": 0 if lists is None else self.id_column.nbytes + lists.live.buffer.nbytes,
+            "queries": 0 if lists is None or lists.queries is None else lists.queries.nbytes,
         }
         return parts | {"total": sum(parts.values())}
 
@@ -174,7 +176,7 @@ class NearestSnapshot(IndexSnapshot):
     def train(self, X: npt.NDArray[Any], n: int | None = None) -> NearestSnapshot:
         """Return an index without documents, with lists for ``n`` (by default m) documents like X (m, d)."""
         lists = Lists.train(self.options, X, len(X) if n is None else n)
-        return NearestSnapshot(self.options, lists)
+        return NearestSnapshot(self.options, replace(lists, queries=self.queries))
 
     def trained_state(self) -> Arrays:
         """Return lists and measurements, by name."""
@@ -245,7 +247,28 @@ class NearestSnapshot(IndexSnapshot):
         """Return whether both have the same measurements."""
         if self.lists is None or other.lists is None:
             return self.lists is other.lists
-        return self.lists.calibration is other.lists.calibration
+        is_same = self.lists.calibration is other.lists.calibration
+        return is_same and self.lists.queries is other.lists.queries
+
+    @property
+    def queries(self) -> OwnQueries | None:
+        """The queries of the user that searches are calibrated with; None if these are documents."""
+        return None if self.lists is None else self.lists.queries
+
+    def with_queries(self, queries: OwnQueries | None) -> NearestSnapshot:
+        """Return the trained index, to be measured with these queries when there are documents."""
+        assert self.lists is not None
+        return replace(self, lists=replace(self.lists, queries=queries))
+
+    def calibrate(self, queries: OwnQueries | None) -> NearestSnapshot:
+        """Calibrate and measure searches with these queries; see :meth:`posh.Index.calibrate`."""
+        return replace(self, lists=self.require_documents().calibrate_with(queries))
+
+    def require_documents(self) -> Lists:
+        """Return the lists; raise ValueError if there are no documents to calibrate searches with."""
+        if self.lists is None or not self.lists.n_live:
+            raise ValueError("expected documents to calibrate searches with, got none: add some first")
+        return self.lists
 
     def with_measurements(self, before: NearestSnapshot, measured: NearestSnapshot) -> NearestSnapshot | None:
         """Take over the measurements of ``measured``, which was made from the earlier state ``before``.
