@@ -46,12 +46,12 @@ __all__ = [
     "Measured",
     "Measurements",
     "Tuning",
+    "drop_held_out",
     "is_held_out",
     "mean_residual",
     "measure",
     "random_order",
     "sample_slots",
-    "visited_share",
 ]
 
 KS = (1, 10, 100, 1000)
@@ -155,9 +155,8 @@ class Tuning:
     """The measurements of ``n_docs`` documents, with ``n_queries`` of them as queries.
 
     ``codes`` (n, 4) are k, slack, oversample, and the share of neighbours in visited lists that was found.
-    ``measured`` (n, 4) are rows of :class:`Measured` for the recall of the index. ``trained_share`` is the
-    share of documents that a search visited when the lists were trained, ``dimension`` the local dimension
-    of the documents, see :func:`local_dimension`.
+    ``measured`` (n, 4) are rows of :class:`Measured` for the recall of the index. ``dimension`` is the local
+    dimension of the documents, see :func:`local_dimension`.
     """
 
     n_docs: int
@@ -165,7 +164,6 @@ class Tuning:
     reach: ReachTable
     codes: Doubles
     measured: Doubles
-    trained_share: float
     dimension: float
 
     def choose_effort(
@@ -207,7 +205,6 @@ class Tuning:
             | dimension
             | {
                 "tuned_with": np.array([self.n_docs, self.n_queries]),
-                "tuned_share": np.array(self.trained_share),
                 "tuned_codes": self.codes,
                 "tuned_recall": self.measured,
             }
@@ -217,7 +214,6 @@ class Tuning:
     def from_arrays(cls, arrays: Arrays) -> Tuning:
         """Return the tuning of :meth:`to_arrays`; raise ValueError or KeyError if it is wrong."""
         n_docs, n_queries = require_array(arrays, "tuned_with", np.int64, (2,), low=1).tolist()
-        share = float(require_array(arrays, "tuned_share", np.float64, ()))
         dimension = np.inf  # unknown in files of older versions
         if "tuned_dimension" in arrays:
             dimension = float(require_array(arrays, "tuned_dimension", np.float64, ()))
@@ -226,7 +222,7 @@ class Tuning:
         least, most = (1, 0, 1, 0), (2**31, 1e6, 1e6, 1)
         if not len(codes) or (codes < least).any() or (codes > most).any():
             raise ValueError("expected a table of measured searches, found other numbers")
-        return cls(n_docs, n_queries, ReachTable.from_arrays(arrays), codes, measured, share, dimension)
+        return cls(n_docs, n_queries, ReachTable.from_arrays(arrays), codes, measured, dimension)
 
 
 def _cost(effort: Effort, k: int, space: Space) -> float:
@@ -381,10 +377,8 @@ def _tuning(
         return np.asarray((np.take_along_axis(lifts, known.lists[:, :k], axis=1) >= chosen.lift).mean(axis=1))
 
     codes = _measure_tables(search, known, reach, visited, groups)
-    tuning = Tuning(n, len(known.queries), reach, codes, np.empty((0, 4)), 0.0, local_dimension(known))
-    share = visited_share(tuning, index.space, recall)
-    trained = share if index.tuning is None else index.tuning.trained_share
-    return replace(tuning, trained_share=trained, measured=_verify(tuning, index, known, search, recall))
+    tuning = Tuning(n, len(known.queries), reach, codes, np.empty((0, 4)), local_dimension(known))
+    return replace(tuning, measured=_verify(tuning, index, known, search, recall))
 
 
 def _query_slots(live: Slots, *, with_newest: bool) -> tuple[Slots, list[npt.NDArray[np.int64]]]:
@@ -495,12 +489,6 @@ def mean_residual(index: Lists, rows: npt.NDArray[np.generic], slots: Slots) -> 
     return float(np.einsum("ij,ij->i", residuals, residuals).mean())
 
 
-def visited_share(tuning: Tuning, space: Space, recall: float) -> float:
-    """Return the share of documents that a search for ten neighbours visits."""
-    effort = tuning.choose_effort(space, recall, 10, 10.0)
-    return 1.0 if effort is None else effort.reach.share
-
-
 def _verify(
     tuning: Tuning, index: Lists, known: KnownNeighbours, search: Search, recall: float
 ) -> npt.NDArray[np.float64]:
@@ -534,6 +522,16 @@ def is_held_out(slots: Slots) -> Mask:
     np.float64(0.06)
     """
     return np.asarray(_hashes(slots) >> np.uint64(32) < np.uint64((1 << 32) // _HELD_OUT))
+
+
+def drop_held_out(slots: Slots) -> Slots:
+    """Return the documents to train lists on: all if no others are left.
+
+    >>> len(drop_held_out(np.arange(160))), len(drop_held_out(np.arange(160)[is_held_out(np.arange(160))]))
+    (150, 10)
+    """
+    known = slots[~is_held_out(slots)]
+    return known if len(known) else slots
 
 
 def random_order(slots: Slots) -> Slots:
