@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import posh
 from posh._runtime import limit_threads
+from posh.index.arrays import AppendOnlyArray
 from posh.index.nearest import lists as lists_module
 from posh.index.nearest import rebalance as rebalance_module
 from posh.index.nearest.lists import FEW, Lists
@@ -26,7 +28,7 @@ EVERYTHING = NearestParams(5, n_probe=10**5, slack=50.0, oversample=100)
 def draw(n: int, topic: int, d: int = 8) -> np.ndarray:
     """Vectors (n, d) around some centres, which differ between topics."""
     centred = np.random.default_rng(topic)
-    centres = 4 * centred.normal(size=(1, d)) + centred.normal(size=(12, d))
+    centres = 1.5 * centred.normal(size=(1, d)) + centred.normal(size=(12, d))
     rng = np.random.default_rng((topic, n))
     return (centres[rng.integers(0, 12, n)] + 0.3 * rng.normal(size=(n, d))).astype(np.float32)
 
@@ -114,7 +116,7 @@ def test_a_new_topic_gets_lists_and_an_old_one_loses_its_lists(metric):
     assert (stored - after).sum() <= 0.3 * 900 + 14
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(
     st.lists(
         st.one_of(
@@ -225,7 +227,7 @@ def never_trained(monkeypatch):
 def test_recall_while_topics_come_and_go(metric, never_trained):
     index = posh.Index(metric, recall=0.9, optimize="build").add(draw(3000, 0, 16))
     never_trained()
-    for topic in range(1, 5):
+    for topic in range(1, 4):
         for part in np.array_split(draw(3000, topic, 16), 6):
             index.add(part)
             if len(index) > 7000:
@@ -233,8 +235,8 @@ def test_recall_while_topics_come_and_go(metric, never_trained):
         sizes, _ = index.snapshot().lists.blocks.count_documents()
         assert sizes.sum() == len(index)
         assert sizes.max() <= 4 * sizes.mean()
-        for known in range(max(0, topic - 1), topic + 1):
-            assert share_found(index, draw(200, known, 16)) >= 0.87
+        queries = np.concatenate([draw(200, known, 16) for known in range(max(0, topic - 1), topic + 1)])
+        assert share_found(index, queries) >= 0.87
     assert abs(len(sizes) / lists_module.n_lists_for(index.options, len(index)) - 1) < 0.1
     require_consistent(index.snapshot().lists)
 
@@ -328,3 +330,10 @@ def test_wide_vectors_of_another_kind_are_trained_for(never_trained):
     assert lists.space.reduction is not before
     assert not lists._has_misfit()
     assert share_found(index, flat(100, second)) >= 0.87
+
+
+def test_a_damaged_slot_is_found():
+    lists = make_lists().with_vectors(draw(900, 1))
+    damaged = replace(lists, live=AppendOnlyArray.of(lists.live.rows[:500]))
+    with pytest.raises(posh.FormatError, match="the slots of documents"):
+        rebalance(damaged, 20, ALL)

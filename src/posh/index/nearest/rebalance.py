@@ -11,7 +11,7 @@ The number of lists follows the number of documents, as if the index were built 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from posh.index.arrays import Slots
 from posh.index.kmeans import train_lists
 from posh.index.nearest.measuring import drop_held_out, is_held_out
 from posh.index.nearest.space import Space, compute_means
+from posh.index.nearest.vectors import damaged_slot
 from posh.preprocess import Float32, normalize_rows
 
 if TYPE_CHECKING:
@@ -136,6 +137,8 @@ class _Members(NamedTuple):
         """Return the documents of the chosen lists, one list after the other."""
         live, _ = lists.blocks.count_documents()
         slots = lists.blocks.slots_of_lists(chosen.astype(np.int32)).astype(np.int64)
+        if slots.max(initial=-1) >= len(lists):
+            raise damaged_slot()
         return cls(slots, np.repeat(chosen, live[chosen]))
 
 
@@ -147,7 +150,7 @@ def _replace_lists(lists: L, chosen: Counts, parts: Counts) -> L:
     """
     space = lists.space
     others = np.setdiff1d(np.arange(space.n_lists), chosen)
-    rows, stuck_above = _train_parts(lists, chosen, parts)
+    rows, parents = _train_parts(lists, chosen, parts)
     around = _find_nearest(space, rows, others)
     targets = np.union1d(around, _find_nearest(space, space.routing[chosen[parts == 0]], others))
 
@@ -167,6 +170,7 @@ def _replace_lists(lists: L, chosen: Counts, parts: Counts) -> L:
         routing[numbers[may_move]] = means[may_move]
     after = numbers[replace(space, routing=routing[numbers]).assign_lists(vectors)]
 
+    is_stuck = _find_stuck(own.lists, after[: len(own.slots)] - len(others), parents)
     is_written = np.arange(len(routing)) >= len(others)
     is_written[before[(before >= 0) & (before != after)]] = True
     moves = is_written[after] | (before != after)
@@ -179,13 +183,12 @@ def _replace_lists(lists: L, chosen: Counts, parts: Counts) -> L:
     trains = is_written[after] & ~is_held_out(slots)
     local = np.searchsorted(written, after[trains])
     centroids[written] = compute_means(vectors[trains], local, routing[written])
-    is_stuck = sizes[len(others) :] > stuck_above
-    stuck = np.concatenate([space.stuck[others], np.where(is_stuck, sizes[len(others) :], 0)])
+    stuck = np.where(is_stuck, sizes[len(others) :], 0)
     new_space = replace(
         space,
         centroids=centroids[stays],
         routing=routing[stays],
-        stuck=stuck[stays],
+        stuck=np.concatenate([space.stuck[others], stuck])[stays],
     )
     sources = np.where(is_written, -1, np.concatenate([others, np.full(len(rows), -1)]))[stays]
     blocks = lists.blocks.rearranged(new_space.native, sources.astype(np.int32)).with_documents(
@@ -198,19 +201,30 @@ def _replace_lists(lists: L, chosen: Counts, parts: Counts) -> L:
     return replace(lists, space=new_space, blocks=blocks)
 
 
-def _train_parts(lists: Lists, chosen: Counts, parts: Counts) -> tuple[Float32, npt.NDArray[np.float64]]:
-    """Return routing rows (n, d) of the parts of lists, and the sizes (n,) above which a part is stuck."""
+def _train_parts(lists: Lists, chosen: Counts, parts: Counts) -> tuple[Float32, Counts]:
+    """Return routing rows (n, d) of the parts of lists, and the list (n,) that each is a part of."""
     rng = np.random.default_rng((lists.options.random_state, len(lists)))
     metric, n_threads = lists.space.metric.name, resolve_threads()
-    rows, limits = [np.empty((0, lists.space.n_features), np.float32)], [np.empty(0)]
+    rows = [np.empty((0, lists.space.n_features), np.float32)]
     for number, n in zip(chosen.tolist(), parts.tolist(), strict=True):
-        if not n:
-            continue
-        slots = np.sort(_Members.of(lists, np.array([number])).slots)
-        sample = lists.stored.at(drop_held_out(slots))
-        rows.append(train_lists(sample, n, metric=metric, rng=rng, n_threads=n_threads))
-        limits.append(np.full(n, _STUCK * len(slots) if n > 1 else np.inf))
-    return np.concatenate(rows), np.concatenate(limits)
+        if n:
+            slots = np.sort(_Members.of(lists, np.array([number])).slots)
+            sample = lists.stored.at(drop_held_out(slots))
+            rows.append(train_lists(sample, n, metric=metric, rng=rng, n_threads=n_threads))
+    return np.concatenate(rows), np.repeat(chosen, parts)
+
+
+def _find_stuck(before: Counts, after: npt.NDArray[Any], parents: Counts) -> npt.NDArray[np.bool_]:
+    """Return whether most of a split list is in one part, for each part (n,), a part of list ``parents``.
+
+    ``before`` (m,) are the lists of documents, ``after`` their parts; other numbers stand for other lists.
+    """
+    stays = np.flatnonzero(after >= 0)
+    stays = stays[parents[after[stays]] == before[stays]]
+    kept = np.bincount(after[stays], minlength=len(parents))
+    was_split = np.bincount(parents, minlength=1)[parents] > 1
+    size = np.bincount(before, minlength=int(parents.max(initial=0)) + 1)[parents]
+    return np.asarray(was_split & (kept > _STUCK * size))
 
 
 def _find_nearest(space: Space, rows: Float32, others: Counts) -> Counts:
