@@ -509,7 +509,7 @@ class Lists:
         if self._may_extend_graph():
             assert self.graph is not None
             return replace(self, graph=self.graph.extend(self))
-        balanced = self._rebalance(self.n_live)
+        balanced = self if self.calibration is None else self._rebalance(self.n_live)  # new lists stay
         return balanced._train_again() if balanced._has_misfit() else balanced.calibrate(added)
 
     def _rebalance(self, n: int) -> Self:
