@@ -205,6 +205,8 @@ def draw(path: str) -> None:
         axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8)
+    recall.set_ylim(0.9, 1.0)
+    size.legend(frameon=False, fontsize=8, loc="upper right")
     recall.axhline(RECALL, color=GREY, lw=0.8)
     speed.axhline(1.0, color=GREY, lw=0.8)
     for axes in (speed, size, pause):

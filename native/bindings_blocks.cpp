@@ -76,8 +76,9 @@ class Blocks {
     require(sources.shape(0) == space->centroids.shape(0) && space->shape.n_bits == lists_->shape.n_bits &&
                 space->shape.n_active == lists_->shape.n_active && space->shape.n_columns == lists_->shape.n_columns,
             "rearranged: shapes");
-    require(std::all_of(sources.data(), sources.data() + sources.shape(0), [=](std::int32_t l) { return l < n_before; }),
-            "rearranged: lists");
+    require(
+        std::all_of(sources.data(), sources.data() + sources.shape(0), [=](std::int32_t l) { return l < n_before; }),
+        "rearranged: lists");
     std::shared_ptr<const posh::BlockLists> result;
     run([&] {
       result = posh::rearranged_lists(*lists_, sources.data(), sources.shape(0));
