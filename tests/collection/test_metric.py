@@ -272,7 +272,7 @@ def test_lists_that_are_split_in_the_background_hold_later_writes(
         sizes, _ = lists.blocks.count_documents()
         assert sizes.sum() == N + 2990
         assert abs(lists.space.n_lists - (N + 2990) // 128) <= 4
-        assert sizes.max() <= 3 * sizes.mean()
+        assert sizes.max() <= 1000  # one or two lists would hold the topic if they were not split
         queries = np.concatenate([Q[:100], topic[:100] + 0.01])
         found, exact = (collection.search(queries, 10, exact=e).ids for e in (False, True))
         shares = [np.isin(*pair).mean() for pair in zip(found, exact, strict=True)]
