@@ -70,6 +70,43 @@ class Blocks {
     return Blocks(space_, result);
   }
 
+  // Returns these documents in the lists of another space: list l has the documents of list sources[l], or none if that
+  // is negative. Their centroids must be the same.
+  Blocks rearranged(std::shared_ptr<const Space> space, Vector<const std::int32_t> sources) const {
+    const auto n_before = static_cast<std::int64_t>(lists_->n_lists());
+    require(sources.shape(0) == space->centroids.shape(0) && space->shape.n_bits == lists_->shape.n_bits &&
+                space->shape.n_active == lists_->shape.n_active && space->shape.n_columns == lists_->shape.n_columns,
+            "rearranged: shapes");
+    require(
+        std::all_of(sources.data(), sources.data() + sources.shape(0), [=](std::int32_t l) { return l < n_before; }),
+        "rearranged: lists");
+    std::shared_ptr<const posh::BlockLists> result;
+    run([&] {
+      result = posh::rearranged_lists(*lists_, sources.data(), sources.shape(0));
+      return true;
+    });
+    return Blocks(std::move(space), result);
+  }
+
+  // Returns the live documents of each list, and all that are stored, (2, n_lists).
+  nb::ndarray<nb::numpy, std::int64_t> count_documents() const {
+    const std::size_t n_lists = lists_->n_lists();
+    const auto counts = new_array<std::int64_t>({2, n_lists});
+    posh::count_documents(*lists_, counts.data(), counts.data() + n_lists);
+    return counts;
+  }
+
+  nb::ndarray<nb::numpy, std::uint32_t> slots_of_lists(Vector<const std::int32_t> chosen) const {
+    const auto n_lists = static_cast<std::int64_t>(lists_->n_lists());
+    require(std::all_of(chosen.data(), chosen.data() + chosen.shape(0),
+                        [=](std::int32_t l) { return l >= 0 && l < n_lists; }),
+            "slots_of_lists: lists");
+    const std::vector<std::uint32_t> slots = posh::slots_of_lists(*lists_, chosen.data(), chosen.shape(0));
+    const auto result = new_array<std::uint32_t>({slots.size()});
+    std::copy(slots.begin(), slots.end(), result.data());
+    return result;
+  }
+
   std::size_t nbytes() const {
     std::size_t bytes = 0;
     for (const posh::Block& block : lists_->blocks) bytes += lists_->shape.bytes(block.n_docs) + 32 * block.n_groups;
@@ -332,6 +369,9 @@ void bind_blocks(nb::module_& m) {
       .def("with_documents", &Blocks::with_documents, in("vectors"), in("lists"), in("slots"), nb::arg("n_threads"),
            nb::arg("kernel"))
       .def("without", &Blocks::without, in("removed"))
+      .def("rearranged", &Blocks::rearranged, nb::arg("space"), in("sources"))
+      .def("count_documents", &Blocks::count_documents)
+      .def("slots_of_lists", &Blocks::slots_of_lists, in("chosen"))
       .def("to_arrays", &Blocks::to_arrays)
       .def_static("from_arrays", &Blocks::from_arrays, nb::arg("space"), in("memory"), in("table"), in("groups"),
                   in("live"), nb::arg("n_stored"))

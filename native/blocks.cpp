@@ -223,6 +223,43 @@ void count_live(BlockLists& lists) {
       lists.n_live[list] += static_cast<float>(lists.blocks[b].n_live);
 }
 
+void count_documents(const BlockLists& lists, std::int64_t* n_live, std::int64_t* n_stored) {
+  for (std::size_t list = 0; list < lists.n_lists(); ++list) {
+    n_live[list] = n_stored[list] = 0;
+    for (std::uint32_t b = lists.first[list]; b < lists.first[list + 1]; ++b) {
+      n_live[list] += lists.blocks[b].n_live;
+      n_stored[list] += lists.blocks[b].n_docs;
+    }
+  }
+}
+
+std::vector<std::uint32_t> slots_of_lists(const BlockLists& lists, const std::int32_t* chosen, std::size_t n_chosen) {
+  std::vector<std::uint32_t> found;
+  for (std::size_t i = 0; i < n_chosen; ++i)
+    for (std::uint32_t b = lists.first[chosen[i]]; b < lists.first[chosen[i] + 1]; ++b) {
+      const Block& block = lists.blocks[b];
+      const Column<const std::uint32_t> slots = block.slots(lists.shape);
+      for (std::size_t doc = 0; doc < block.n_docs; ++doc)
+        if (block.live.get()[doc / 64] >> doc % 64 & 1) found.push_back(slots[doc]);
+    }
+  return found;
+}
+
+std::shared_ptr<const BlockLists> rearranged_lists(const BlockLists& lists, const std::int32_t* sources,
+                                                   std::size_t n_lists) {
+  auto result = std::make_shared<BlockLists>();
+  result->shape = lists.shape;
+  result->first.assign(1, 0);
+  for (std::size_t list = 0; list < n_lists; ++list) {
+    if (sources[list] >= 0)
+      result->blocks.insert(result->blocks.end(), lists.blocks.begin() + lists.first[sources[list]],
+                            lists.blocks.begin() + lists.first[sources[list] + 1]);
+    result->first.push_back(static_cast<std::uint32_t>(result->blocks.size()));
+  }
+  count_live(*result);
+  return result;
+}
+
 void lists_of_slots(const BlockLists& lists, std::int32_t* list_of, std::size_t n_slots) {
   std::fill_n(list_of, n_slots, -1);
   for (std::size_t list = 0; list < lists.n_lists(); ++list)

@@ -289,6 +289,18 @@ using RoutingScoresFn = void (*)(const BlockSearch& search, float* scores);
 //   OUT list_of  (n_slots) -1 for a slot without a live document
 void lists_of_slots(const BlockLists& lists, std::int32_t* list_of, std::size_t n_slots);
 
+// Counts the documents of each list.
+//   OUT n_live   (n_lists)
+//   OUT n_stored (n_lists) removed ones, whose memory is still in use, included
+void count_documents(const BlockLists& lists, std::int64_t* n_live, std::int64_t* n_stored);
+
+// Returns the slots of the live documents of the chosen lists, one list after the other.
+std::vector<std::uint32_t> slots_of_lists(const BlockLists& lists, const std::int32_t* chosen, std::size_t n_chosen);
+
+// Returns n_lists lists: list l has the blocks of sources[l], or none if that is negative. Shares the blocks.
+std::shared_ptr<const BlockLists> rearranged_lists(const BlockLists& lists, const std::int32_t* sources,
+                                                   std::size_t n_lists);
+
 // Returns the lists with further documents. Shares the blocks that do not change. Returns null if poll asked to stop.
 std::shared_ptr<const BlockLists> with_documents(const BlockLists& lists, const Projection& projection,
                                                  const Residuals& residuals, EncodeFn encode, std::size_t n_threads,

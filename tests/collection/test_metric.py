@@ -21,6 +21,7 @@ from posh import _model_files
 from posh._runtime import cancel_on, track_progress
 from posh.collection import indexing, tables
 from posh.collection.maintenance import check_collection
+from posh.index.nearest.lists import Lists
 from posh.index.nearest.options import NearestParams
 from posh.index.nearest.snapshot import NearestSnapshot
 from tests.collection.opened import folders, reopened
@@ -242,6 +243,43 @@ def test_lists_that_are_trained_in_the_background_hold_later_writes(collection, 
     found = now.search_slots(Q, NearestParams(10))
     assert found_share_of(found.slots, hits.slots) >= 0.88
     assert len(now) == N - 1
+
+
+def test_lists_that_are_split_in_the_background_hold_later_writes(
+    collection, measured_in_background, monkeypatch
+):
+    """A new topic, in the largest lists at first; nothing is trained again."""
+    begun, go_on, measure = threading.Event(), threading.Event(), NearestSnapshot.measure_if_due
+
+    def slow(self, *args):
+        begun.set()
+        assert go_on.wait(60)
+        return measure(self, *args)
+
+    monkeypatch.setattr(NearestSnapshot, "measure_if_due", slow)
+    monkeypatch.setattr(Lists, "_train_again", None)
+    before = collection._store.snapshot.index.lists
+    topic = X[0] + 0.2 * np.random.default_rng(0).standard_normal((3000, 24), np.float32)
+    collection.upsert(range(N, N + 2900), topic[:2900])
+    assert begun.wait(60)
+    collection.upsert(range(N + 2900, N + 3000), topic[2900:])
+    collection.delete(range(10))
+    assert collection._store.snapshot.index.lists.space is before.space
+    go_on.set()
+    collection._store.wait_until_measured()
+    for saved in (True, False):
+        lists = collection._store.snapshot.index.lists
+        sizes, _ = lists.blocks.count_documents()
+        assert sizes.sum() == N + 2990
+        assert abs(lists.space.n_lists - (N + 2990) // 128) <= 4
+        assert sizes.max() <= 1000  # one or two lists would hold the topic if they were not split
+        queries = np.concatenate([Q[:100], topic[:100] + 0.01])
+        found, exact = (collection.search(queries, 10, exact=e).ids for e in (False, True))
+        shares = [np.isin(*pair).mean() for pair in zip(found, exact, strict=True)]
+        assert np.mean(shares) >= 0.88
+        collection = reopened(collection, saved_index=saved)
+    collection.close()
+    assert check_collection(collection.path).problems == []
 
 
 def test_a_measurement_is_dropped_if_another_came_first(collection, measured_in_background):

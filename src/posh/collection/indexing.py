@@ -1,7 +1,8 @@
 """The index of a collection: built from the database, rebuilt with other options, saved for the next opening.
 
 The database stores the trained state of the index (a decoder, the centroids of lists, measurements). So a
-rebuilt index returns the same results, for any order of its writes.
+rebuilt index returns the same results, for any order of its writes. One exception: after lists were split or
+merged, a rebuilt index puts every document into the nearest list, which a few documents may not have been in.
 
 A saved index is a folder next to the database. Reading it is faster than building the index. The database
 names the saved index that counts, after it is complete. A saved index that is missing, damaged or not named
@@ -199,8 +200,8 @@ def must_train_again(index: IndexSnapshot, n_trained: int, n: int) -> bool:
     """Return whether an index that was trained on ``n_trained`` items should be trained again for ``n``.
 
     That is so if the number of items has doubled and more items would improve the result. A decoder has
-    enough with 20,000 items. Lists never have enough, unless their number is given. An index by a metric with
-    many items trains its lists by itself, in the background.
+    enough with 20,000 items. Lists never have enough, unless their number is given. The lists of an index
+    by a metric with many items follow these without training.
     """
     if isinstance(index, NearestSnapshot) and n > AT_ONCE:
         return not index.is_trained

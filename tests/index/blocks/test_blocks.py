@@ -205,3 +205,47 @@ def test_columns_that_lie_are_refused(case, n_stored):
     arrays = native_blocks(case, KERNELS[0]).to_arrays()
     with pytest.raises(ValueError, match="arrays: columns"):
         _native.Blocks.from_arrays(case.native_space(), *arrays, n_stored)
+
+
+# Other lists ----------------------------------------------------------------------------------------------
+
+
+def test_documents_are_counted_by_list(case):
+    blocks = native_blocks(case, KERNELS[0])
+    list_of = np.empty(len(case.vectors), np.int32)
+    blocks.lists_of_slots(list_of)
+    n_lists = len(case.space.centroids)
+    live, stored = blocks.count_documents()
+    np.testing.assert_array_equal(live, np.bincount(list_of[list_of >= 0], minlength=n_lists))
+    np.testing.assert_array_equal(stored, np.bincount(case.lists, minlength=n_lists))
+    chosen = np.arange(n_lists, dtype=np.int32)[::-2].copy()
+    slots = blocks.slots_of_lists(chosen)
+    np.testing.assert_array_equal(list_of[slots], np.repeat(chosen, live[chosen]))
+    assert len(np.unique(slots)) == len(slots)
+
+
+def test_rearranged_blocks_are_those_of_the_source_lists(case):
+    blocks, space = native_blocks(case, KERNELS[0]), case.native_space()
+    n_lists = len(case.space.centroids)
+    sources = np.arange(n_lists, dtype=np.int32)[::-1].copy()
+    sources[0] = -1
+    moved = blocks.rearranged(space, sources)
+    before, after = blocks.count_documents(), moved.count_documents()
+    np.testing.assert_array_equal(after, np.where(sources >= 0, before[:, sources], 0))
+    for number, source in enumerate(sources.tolist()[1:], 1):
+        found = moved.slots_of_lists(np.array([number], np.int32))
+        np.testing.assert_array_equal(found, blocks.slots_of_lists(np.array([source], np.int32)))
+    back = moved.rearranged(space, sources)  # without the last list
+    np.testing.assert_array_equal(back.count_documents()[:, :-1][:, 1:], before[:, 1:-1])
+
+
+def test_wrong_lists_are_refused(case):
+    blocks, space = native_blocks(case, KERNELS[0]), case.native_space()
+    n_lists = len(case.space.centroids)
+    for wrong in (-1, n_lists):
+        with pytest.raises(ValueError, match="slots_of_lists: lists"):
+            blocks.slots_of_lists(np.array([0, wrong], np.int32))
+    with pytest.raises(ValueError, match="rearranged: lists"):
+        blocks.rearranged(space, np.full(n_lists, n_lists, np.int32))
+    with pytest.raises(ValueError, match="rearranged: shapes"):
+        blocks.rearranged(space, np.zeros(n_lists + 1, np.int32))

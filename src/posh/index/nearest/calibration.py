@@ -111,7 +111,7 @@ def _settings(space: Space, calibration: Calibration, asked: Asked) -> _native.B
     scale, spread = calibration.counts.tolist()
     model = _model(space)
     return _native.BlockSettings(
-        n_probe=min(asked.n_probe, space.n_lists),
+        n_probe=asked.n_probe,
         power=asked.power,
         bound=asked.bound,
         spread=space.spread,

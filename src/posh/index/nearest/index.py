@@ -39,7 +39,8 @@ class Index(BaseIndex[NearestSnapshot]):
         documents that were held out from training, and again when documents change.
     store : how vectors are stored for exact scores: ``"float32"``, ``"float16"``, or ``"int8"``, which
         stores none in addition to the 8-bit numbers of the lists.
-    n_lists : the number of inverted lists; by default it follows from the number of documents.
+    n_lists : the number of inverted lists; by default it follows from the number of documents. Lists are
+        split and merged when documents change, so that their number may differ by a few per cent.
     random_state : int, the seed of training.
     optimize : what the index should be best at: ``"balanced"``, ``"latency"`` (single queries),
         ``"throughput"`` (large batches), ``"memory"`` or ``"build"`` (the time to build). With the first

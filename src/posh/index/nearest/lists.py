@@ -31,16 +31,16 @@ from posh.index.nearest.measuring import (
     Measured,
     Measurements,
     Tuning,
-    is_held_out,
+    drop_held_out,
     mean_residual,
     measure,
     sample_slots,
-    visited_share,
 )
 from posh.index.nearest.metric import Metric, as_reals
 from posh.index.nearest.options import NearestOptions, NearestParams
 from posh.index.nearest.queries import NO_WATCH, OwnQueries, QueryWatch
 from posh.index.nearest.reach import ALL_LISTS, Among
+from posh.index.nearest.rebalance import LEAST_MEAN, is_unbalanced, rebalance
 from posh.index.nearest.space import CodeShape, Space, choose_n_lists
 from posh.index.nearest.vectors import (
     VectorStore,
@@ -60,10 +60,9 @@ ROWS_AT_ONCE = 524_288
 """Documents that are added at a time: an addition copies the blocks that it extends."""
 
 _NO_VECTORS = np.empty((0, 1))  # of any width
-_OUTGROWN = 4.0  # times the documents that lists were trained for, until they are trained again
-_MISFIT = 1.5  # times the documents that a search visited after training, until lists are trained again
+_LEAST_NEW, _NEW = 3, 2.0  # lists that one addition may replace: at least, and per list of the mean size
+_LEAST_ENERGY = 0.75  # share of the squares of residuals: of training documents, the reduction keeps 0.9
 _DEEP = 1001  # documents that are found to learn first limits from
-_FEW_VISITED = 0.02  # share of documents: lists that need no more fit well
 _CAREFUL = 4.0  # slack
 _REGION_SLACK, _REGION_OVERSAMPLE = 3.0, 3.0  # codes were measured without a filter; far documents may differ
 _REGION_MISSED = 0.3  # of the neighbours that may be missed: filters can be harder than the measured regions
@@ -128,7 +127,7 @@ class Lists:
     ) -> Self:
         """Return lists without documents for ``n`` documents like X (m, d); ``also`` must fit the metric."""
         rng = np.random.default_rng(options.random_state)
-        known = _drop_held_out(np.arange(len(X)))
+        known = drop_held_out(np.arange(len(X)))
         sample = X[np.sort(rng.permutation(known)[: training_size(options, n)])]
         metric = Metric.of(options.metric, sample).enlarge(also)
         prepared = metric.prepare(sample)
@@ -494,7 +493,8 @@ class Lists:
         assert self.calibration is not None
         n_keep = math.ceil(min(k * effort.oversample, self.n_live)) + n_more
         bound = effort.reach.lift / max(1, self.n_live)
-        asked = Asked(k, effort.n_probe, effort.reach.power, bound, effort.slack, n_keep)
+        n_probe = min(effort.n_probe, self.space.n_lists)
+        asked = Asked(k, n_probe, effort.reach.power, bound, effort.slack, n_keep)
         return self.calibration.settings(self.space, asked)
 
     # State -----------------------------------------------------------------------------------------
@@ -588,20 +588,36 @@ class Lists:
     # Measuring -------------------------------------------------------------------------------------
 
     def measure_if_due(self, added: npt.NDArray[Any] | None = None) -> Self:
-        """Measure again if the documents have changed, and train lists again if they no longer fit.
+        """Measure again, and split and merge lists, if the documents have changed.
 
-        Otherwise, extend the graph if there are many later documents. ``added`` (n, d) are the vectors of the
-        last addition, if there was one.
+        Otherwise, extend the graph if there are many later documents, or replace a few lists. ``added``
+        (n, d) are the vectors of the last addition, if there was one.
         """
-        if self._is_outgrown():
+        if self._must_train:
             return self._train_again()
         if not self.is_due:
-            return self
+            return self if added is None else self._rebalance(len(added))
         if self._may_extend_graph():
             assert self.graph is not None
             return replace(self, graph=self.graph.extend(self))
-        measured = self.calibrate(added)
-        return measured._train_again() if measured._has_misfit() else measured
+        balanced = self if self.calibration is None else self._rebalance(self.n_live)  # new lists stay
+        return balanced._train_again() if balanced._has_misfit() else balanced.calibrate(added)
+
+    def _rebalance(self, n: int) -> Self:
+        """Split and merge lists, at most about as many as ``n`` new documents may need."""
+        if not self._can_rebalance:
+            return self
+        n_most = _LEAST_NEW + round(_NEW * n * self._n_wanted / self.n_live)
+        return rebalance(self, self._n_wanted, n_most)
+
+    @property
+    def _can_rebalance(self) -> bool:
+        is_enough = self.n_live > max(FEW, LEAST_MEAN * self._n_wanted)
+        return is_enough and self.stored.has_vectors
+
+    @property
+    def _n_wanted(self) -> int:
+        return n_lists_for(self.options, self.n_live)
 
     @property
     def is_due(self) -> bool:
@@ -611,7 +627,11 @@ class Lists:
     @property
     def _must_measure(self) -> bool:
         """Whether the documents have changed so much that searches must be measured again."""
-        return self.needs_calibration and (self.calibration is None or self.drift.is_due or self._lacks_graph)
+        if not self.needs_calibration:
+            return False
+        if self.calibration is None or self.drift.is_due or self._lacks_graph:
+            return True
+        return self._can_rebalance and is_unbalanced(self, self._n_wanted)
 
     def _may_extend_graph(self) -> bool:
         """Return whether the last measurement holds for a graph that is extended: new documents are alike."""
@@ -712,7 +732,8 @@ class Lists:
         documents = self._choose_typical(added)
         queries = self._choose_queries(documents)
         residual = mean_residual(self, documents, np.arange(len(documents)))
-        known = replace(self, calibration=calibrate(self.space, self.blocks, queries, self.n_live))
+        space = self.space.with_mean_square(residual)
+        known = replace(self, space=space, calibration=calibrate(space, self.blocks, queries, self.n_live))
         known = replace(known, drift=Drift(self.n_live, residual), was_measured=True)
         if self.n_live <= FEW:
             calibration = known._find_limits(queries)
@@ -770,25 +791,28 @@ class Lists:
             return self.space.metric.prepare(added[spread_evenly(len(added))])
         return self.vectors(np.flatnonzero(self.live.rows)[spread_evenly(self.n_live)])
 
-    def _has_misfit(self) -> bool:
-        """Return whether other lists would serve the documents better."""
-        if not self.stored.has_vectors or self.space.n_lists == 1:
-            return False
-        if self.tuning is None:
-            return self.drift.residual > _MISFIT * self.space.mean_square
-        share = visited_share(self.tuning, self.space, self.options.recall)
-        return share > max(_FEW_VISITED, _MISFIT * self.tuning.trained_share)
+    @property
+    def _must_train(self) -> bool:
+        """Whether the lists were trained on so few documents that splitting them would not do."""
+        return self.space.n_docs <= FEW < self.n_live and self.stored.has_vectors
 
-    def _is_outgrown(self) -> bool:
-        """Return whether there are so many documents that more lists would serve them better."""
-        has_grown = self.n_live > max(FEW, _OUTGROWN * self.space.n_docs)
-        return has_grown and self.options.n_lists is None and self.stored.has_vectors
+    def _has_misfit(self) -> bool:
+        """Return whether the reduction of wide vectors loses too much: splitting lists leaves it alone."""
+        reduction = self.space.reduction
+        if reduction is None or self.n_live <= FEW:
+            return False
+        vectors = self._choose_typical(None)
+        residuals = vectors - self.space.centroids[self.space.assign_lists(vectors)]
+        reduced = residuals @ reduction.T
+        return float(np.einsum("ij,ij->", reduced, reduced)) < _LEAST_ENERGY * float(
+            np.einsum("ij,ij->", residuals, residuals)
+        )
 
     def _train_again(self) -> Self:
         """Return the same documents in lists that are trained on them."""
         rng = np.random.default_rng(self.options.random_state)
         live = np.flatnonzero(self.live.rows)
-        known = _drop_held_out(live)
+        known = drop_held_out(live)
         chosen = np.sort(rng.permutation(known)[: training_size(self.options, self.n_live)])
         n_lists = n_lists_for(self.options, self.n_live)
         sample, old = self.stored.at(chosen), self.space
@@ -849,12 +873,6 @@ class Lists:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, blocks=_native.Blocks.from_arrays(state["space"].native, *state["blocks"]))
-
-
-def _drop_held_out(slots: Slots) -> Slots:
-    """Return the documents to train lists on: all if they are few."""
-    known = slots[~is_held_out(slots)]
-    return known if len(known) else slots
 
 
 def run_search(

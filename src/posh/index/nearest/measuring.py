@@ -51,12 +51,12 @@ __all__ = [
     "Measurements",
     "RadiusCodes",
     "Tuning",
+    "drop_held_out",
     "is_held_out",
     "mean_residual",
     "measure",
     "random_order",
     "sample_slots",
-    "visited_share",
 ]
 
 KS = (1, 10, 100, 1000)
@@ -179,11 +179,10 @@ class Tuning:
     """The measurements of ``n_docs`` documents; ``n_queries`` measured the recall.
 
     ``codes`` (n, 4) are k, slack, oversample, and the share of neighbours in visited lists that was found.
-    ``measured`` (n, 4) are rows of :class:`Measured` for the recall of the index. ``trained_share`` is the
-    share of documents that a search visited when the lists were trained, ``dimension`` the local dimension
-    of the documents around queries, see :func:`local_dimension`. ``low_score`` is that of queries, see
-    :func:`~posh.index.nearest.queries.find_low_score`, and NaN if it is unknown. ``radius`` are the codes of
-    range searches, None in files of older versions.
+    ``measured`` (n, 4) are rows of :class:`Measured` for the recall of the index. ``dimension`` is the local
+    dimension of the documents around queries, see :func:`local_dimension`. ``low_score`` is that of queries,
+    see :func:`~posh.index.nearest.queries.find_low_score`, and NaN if it is unknown. ``radius`` are the codes
+    of range searches, None in files of older versions.
     """
 
     n_docs: int
@@ -191,7 +190,6 @@ class Tuning:
     reach: ReachTable
     codes: Doubles
     measured: Doubles
-    trained_share: float
     dimension: float
     low_score: float
     radius: RadiusCodes | None = None
@@ -238,7 +236,6 @@ class Tuning:
             | ({} if self.radius is None else {"tuned_radius": np.array(self.radius)})
             | {
                 "tuned_with": np.array([self.n_docs, self.n_queries]),
-                "tuned_share": np.array(self.trained_share),
                 "tuned_codes": self.codes,
                 "tuned_recall": self.measured,
             }
@@ -248,7 +245,6 @@ class Tuning:
     def from_arrays(cls, arrays: Arrays) -> Tuning:
         """Return the tuning of :meth:`to_arrays`; raise ValueError or KeyError if it is wrong."""
         n_docs, n_queries = require_array(arrays, "tuned_with", np.int64, (2,), low=1).tolist()
-        share = float(require_array(arrays, "tuned_share", np.float64, ()))
         dimension = np.inf  # unknown in files of older versions
         if "tuned_dimension" in arrays:
             dimension = float(require_array(arrays, "tuned_dimension", np.float64, ()))
@@ -264,7 +260,7 @@ class Tuning:
         if "tuned_radius" in arrays:
             radius = RadiusCodes(*require_array(arrays, "tuned_radius", np.float64, (2,), low=0).tolist())
         reach = ReachTable.from_arrays(arrays)
-        return cls(n_docs, n_queries, reach, codes, measured, share, dimension, low_score, radius)
+        return cls(n_docs, n_queries, reach, codes, measured, dimension, low_score, radius)
 
 
 def _cost(effort: Effort, k: int, space: Space) -> float:
@@ -480,10 +476,8 @@ def _tuning(
     radius = _measure_radius_codes(index, known, reach, visited, groups)
     dimension, nothing = local_dimension(known), np.empty((0, 4))
     low_score = find_low_score(index.space, known.queries, groups)
-    tuning = Tuning(n, len(reporting.queries), reach, codes, nothing, 0.0, dimension, low_score, radius)
-    share = visited_share(tuning, index.space, recall)
-    trained = share if index.tuning is None else index.tuning.trained_share
-    return replace(tuning, trained_share=trained, measured=_verify(tuning, index, reporting, search, recall))
+    tuning = Tuning(n, len(reporting.queries), reach, codes, nothing, dimension, low_score, radius)
+    return replace(tuning, measured=_verify(tuning, index, reporting, search, recall))
 
 
 def _query_slots(live: Slots, *, with_newest: bool) -> tuple[Slots, list[npt.NDArray[np.int64]]]:
@@ -603,12 +597,6 @@ def mean_residual(index: Lists, rows: npt.NDArray[np.generic], slots: Slots) -> 
     return float(np.einsum("ij,ij->i", residuals, residuals).mean())
 
 
-def visited_share(tuning: Tuning, space: Space, recall: float) -> float:
-    """Return the share of documents that a search for ten neighbours visits."""
-    effort = tuning.choose_effort(space, recall, 10, 10.0)
-    return 1.0 if effort is None else effort.reach.share
-
-
 def _verify(
     tuning: Tuning, index: Lists, known: KnownNeighbours, search: Search, recall: float
 ) -> npt.NDArray[np.float64]:
@@ -677,6 +665,17 @@ def is_held_out(slots: Slots) -> Mask:
     np.float64(0.06)
     """
     return np.asarray(_hashes(slots) >> np.uint64(32) < np.uint64((1 << 32) // _HELD_OUT))
+
+
+def drop_held_out(slots: Slots) -> Slots:
+    """Return the documents to train lists on: all if no others are left.
+
+    >>> slots = np.arange(160)
+    >>> len(drop_held_out(slots)), len(drop_held_out(slots[is_held_out(slots)]))
+    (152, 8)
+    """
+    known = slots[~is_held_out(slots)]
+    return known if len(known) else slots
 
 
 def random_order(slots: Slots) -> Slots:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from posh.index.kmeans import assign, sums_by_list, train_lists
 from posh.index.nearest.metric import Metric
 from posh.preprocess import Float32, normalize_rows
 
-__all__ = ["PADDING", "CodeShape", "Space", "choose_n_lists"]
+__all__ = ["PADDING", "CodeShape", "Space", "choose_n_lists", "compute_means"]
 
 Lists = npt.NDArray[np.int32]
 
@@ -26,6 +26,7 @@ _WIDE = 512  # features from which on fewer numbers are faster: comparing all of
 _ENERGY = 0.9  # share of the squares that is kept
 _STEP = 64  # fewer numbers are a multiple of it
 PADDING = 64  # columns that the kernels read at once
+_ALIKE = 1.1  # times the mean square of residuals
 _ROWS = 20_000  # residuals that principal components are computed from
 
 
@@ -53,7 +54,8 @@ class Space:
     is its difference to ``centroids[its list]``. A document is in the list whose row of ``routing`` is
     nearest.
     Of wide vectors, codes and 8-bit numbers have the products with the rows of ``reduction`` only.
-    ``mean_square`` is the mean squared length of residuals.
+    ``mean_square`` is the mean squared length of residuals. ``stuck`` (n_lists,) are the sizes at which lists
+    could not be split, otherwise 0; files do not have them.
     """
 
     metric: Metric
@@ -63,7 +65,8 @@ class Space:
     signs: Float32  # of the Hadamard matrices that project residuals
     reduction: Float32 | None
     mean_square: float
-    n_docs: int  # for which the lists were made
+    n_docs: int  # for which the lists were trained
+    stuck: npt.NDArray[np.int64]
 
     @classmethod
     def train(
@@ -79,13 +82,14 @@ class Space:
         """Train lists for ``n_docs`` documents like the sample, prepared vectors (m, d)."""
         routing = train_lists(sample, n_lists, metric=metric.name, rng=rng, n_threads=resolve_threads())
         lists = assign(sample, routing, metric.name, resolve_threads())
-        centroids = _means(sample, lists, routing)
+        centroids = compute_means(sample, lists, routing)
         residuals = sample - centroids[lists]
         mean_square = float(np.einsum("ij,ij->i", residuals, residuals).mean()) if len(sample) else 0.0
         reduction = find_principal_rows(residuals, rng) if may_reduce else None
         n_columns = sample.shape[1] if reduction is None else len(reduction)
         signs = draw_signs(shape.n_bits, n_columns, rng)
-        return cls(metric, shape, centroids, routing, signs, reduction, mean_square, n_docs)
+        stuck = np.zeros(n_lists, np.int64)
+        return cls(metric, shape, centroids, routing, signs, reduction, mean_square, n_docs, stuck)
 
     @property
     def n_lists(self) -> int:
@@ -106,6 +110,17 @@ class Space:
     def spread(self) -> float:
         """The typical length of residuals."""
         return math.sqrt(self.mean_square)
+
+    def with_mean_square(self, mean_square: float) -> Space:
+        """Return a space for residuals of this size; the same one if it is about that of training.
+
+        >>> space = Space.train(Metric.of("dot", np.eye(4)), CodeShape(), np.eye(4, dtype=np.float32), 1, 4,
+        ...     np.random.default_rng(0), may_reduce=False)
+        >>> space.mean_square, space.with_mean_square(0.8) is space, space.with_mean_square(0.1).mean_square
+        (0.75, True, 0.1)
+        """
+        is_alike = self.mean_square / _ALIKE <= mean_square <= self.mean_square * _ALIKE
+        return self if is_alike else replace(self, mean_square=mean_square)
 
     def assign_lists(self, prepared: Float32) -> Lists:
         """Return the lists of prepared vectors (n, d)."""
@@ -175,14 +190,15 @@ class Space:
         signs = require_array(arrays, "projection", np.float32, (None, n_columns))
         mean_square, n_docs = require_array(arrays, "space", np.float64, (2,)).tolist()
         shape = CodeShape(n_bits, n_active)
-        return cls(known, shape, centroids, routing, signs, reduction, mean_square, int(n_docs))
+        stuck = np.zeros(len(centroids), np.int64)
+        return cls(known, shape, centroids, routing, signs, reduction, mean_square, int(n_docs), stuck)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a pickle, without the kernels' object."""
         return {name: value for name, value in vars(self).items() if name != "native"}
 
 
-def _means(vectors: Float32, lists: Lists, otherwise: Float32) -> Float32:
+def compute_means(vectors: Float32, lists: npt.NDArray[Any], otherwise: Float32) -> Float32:
     """Return the mean of the vectors of each list, or its row of ``otherwise`` if it has none."""
     sums, counts = sums_by_list(vectors, lists, len(otherwise))
     means = sums / np.maximum(counts, 1)[:, None]
