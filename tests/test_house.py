@@ -46,8 +46,9 @@ def test_examples_in_docstrings_run(module):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.stem)
 def test_benchmarks_can_be_imported(path):
-    if "import faiss" in path.read_text():
-        pytest.importorskip("faiss", reason="the rival is not installed: pip install 'posh-ann[bench]'")
+    for rival in ("faiss", "kannolo"):
+        if f"import {rival}" in path.read_text():
+            pytest.importorskip(rival, reason="the rival is not installed: pip install 'posh-ann[bench]'")
     importlib.import_module(f"benchmarks.{path.stem}")
 
 
