@@ -357,6 +357,13 @@ def test_few_queries_are_looked_at(sizes):
     assert len(watch._seen) < 200
 
 
+def test_the_searches_of_a_report_are_not_looked_at():
+    index = fresh("cosine", "lists")
+    index.report()
+    assert index.snapshot().lists.watch.left == 0
+    assert is_warned(index, draw_others(1000, 4))
+
+
 def test_nothing_is_watched_without_a_calibration():
     assert NO_WATCH.left == np.inf
     assert posh.Index.build(draw(100, 0)).snapshot().lists.watch is NO_WATCH
