@@ -210,6 +210,15 @@ def test_few_documents_keep_the_queries_until_they_are_many():
     assert index.snapshot().lists.tuning.n_queries == 150
 
 
+def test_documents_that_were_few_for_a_while_are_measured_with_the_queries():
+    index = posh.Index.build(draw(2500, 0), metric="euclidean", optimize="memory")
+    index.delete(range(455))
+    index.calibrate(GIVEN)
+    assert index.snapshot().lists.tuning is None
+    index.add(draw(20, 1), range(3000, 3020))  # too few writes for another measurement
+    assert index.snapshot().lists.tuning.n_queries == 150
+
+
 def test_lists_that_are_trained_again_keep_the_queries():
     index = posh.Index.build(draw(2500, 0), metric="cosine", optimize="memory", queries=GIVEN)
     n_lists = index.snapshot().lists.space.n_lists
