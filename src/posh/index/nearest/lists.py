@@ -719,7 +719,7 @@ class Lists:
             )
         blocks = self.blocks
         added = np.arange(len(before), len(self))
-        if measured.space is not self.space:
+        if measured.blocks is not before.blocks or self.space is not before.space:  # the lists are others
             added = added[self.live.rows[added]]
             blocks = measured._extend(measured.blocks, self.stored.at(added), added.astype(np.uint32))
             blocks = blocks.without((~self.live.rows).view(np.uint8))
