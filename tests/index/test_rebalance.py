@@ -162,8 +162,12 @@ def test_equal_vectors_are_not_split_for_ever(monkeypatch):
     lists = rebalance(lists, 40, ALL)
     require_consistent(lists)
     assert lists.space.stuck.max() == lists.blocks.count_documents()[0].max() == 2000
+    arrays = lists.calibrate().to_arrays() | {"removed": np.empty(0, np.int64)}
+    opened = Lists.from_arrays(lists.options, len(lists), arrays)
+    np.testing.assert_array_equal(opened.space.stuck, lists.space.stuck)
     monkeypatch.setattr(rebalance_module, "_replace_lists", None)
     assert rebalance(lists, 40, ALL) is lists
+    assert rebalance(opened, 40, ALL) is opened
 
 
 def test_a_call_replaces_a_bounded_number_of_lists(monkeypatch):
