@@ -547,3 +547,4 @@ def test_writes_during_a_calibration_count(collection, monkeypatch, n):
     assert share(collection, N + n, exact=True) == 1.0
     with reopened(collection) as other:
         assert (len(other), other.report().n_given) == (N + n, 450)
+        assert other.report().n_written == (n if n == 100 else 0)

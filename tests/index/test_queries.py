@@ -210,6 +210,15 @@ def test_few_documents_keep_the_queries_until_they_are_many():
     assert index.snapshot().lists.tuning.n_queries == 150
 
 
+def test_documents_that_were_few_for_a_while_are_measured_with_the_queries():
+    index = posh.Index.build(draw(2500, 0), metric="euclidean", optimize="memory")
+    index.delete(range(455))
+    index.calibrate(GIVEN)
+    assert index.snapshot().lists.tuning is None
+    index.add(draw(20, 1), range(3000, 3020))  # too few writes for another measurement
+    assert index.snapshot().lists.tuning.n_queries == 150
+
+
 def test_lists_that_are_trained_again_keep_the_queries():
     index = posh.Index.build(draw(2500, 0), metric="cosine", optimize="memory", queries=GIVEN)
     n_lists = index.snapshot().lists.space.n_lists
@@ -355,6 +364,13 @@ def test_few_queries_are_looked_at(sizes):
     # The first 200 queries take 200 looks at most; then one look, or 200 at few queries, per doubled pause.
     assert len(looks) <= 200 * (1 + np.log2(1 + sum(sizes) / 10_000))
     assert len(watch._seen) < 200
+
+
+def test_the_searches_of_a_report_are_not_looked_at():
+    index = fresh("cosine", "lists")
+    index.report()
+    assert index.snapshot().lists.watch.left == 0
+    assert is_warned(index, draw_others(1000, 4))
 
 
 def test_nothing_is_watched_without_a_calibration():

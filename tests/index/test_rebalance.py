@@ -162,8 +162,12 @@ def test_equal_vectors_are_not_split_for_ever(monkeypatch):
     lists = rebalance(lists, 40, ALL)
     require_consistent(lists)
     assert lists.space.stuck.max() == lists.blocks.count_documents()[0].max() == 2000
+    arrays = lists.calibrate().to_arrays() | {"removed": np.empty(0, np.int64)}
+    opened = Lists.from_arrays(lists.options, len(lists), arrays)
+    np.testing.assert_array_equal(opened.space.stuck, lists.space.stuck)
     monkeypatch.setattr(rebalance_module, "_replace_lists", None)
     assert rebalance(lists, 40, ALL) is lists
+    assert rebalance(opened, 40, ALL) is opened
 
 
 def test_a_call_replaces_a_bounded_number_of_lists(monkeypatch):
@@ -310,6 +314,19 @@ def test_lists_without_vectors_stay():
     before = index.snapshot().lists.space
     index.add(draw(3000, 1))
     assert len(index.snapshot().lists.space.centroids) == len(before.centroids)
+
+
+def test_measurements_without_stored_vectors_are_taken_over():
+    """The residuals of a new topic are longer, but the lists are the same."""
+    X = draw(3000, 0)
+    old = Lists.train(NearestOptions("euclidean", 0.9, "int8"), X, 3000).with_vectors(X).calibrate()
+    before = old.with_vectors(draw(900, 1))
+    measured, now = before.measure_if_due(), before.with_vectors(draw(100, 2))
+    assert measured.space is not before.space
+    later = now.with_measurements(before, measured)
+    assert (len(later), later.n_measured, later.drift.n_added) == (4000, 3900, 100)
+    found = later.search(draw(100, 2), NearestParams(1, recall=0.99), None).slots[:, 0]
+    assert np.mean(found == np.arange(3900, 4000)) > 0.9
 
 
 def test_wide_vectors_of_another_kind_are_trained_for(never_trained):

@@ -102,8 +102,9 @@ def test_wrong_searches_are_named(ask, body, message):
     assert message in problem["detail"]
 
 
-def test_without_a_hasher_there_is_nothing_to_search_by(ask):
-    status, problem = ask("search", {"vectors": [[1]]}, "empty")
+@pytest.mark.parametrize("text", [None, "red"])
+def test_without_a_hasher_there_is_nothing_to_search_by(ask, text):
+    status, problem = ask("search", {"vectors": [[1]], "text": text}, "empty")
     assert (status, problem["type"]) == (409, "urn:posh:no-hasher")
     assert problem["detail"].startswith("expected a collection with a hasher or a metric, got neither: call")
 

@@ -250,12 +250,16 @@ class Collection(BaseCollection):
         self, vectors: Float32, params: RadiusParams, where: Filter | None, include: Include
     ) -> RadiusHits:
         tree = None if where is None else where.tree
-        with self._store.reading_filtered(tree) as (snapshot, mask, connection):
-            found = search_snapshot_radius(snapshot, vectors, params, None if where is None else mask)
-            if not include.has_fields:
-                return found
-            read_items = partial(tables.find_items, connection, charge=include.charge)
-            return found.with_items(read_items, include.payloads, include.vectors)
+        if include.has_fields:
+            with self._store.reading_filtered(tree) as (snapshot, mask, connection):
+                found = search_snapshot_radius(snapshot, vectors, params, None if where is None else mask)
+                read_items = partial(tables.find_items, connection, charge=include.charge)
+                return found.with_items(read_items, include.payloads, include.vectors)
+        if tree is None:
+            return search_snapshot_radius(self._snapshot(), vectors, params, None)
+        self._store.require_open()
+        snapshot, mask = self._store.evaluate_filter(tree)
+        return search_snapshot_radius(snapshot, vectors, params, mask)
 
     def _count(self, where: Filter | None) -> int:
         if where is None:

@@ -456,11 +456,12 @@ class Store:
 
             def step(connection: Connection, now: CollectionSnapshot) -> CollectionSnapshot:
                 present, index = indexing.require_metric(now.index), None
+                measured_seq = before.last_seq
                 if now.slot_table.numbering == before.slot_table.numbering:
                     index = present.with_measurements(indexing.require_metric(before.index), measured)
                 if index is None:  # a concurrent write has measured as well, or compacted
-                    index = present.calibrate(queries)
-                args = (now.generation, index, now.n_trained, now.last_seq)
+                    index, measured_seq = present.calibrate(queries), now.last_seq
+                args = (now.generation, index, now.n_trained, measured_seq)
                 indexing.write_trained_state(connection, *args)
                 tables.put_meta(connection, {"version": now.version + 1})
                 return replace(now, index=index, version=now.version + 1)

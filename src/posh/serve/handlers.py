@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
@@ -82,8 +83,7 @@ class SearchOperations(Operations):
             return await self._search_by_text(request, opened, body, include, start)
         collection = opened.collection
         hasher, index_options = collection.hasher, collection.index_options
-        if hasher is None and index_options.get("metric") is None:
-            raise ProblemError(409, "no-hasher", NO_HASHER)
+        _require_index(hasher, index_options)
         vectors = await self._read_queries(request, opened, body)
         k = min(body.k, self._limits.k)
         if len(vectors) * k > self._limits.hits:
@@ -132,6 +132,7 @@ class SearchOperations(Operations):
         options["exact"] = body.exact
         vectors = None
         if body.vectors is not None:
+            _require_index(collection.hasher, index_options)
             vectors = await self._read_queries(request, opened, body)
             given = {name: value for name, value in options.items() if value not in (None, False)}
             params = make_search_params(depth, collection.hasher, given)
@@ -231,6 +232,12 @@ class SearchOperations(Operations):
 
     def _validate(self, vectors: Any, n_features: int | None) -> Float32:
         return validate_vectors(self._unpack(vectors), n_features)
+
+
+def _require_index(hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> None:
+    """Raise a problem if a collection cannot be searched by vectors."""
+    if hasher is None and options.get("metric") is None:
+        raise ProblemError(409, "no-hasher", NO_HASHER)
 
 
 def _choose_fields(opened: OpenCollection, body: requests.Search | requests.SearchRadius) -> FieldNames:

@@ -631,6 +631,8 @@ class Lists:
             return False
         if self.calibration is None or self.drift.is_due or self._lacks_graph:
             return True
+        if self.tuning is None and self.n_live > FEW:  # calibrated while the documents were few
+            return True
         return self._can_rebalance and is_unbalanced(self, self._n_wanted)
 
     def _may_extend_graph(self) -> bool:
@@ -700,17 +702,24 @@ class Lists:
     def with_measurements(self, before: Self, measured: Self) -> Self | None:
         """Take over lists and measurements of ``measured``, which was made from the earlier state ``before``.
 
-        If only its graph was extended, that is all. Returns None if this state was measured itself since.
+        If only its graph or its queries changed, takes over these. Returns None if this state was measured
+        itself since.
         """
         if self.calibration is not before.calibration or self.queries is not before.queries:
             return None
         if measured.calibration is before.calibration:
             if self.graph is not before.graph:
                 return None
-            return replace(self, graph=measured.graph, queries=measured.queries)
+            return replace(
+                self,
+                tuning=measured.tuning,
+                graph=measured.graph,
+                queries=measured.queries,
+                watch=measured.watch,
+            )
         blocks = self.blocks
         added = np.arange(len(before), len(self))
-        if measured.space is not self.space:
+        if measured.blocks is not before.blocks or self.space is not before.space:  # the lists are others
             added = added[self.live.rows[added]]
             blocks = measured._extend(measured.blocks, self.stored.at(added), added.astype(np.uint32))
             blocks = blocks.without((~self.live.rows).view(np.uint8))
@@ -746,7 +755,7 @@ class Lists:
 
     def calibrate_with(self, queries: OwnQueries | None) -> Self:
         """Calibrate and measure searches with these queries, then and later; None: held-out documents."""
-        # Other queries visit other shares of the documents: the first measurement with them sets that share.
+        # Until searches are measured with these queries, they compare all vectors.
         changed = replace(self, queries=queries, tuning=None, watch=NO_WATCH)
         return changed.calibrate() if self.needs_calibration else changed
 

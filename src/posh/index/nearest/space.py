@@ -55,7 +55,7 @@ class Space:
     nearest.
     Of wide vectors, codes and 8-bit numbers have the products with the rows of ``reduction`` only.
     ``mean_square`` is the mean squared length of residuals. ``stuck`` (n_lists,) are the sizes at which lists
-    could not be split, otherwise 0; files do not have them.
+    could not be split, otherwise 0.
     """
 
     metric: Metric
@@ -163,9 +163,11 @@ class Space:
     def to_arrays(self) -> Arrays:
         """Return the arrays of a file."""
         reduction = {} if self.reduction is None else {"reduction": self.reduction}
+        stuck = {"stuck": self.stuck} if self.stuck.any() else {}
         return (
             self.metric.to_arrays()
             | reduction
+            | stuck
             | {
                 "centroids": self.centroids,
                 "routing": self.routing,
@@ -191,6 +193,8 @@ class Space:
         mean_square, n_docs = require_array(arrays, "space", np.float64, (2,)).tolist()
         shape = CodeShape(n_bits, n_active)
         stuck = np.zeros(len(centroids), np.int64)
+        if "stuck" in arrays:
+            stuck = require_array(arrays, "stuck", np.int64, (len(centroids),), low=0)
         return cls(known, shape, centroids, routing, signs, reduction, mean_square, int(n_docs), stuck)
 
     def __getstate__(self) -> dict[str, Any]:
