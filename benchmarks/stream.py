@@ -1,7 +1,7 @@
 """An index while data drifts: a new topic again and again, and the oldest documents are deleted.
 
     python -m benchmarks.stream [--topic 50000] [--n 1000000] [--window 300000] [--step 5000] [--name lists]
-    python -m benchmarks.stream --draw docs/pictures/stream.png
+    python -m benchmarks.stream --draw docs/stream.png
 
 Image patches are divided into topics: k-means clusters, each next to the one before it. The stream adds them
 in order, ``--step`` documents at a time, and keeps the last ``--window``. After each topic it compares the

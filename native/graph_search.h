@@ -33,8 +33,10 @@ namespace {  // internal linkage: see avx2_begin.h
 
 constexpr float farthest = std::numeric_limits<float>::infinity();
 constexpr std::uint32_t no_node = 0xFFFFFFFFu;
-constexpr std::size_t n_ahead = 2;       // records that are fetched from memory while another one is visited
-constexpr float open_margin = 0.15f;     // nodes up to (stop + margin) * the k-th lowest distance are remembered
+constexpr std::size_t n_ahead = 2;  // records that are fetched from memory while another one is visited
+constexpr float open_margin =
+    0.15f;  // until k nodes were visited, those up to (stop + margin) * an estimate are remembered
+constexpr float least_near = 1.15f;      // nodes up to max(stop, this) * the k-th lowest distance are remembered
 constexpr std::size_t most_visits = 64;  // for each vector to compare, so that many equal documents cannot take forever
 constexpr std::size_t first_seen = 4096;  // places for nodes that a search has met: most of them stay empty
 
@@ -356,8 +358,11 @@ class GraphSearcher {
   // The k-th lowest distance so far.
   float limit() const { return w.distances.last(); }
 
+  // Nodes that are not visited are compared at the end up to this distance.
+  float near_limit() const { return std::max(s.stop, least_near) * limit(); }
+
   // Nodes that are farther are not worth remembering. Until k nodes are visited, their estimates are all that is known.
-  float bound() const { return (s.stop + open_margin) * std::min(limit(), w.estimates.last()); }
+  float bound() const { return std::min(near_limit(), (s.stop + open_margin) * w.estimates.last()); }
 
   const std::uint8_t* record(std::uint32_t node) const { return g.records + node * g.shape.stride(); }
 
@@ -449,7 +454,7 @@ class GraphSearcher {
   // Computes the distances of near nodes that were not visited.
   void reach_open() {
     w.rest.clear();
-    w.open.collect((s.stop + open_margin) * limit(), w.rest);
+    w.open.collect(near_limit(), w.rest);
     for (const std::uint32_t node : w.rest) {
       prefetch_bytes(record(node), g.shape.n_columns);
       prefetch_line(record(node) + g.shape.head());

