@@ -92,7 +92,7 @@ serve: $(if $(wildcard $(READY)),$(READY),$(SERVING))
 
 # The documentation as a site in build/site; open its index.html. Notebooks are executed, and links are checked.
 docs: $(DOCS)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m docs.tools.site
 
 # ASan and UBSan on the kernels alone: reports about Python's own memory would hide theirs. Every header is also compiled
 # on its own. TSan needs a build of its own, and fewer cases, because it is slower.
