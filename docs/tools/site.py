@@ -1,8 +1,8 @@
 """Build the documentation site: ``python -m docs.tools.site``, or ``make docs``.
 
-``build/pages`` gets the pages of ``docs`` and of the root of the repository, with references written from the code and
-executed notebooks. Zensical turns them into ``build/site``, and the links of the result are checked. All steps but
-Zensical's are here, and its settings in ``mkdocs.yml`` have the format of MkDocs, so another generator can replace it.
+``build/pages`` gets the pages of ``docs`` and of the root of the repository, references written from the code,
+and executed notebooks. Zensical turns them into ``build/site``, and the links of the result are checked. Only
+that step needs Zensical, and ``mkdocs.yml`` has the format of MkDocs: another generator could replace it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def main() -> int:
     (BUILD / "site.yml").write_text(yaml.safe_dump(settings, sort_keys=False))
     problems = list_orphans(settings["nav"], BUILD / "pages")
     zensical = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", BUILD / "site.yml"]
-    if subprocess.run(zensical, cwd=ROOT, check=False).returncode:  # in ROOT, where it finds docs.tools.extension
+    if subprocess.run(
+        zensical, cwd=ROOT, check=False
+    ).returncode:  # in ROOT, where it finds docs.tools.extension
         problems.append("zensical found the problems above")
     result = check.check_site(BUILD / "site")
     problems += result.problems
@@ -65,7 +67,7 @@ def write_pages(folder: Path) -> None:
 
 
 def relink(text: str) -> str:
-    """Return a page of the root of the repository with links to pages of the site; other links become plain text.
+    """Return a page of the repository's root with links to pages of the site; other links become plain text.
 
     >>> relink("[a](docs/a.md#b), [c](SECURITY.md), [code](src/posh), [far](https://example.org)")
     '[a](a.md#b), [c](security.md), code, [far](https://example.org)'

@@ -18,7 +18,7 @@ NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
 def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT / "docs"))
+    return str(path.relative_to(ROOT))
 
 
 @pytest.fixture
@@ -48,6 +48,14 @@ def test_every_block_is_run_or_says_why_not(path):
         assert block.language in RUN + SHOWN_ONLY, f"line {block.line}: {block.language}"
         assert block.mark == "" or len(block.reason) > 8, f"line {block.line}"
     assert path.read_text().count("```") == 2 * len(blocks(path.read_text())), "a block that nobody finds"
+
+
+@pytest.mark.parametrize("path", [*PAGES, *sorted(ROOT.glob("*.md"))], ids=name_of)
+def test_code_fits_into_the_column_of_the_site(path):
+    """``docs/assets/site.css`` makes the column this wide; docs/ruff.toml has the same limit."""
+    for block in blocks(path.read_text()):
+        for line in block.text.splitlines():
+            assert len(line) <= 88, f"line {block.line}: {line}"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
