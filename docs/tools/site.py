@@ -1,6 +1,6 @@
 """Build the documentation site: ``python -m docs.tools.site``, or ``make docs``.
 
-``build/pages`` gets the pages of ``docs`` and of the root of the repository, references written from the code,
+``build/pages`` gets the pages of ``docs`` and of the repository's root, references written from the code,
 and executed notebooks. Zensical turns them into ``build/site``, and the links of the result are checked. Only
 that step needs Zensical, and ``mkdocs.yml`` has the format of MkDocs: another generator could replace it.
 """

@@ -46,7 +46,7 @@ def test_the_blocks_of_a_page_run_one_after_the_other_and_again(path, folder):
 def test_every_block_is_run_or_says_why_not(path):
     for block in blocks(path.read_text()):
         assert block.language in RUN + SHOWN_ONLY, f"line {block.line}: {block.language}"
-        assert block.mark == "" or len(block.reason) > 8, f"line {block.line}"
+        assert block.mark != "not run" or len(block.reason) > 8, f"line {block.line}"
     assert path.read_text().count("```") == 2 * len(blocks(path.read_text())), "a block that nobody finds"
 
 
@@ -95,4 +95,7 @@ def test_a_session_notices_what_is_wrong(folder):
             Session("page", folder, is_quick=True).run(f"```console\n$ {command}\n```")
     Session("page", folder).run("```python\nprint(12345)\n```\n\n```text\n1…5\n```")
     Session("page", folder).run("<!-- not run: it would fail -->\n```console\n$ false\n```")
-    Session("page", folder).run("<!-- needs: posh nope -->\n```console\n$ posh nope\n```")
+    for needed in ("posh nope", "no_such_library"):
+        session = Session("page", folder)
+        session.run(f"<!-- needs: {needed} -->\n```python\n1 / 0\n```\n\n```text\nnothing\n```")
+        assert session.missing == {needed}
