@@ -7,8 +7,8 @@
 - If ``is_quick``, commands of ``posh`` run in this process: a new one imports for a second or two.
 - ``posh serve`` runs until the end of the page, at a free port in place of 8765.
 - ``<!-- not run: REASON -->`` before a block leaves it out, with the output that follows it.
-  ``<!-- needs: posh NAME -->`` does so if there is no such command, ``<!-- needs: MODULE -->`` if a library is
-  not installed.
+  ``<!-- needs: posh NAME -->`` does so if there is no such command, ``<!-- needs: MODULE -->`` if a library
+  is not installed.
 """
 
 from __future__ import annotations
