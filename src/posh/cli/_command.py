@@ -28,11 +28,13 @@ EXAMPLE = "example:\n  {}"
 class Command(NamedTuple):
     """A summary for ``posh --help``, and ``"module:function"``, the function that declares the arguments.
 
-    The function takes a :class:`Parser`. Its module is imported only if the command is chosen.
+    The function takes a :class:`Parser`. Its module is imported only if the command is chosen. ``group`` is
+    the title of the section of ``posh --help``.
     """
 
     summary: str
     target: str
+    group: str = "more"
 
     def add_arguments(self, parser: Parser) -> None:
         """Import the module of the command and declare its arguments."""

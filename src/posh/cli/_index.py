@@ -46,13 +46,16 @@ def add_build(parser: Parser) -> None:
     add_build_options(parser)
 
 
-def add_build_options(parser: Parser) -> None:
-    """Declare the options that :func:`create_index` reads, named after the parameters of the index."""
+def add_build_options(parser: Parser, recall: str = "0.95") -> None:
+    """Declare the options of an index, named after its parameters; ``recall`` describes the default.
+
+    :func:`create_index` reads them.
+    """
     parser.add_argument(
         "--model", type=Path, help="model file of 'posh fit', to search by codes; or choose a --metric"
     )
     parser.add_argument("--metric", choices=METRICS, help="search by this metric instead of codes")
-    add_recall(parser, "0.95")
+    add_recall(parser, recall)
     parser.add_argument(
         "--store", choices=STORES, help="with --metric: number type of stored vectors; default: float32"
     )
