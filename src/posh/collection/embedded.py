@@ -180,6 +180,24 @@ class Collection(BaseCollection):
     def payload_bytes(self, n_bytes: int | None) -> None:
         self._store.payload_bytes = None if n_bytes is None else validate_integer("n_bytes", n_bytes, 2)
 
+    @property
+    def recall(self) -> float | None:
+        """The measured recall of the 10 nearest; None if codes are searched, or with too few items."""
+        return indexing.find_recall(self._snapshot().index)
+
+    def field_kinds(self, limit: int = 1000) -> dict[str, list[str]]:
+        """Return the kinds of values in each field that filters can ask for, up to ``limit`` kinds.
+
+        >>> import posh, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, posh.create(folder, metric="cosine") as shop:
+        ...     _ = shop.upsert(["a"], [[1.0, 0.0]], [{"price": 3, "tags": ["new"]}])
+        ...     shop.field_kinds()
+        {'price': ['number'], 'tags': ['list of strings']}
+        """
+        self._store.require_open()
+        with self._store.database.reading() as connection:
+            return tables.read_field_kinds(connection, validate_integer("limit", limit, 1))
+
     def memory_usage(self) -> int:
         """Return the bytes of memory that the index takes; ids take more memory."""
         index = self._snapshot().index

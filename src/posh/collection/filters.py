@@ -35,6 +35,7 @@ from posh._validate import validate_storable
 
 __all__ = [
     "IN_LIST",
+    "KINDS",
     "All",
     "AnyOf",
     "Condition",
@@ -109,6 +110,8 @@ Field = tuple[str, int, str | int | float]
 
 _TYPES = {"null": 0, "boolean": 1, "number": 2, "string": 3}
 IN_LIST = 4  # added to the type of a value in a list
+KINDS = (*_TYPES, *(f"list of {name}s" for name in _TYPES))
+"""The kinds of values that filters distinguish, by their number in the database."""
 
 
 def list_fields(payload: dict[str, Any]) -> list[Field]:

@@ -40,7 +40,7 @@ from posh.index.base import IndexSnapshot
 from posh.index.codes.options import CodeOptions
 from posh.index.codes.snapshot import CodeSnapshot
 from posh.index.nearest.measuring import is_held_out
-from posh.index.nearest.options import NearestOptions
+from posh.index.nearest.options import NearestOptions, NearestParams
 from posh.index.nearest.queries import OwnQueries
 from posh.index.nearest.snapshot import NearestSnapshot
 from posh.index.open import load_snapshot
@@ -55,6 +55,7 @@ __all__ = [
     "count_writes",
     "drop_unused_codes",
     "fill_index",
+    "find_recall",
     "find_saved",
     "insert_generation",
     "is_saved_name",
@@ -77,6 +78,7 @@ __all__ = [
 
 BLOCK = 8192  # items that are read and added together
 AT_ONCE = 20_000  # items that are measured within a write; more are measured in the background
+_TYPICAL_K = 10  # the number of hits whose recall is shown
 _TRAINING = 20_000  # items that an index is trained on, if it does not need more
 
 
@@ -100,6 +102,15 @@ def require_metric(index: IndexSnapshot | None) -> NearestSnapshot:
     if not isinstance(index, NearestSnapshot):
         raise ValueError("expected a collection with a metric and items to calibrate, got one without")
     return index
+
+
+def find_recall(index: IndexSnapshot | None) -> float | None:
+    """Return the measured recall of the 10 nearest; None by codes, and of too few items to measure."""
+    if not isinstance(index, NearestSnapshot) or index.lists is None or not len(index):
+        return None
+    if index.compares_all(NearestParams(_TYPICAL_K)):
+        return 1.0
+    return next((row.recall for row in index.lists.measured_rows() if row.k == _TYPICAL_K), None)
 
 
 def lacks_index(snapshot: CollectionSnapshot) -> bool:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from posh.codes import Codes, PackedCodes
 from posh.collection.base import Id, Item, Payload
-from posh.collection.filters import list_fields
+from posh.collection.filters import KINDS, list_fields
 from posh.hashers.base import Hasher, SparseHasher
 from posh.preprocess import Float32
 
@@ -50,6 +50,7 @@ __all__ = [
     "parse_item",
     "put_meta",
     "read_blocks",
+    "read_field_kinds",
     "read_ids",
     "read_items",
     "read_items_in_parts",
@@ -319,6 +320,27 @@ def read_ids(connection: Connection) -> tuple[Seqs, npt.NDArray[Any]]:
     ids[:] = [pair[1] for pair in pairs]
     order = np.argsort(seqs)
     return seqs[order], ids[order]
+
+
+def read_field_kinds(connection: Connection, limit: int) -> dict[str, list[str]]:
+    """Return the kinds of values, see ``KINDS`` of the filters, that filters find in each field.
+
+    At most ``limit`` pairs of a field and a kind are returned, by name. Each pair costs one look into the
+    primary key, however many items there are.
+    """
+    found: dict[str, list[str]] = {}
+    pair: tuple[str, int] | None = ("", -1)
+    for _ in range(limit):
+        pair = connection.execute(
+            "SELECT name, type FROM fields WHERE (name, type) > (?, ?) ORDER BY name, type LIMIT 1", pair
+        ).fetchone()
+        if pair is None:
+            break
+        name, kind = pair
+        if kind not in range(len(KINDS)):
+            raise DamageError(f"a field has the type {kind!r:.80}")
+        found.setdefault(name, []).append(KINDS[kind])
+    return found
 
 
 def require_width(connection: Connection, n_features: int | None) -> None:

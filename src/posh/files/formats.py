@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from posh._durable import write_atomically
 from posh.errors import FormatError
 from posh.files.binary import open_arrow, open_hdf5, open_npy, open_npz, open_parquet, open_vecs
-from posh.files.contract import PAYLOAD, PAYLOAD_ENDS, Roles, RowError, VectorFile, import_extra
+from posh.files.contract import (
+    PAYLOAD,
+    PAYLOAD_ENDS,
+    BadRowHandler,
+    Roles,
+    RowError,
+    VectorFile,
+    import_extra,
+)
 from posh.files.roles import OptionNames, choose_roles, take_valid_vectors
 from posh.files.text import CsvFile, JsonLinesFile
 
@@ -43,8 +51,11 @@ SUFFIXES: dict[str, Callable[[Path], VectorFile]] = {
 """The function that opens a file of each suffix."""
 
 
-def open_file(path: str | Path) -> VectorFile:
+def open_file(path: str | Path, on_bad_row: BadRowHandler | None = None) -> VectorFile:
     """Open a file of vectors, ids and payloads; its suffix names the format.
+
+    ``on_bad_row`` is called for each row that cannot be read, which is then skipped; without it, such a row
+    is an error.
 
     Raises
     ------
@@ -60,7 +71,11 @@ def open_file(path: str | Path) -> VectorFile:
         raise FileNotFoundError(f"{path}: no such file")
     if not path.stat().st_size:
         raise FormatError(f"{path}: expected a {path.suffix} file, got an empty one")
-    return opener(path)
+    file = opener(path)
+    if on_bad_row is None and file.bad_row is not None:
+        raise file.bad_row
+    file.on_bad_row = on_bad_row
+    return file
 
 
 def read_vectors(path: str | Path, key: str | None = None) -> NDArray[np.float32]:
