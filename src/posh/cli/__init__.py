@@ -68,9 +68,7 @@ _COMMANDS = {
         "posh.cli._info:add_info",
         _COLLECTIONS,
     ),
-    "serve": Command(
-        "serve a folder of collections over HTTP", "posh.cli._serve:add_serve", _COLLECTIONS
-    ),
+    "serve": Command("serve a folder of collections over HTTP", "posh.cli._serve:add_serve", _COLLECTIONS),
     "build": Command("build an index of vectors and save it", "posh.cli._index:add_build", _VECTORS),
     "search": Command("search an index", "posh.cli._index:add_search", _VECTORS),
     "tune": Command(

@@ -91,7 +91,9 @@ def parse_vector(text: str) -> list[float]:
     try:
         return [float(word) for word in text.strip().strip("[]").replace(",", " ").split()]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected numbers such as '[0.1, -2, 3]', got {text!r:.80}") from None
+        raise argparse.ArgumentTypeError(
+            f"expected numbers such as '[0.1, -2, 3]', got {text!r:.80}"
+        ) from None
 
 
 def read_token(path: Path | None) -> str | None:

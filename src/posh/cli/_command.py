@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLE", "Command", "Commands", "Parser", "Report", "UsageError"]
 __all__ += ["add_command", "add_output", "add_source", "add_verbs", "declare"]
-__all__ += ["format_size", "note", "parse_count", "read_source", "require_output", "write_arrays"]
+__all__ += ["format_size", "note", "parse_count", "read_source", "require_output", "warn_of_zeros"]
+__all__ += ["write_arrays"]
 
 EXAMPLE = "example:\n  {}"
 
@@ -175,6 +176,15 @@ def format_size(n_bytes: int) -> str:
         if n_bytes >= factor:
             return f"{n_bytes / factor:.1f} {unit}"
     return f"{n_bytes} bytes"
+
+
+def warn_of_zeros(n_zero: int, n: int, metric: str | None) -> None:
+    """Print a warning if some of n vectors are zero and the metric is the cosine."""
+    if n_zero and metric == "cosine":
+        note(
+            f"posh: warning: {n_zero:,} of {n:,} vectors are zero: they have no direction, so their cosine "
+            "with every vector counts as 0"
+        )
 
 
 def note(line: str) -> None:

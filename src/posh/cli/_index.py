@@ -20,6 +20,7 @@ from posh.cli._command import (
     parse_count,
     read_source,
     require_output,
+    warn_of_zeros,
     write_arrays,
 )
 from posh.index.choices import METRICS, OPTIMIZE, REFINER_NAMES, SCORINGS, STORES, STRUCTURE_NAMES
@@ -132,6 +133,7 @@ def _build(args: argparse.Namespace) -> Report:
         if isinstance(index, posh.Index)
         else index.estimate_memory(len(vectors))
     )
+    warn_of_zeros(int((~vectors.any(axis=1)).sum()), len(vectors), args.metric)
     note(f"estimated memory: {format_size(estimate)} for {len(vectors):,} documents")
     start = time.perf_counter()
     index.add(vectors)

@@ -35,7 +35,9 @@ def _backup(args: argparse.Namespace) -> Report:
 def add_restore(parser: Parser) -> None:
     """Declare ``posh restore``."""
     declare(parser, "posh restore backups/articles-monday collections/articles", _restore)
-    parser.add_argument("source", metavar="BACKUP", type=Path, help="the folder of a backup, see 'posh backup'")
+    parser.add_argument(
+        "source", metavar="BACKUP", type=Path, help="the folder of a backup, see 'posh backup'"
+    )
     parser.add_argument("target", metavar="TARGET", type=Path, help="the folder of the collection to make")
     parser.add_argument(
         "--replace",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from posh.cli._command import (
     note,
     parse_count,
     require_output,
+    warn_of_zeros,
 )
 from posh.cli._index import add_recall
 from posh.files import (
@@ -45,7 +47,7 @@ from posh.files import (
 from posh.index.choices import METRICS, STORES
 
 if TYPE_CHECKING:
-    from posh import BaseCollection
+    from posh import BaseCollection, Item
     from posh.collection.text import TextOptions
     from posh.collection.transfer import Importer
 
@@ -161,11 +163,7 @@ def _import_files(args: argparse.Namespace, bad_rows: _BadRows) -> Report:
         if importer.collection is not None:
             n_items = len(importer.collection)
             importer.collection.close()
-    if importer.n_zero and importer.options["metric"] == "cosine":
-        note(
-            f"posh: warning: {importer.n_zero:,} of {importer.n_written:,} vectors are zero: they have no "
-            "direction, so their cosine with every vector counts as 0"
-        )
+    warn_of_zeros(importer.n_zero, importer.n_written, importer.options["metric"])
     return _report_import(args, importer, n_items, bad_rows.n, time.perf_counter() - start)
 
 
@@ -180,7 +178,7 @@ class _BadRows:
     def __enter__(self) -> _BadRows:
         if self._path is not None:
             require_output(self._path)
-            self._file = self._path.open("w", encoding="utf-8")
+            self._file = self._path.open("w", encoding="utf-8", errors="backslashreplace")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -362,7 +360,10 @@ def add_export(parser: Parser) -> None:
     declare(parser, "posh export collections/articles articles.parquet", _export)
     add_collection(parser)
     parser.add_argument(
-        "file", metavar="FILE", type=Path, help=f"{' '.join(WRITERS)}: columns id, vector and payload"
+        "file",
+        metavar="FILE",
+        type=Path,
+        help=f"{' '.join(WRITERS)}: columns id, vector and payload; in Parquet, fields are columns, too",
     )
     add_filter(parser)
 
@@ -377,13 +378,23 @@ def _export(args: argparse.Namespace) -> Report:
     start = time.perf_counter()
     with open_collection(args.collection, args) as collection:
         n, metric = collection.count(where), collection.index_options.get("metric")
-        items = track_progress(collection.items(where), "writing", "item", n)
+        items = _Items(lambda: track_progress(collection.items(where), "writing", "item", n))
         write_items(args.file, items, n, collection.n_features or 1)
     seconds, size = time.perf_counter() - start, args.file.stat().st_size
     command = f"posh import {args.file} COLLECTION" + (f" --metric {metric}" if metric else "")
     values = {"file": str(args.file), "n_items": n, "metric": metric, "bytes": size, "seconds": seconds}
     text = f"{args.file}: {n:,} items, {format_size(size)}, in {seconds:.1f} s"
     return Report(values, f"{text}; '{command}' reads it" if n else text)  # an import refuses an empty file
+
+
+class _Items:
+    """Items that can be iterated over more than once."""
+
+    def __init__(self, read: Callable[[], Iterable[Item]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._read())
 
 
 # Copy --------------------------------------------------------------------------------------------------

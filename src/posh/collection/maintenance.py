@@ -1,4 +1,4 @@
-"""Backups of a collection, concurrent with writes, their restoring, and the checks of ``posh info --check``."""
+"""Backups of a collection, concurrent with writes; restoring; the checks of ``posh info --check``."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ def restore_backup(backup: Path, path: Path, *, replace: bool = False) -> None:
     problems = check_collection(backup).problems
     if problems:
         raise FormatError(
-            f"{backup}: expected a backup without damage, found {len(problems)} problems, such as: {problems[0]}"
+            f"{backup}: expected a backup without damage, found {len(problems)} problems, such as: "
+            f"{problems[0]}"
         )
     with contextlib.closing(_connect_read_only(backup / DATABASE)) as connection:
         if replace and (path / DATABASE).exists():
@@ -114,9 +115,11 @@ def _replace_database(connection: Connection, path: Path) -> None:
     try:
         with translate_sqlite_errors(new):
             _copy_database(connection, new)
-        with contextlib.suppress(sqlite3.Error):  # the old database may be damaged
-            with contextlib.closing(sqlite3.connect(database_file)) as old:
-                old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with (
+            contextlib.suppress(sqlite3.Error),  # the old database may be damaged
+            contextlib.closing(sqlite3.connect(database_file)) as old,
+        ):
+            old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         for suffix in ("-wal", "-shm"):  # the log of the old database does not belong to the new one
             database_file.with_name(f"{DATABASE}{suffix}").unlink(missing_ok=True)
         new.replace(database_file)

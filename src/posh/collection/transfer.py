@@ -49,10 +49,10 @@ class Importer:
     """Writes files to a collection.
 
     ``open_collection`` is called before the first row is written, so a file without a valid row creates no
-    collection. ``options``, among them the metric, are those of a collection without an index, unless an
-    interrupted import has chosen them. ``replace`` allows rows to replace other items with the same ids;
-    otherwise they are bad rows. ``on_bad_row`` is called for each bad row, which is then skipped; without it,
-    a bad row is an error.
+    collection. ``options``, among them the metric, are those of a collection without an index, whose
+    metric an interrupted import may have chosen. ``replace`` allows rows to replace other items with the same
+    ids; otherwise they are bad rows. ``on_bad_row`` is called for each bad row, which is then skipped;
+    without it, a bad row is an error.
     """
 
     open_collection: Callable[[], BaseCollection]
@@ -73,8 +73,11 @@ class Importer:
         if self.collection is None:
             self.collection = self.open_collection()
             self._was_empty = len(self.collection) == 0
-            if lacks_index(self.collection) and find_metric(self.collection) is None:
-                self.collection.set_metadata(self.collection.metadata | {IMPORT: self.options})
+            if lacks_index(self.collection):
+                begun = self.collection.metadata.get(IMPORT, {})
+                options = begun | self.options | {"metric": begun.get("metric", self.options["metric"])}
+                if options != begun:
+                    self.collection.set_metadata(self.collection.metadata | {IMPORT: options})
         return self.collection
 
     def steps(self, file: VectorFile, roles: Roles) -> Iterator[int]:

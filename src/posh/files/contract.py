@@ -25,7 +25,17 @@ from numpy.typing import NDArray
 
 from posh.errors import FormatError, MissingExtraError, PoshError
 
-__all__ = ["BadRowHandler", "Batch", "Column", "Kind", "Roles", "RowError", "Stray", "StraySearch", "VectorFile"]
+__all__ = [
+    "BadRowHandler",
+    "Batch",
+    "Column",
+    "Kind",
+    "Roles",
+    "RowError",
+    "Stray",
+    "StraySearch",
+    "VectorFile",
+]
 __all__ += ["build_payloads", "describe_columns", "import_extra", "merge_payload", "parse_numbered_name"]
 __all__ += ["refuse_objects", "refuse_oversized", "to_json_value", "translate_errors"]
 

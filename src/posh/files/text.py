@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from posh.errors import FormatError
 from posh.files.contract import (
@@ -194,8 +194,9 @@ class CsvFile(VectorFile):
     def __init__(self, path: Path) -> None:
         self.path = path
         csv.field_size_limit(2**31 - 1)  # the default refuses vectors of a few thousand numbers
-        with translate_errors(path, "CSV"), path.open(encoding="utf-8-sig", newline="") as file:
+        with translate_errors(path, "CSV"), self._open() as file:
             header = file.readline()
+            header.encode()
         if not header.strip():
             raise FormatError(f"{path}: expected a first line with the names of the columns, got none")
         self._delimiter = max(",;\t", key=header.count)
@@ -209,6 +210,10 @@ class CsvFile(VectorFile):
             raise FormatError(f"{path}: expected columns with different names, got {header.strip():.200}")
         self.columns = self._learn_columns()
         self._kinds = {column.name: column.kind for column in self.columns}
+
+    def _open(self) -> IO[str]:
+        """Open the file; a byte that is not UTF-8 becomes a character that UTF-8 cannot encode."""
+        return self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
 
     def _learn_columns(self) -> list[Column]:
         summaries = [_CellSummary() for _ in self._names]
@@ -245,7 +250,7 @@ class CsvFile(VectorFile):
 
     def _parse_rows(self) -> Iterator[list[str] | RowError]:
         number = 0
-        with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        with self._open() as file:
             rows = csv.reader(file, delimiter=self._delimiter, strict=True)
             next(rows)
             while True:
