@@ -42,6 +42,7 @@ __all__ = [
     "dump_payload",
     "find_items",
     "find_seq",
+    "find_seqs_with_key",
     "get_meta",
     "insert_codes",
     "insert_items",
@@ -54,6 +55,7 @@ __all__ = [
     "read_ids",
     "read_items",
     "read_items_in_parts",
+    "read_payloads",
     "read_payloads_after",
     "read_payloads_of",
     "read_vectors",
@@ -329,14 +331,14 @@ def read_field_kinds(connection: Connection, limit: int) -> dict[str, list[str]]
     primary key, however many items there are.
     """
     found: dict[str, list[str]] = {}
-    pair: tuple[str, int] | None = ("", -1)
+    name, kind = "", -1
     for _ in range(limit):
-        pair = connection.execute(
-            "SELECT name, type FROM fields WHERE (name, type) > (?, ?) ORDER BY name, type LIMIT 1", pair
+        row = connection.execute(
+            "SELECT name, type FROM fields WHERE (name, type) > (?, ?) ORDER BY name, type LIMIT 1", (name, kind)
         ).fetchone()
-        if pair is None:
+        if row is None:
             break
-        name, kind = pair
+        name, kind = row
         if kind not in range(len(KINDS)):
             raise DamageError(f"a field has the type {kind!r:.80}")
         found.setdefault(name, []).append(KINDS[kind])
@@ -405,6 +407,23 @@ def read_payloads_after(connection: Connection, seq: int) -> Iterator[tuple[int,
     """Yield the seqs, ascending, and the payloads of the items above ``seq``."""
     for row in _read_item_rows(connection, "WHERE seq > ? ORDER BY seq", [seq]):
         yield row.seq, load_payload(row.payload)
+
+
+def find_seqs_with_key(connection: Connection, key_end: str, after: int) -> Seqs:
+    """Return the seqs above ``after``, ascending, of items with a key in their payload that ends so.
+
+    Other text of a payload may look like a key, so there may be more.
+    """
+    text = f"{_ENCODER.encode(key_end)[1:]}:"
+    rows = connection.execute("SELECT seq FROM items WHERE seq > ? AND instr(payload, ?)", [after, text])
+    return np.array([seq for (seq,) in rows], np.int64)
+
+
+def read_payloads(connection: Connection, seqs: Seqs) -> Iterator[tuple[int, Payload]]:
+    """Yield the seqs and the payloads of the items with these ascending seqs."""
+    for part in _split(seqs.tolist(), _MANY):
+        for row in _read_existing(connection, part):
+            yield row.seq, load_payload(row.payload)
 
 
 def read_payloads_of(connection: Connection, ids: Sequence[Id]) -> Iterator[tuple[int, Payload]]:
