@@ -92,7 +92,7 @@ def test_filters_scoring_and_oversample_are_passed_on(ask, address):
         ({"vectors": DATA[:1].tolist(), "k": 0}, "expected k to be greater than or equal to 1, got 0"),
         ({"vectors": DATA[:1].tolist(), "k": 2.0}, "expected k to be a valid integer, got 2.0"),
         ({"vectors": DATA[:1].tolist(), "scoring": "magic"}, "scoring to be one of 'overlap', 'asymmetric'"),
-        ({"vectors": DATA[:1].tolist(), "filter": {"a": {}}}, "expected at least one of eq, in"),
+        ({"vectors": DATA[:1].tolist(), "filter": {"a": {}}}, "expected at least one of eq, ne"),
         ({"vectors": DATA[:1].tolist(), "filter": [1]}, "expected filter to be an object, got [1]"),
     ],
 )
@@ -173,3 +173,14 @@ def test_lists_to_visit_reach_the_collection(tmp_path):
             found = client.collection("shop").search(DATA[:9], 50, n_probe=n)
             np.testing.assert_array_equal(found.ids, expected.ids)
     assert (wanted[1].ids != wanted[8].ids).any()
+
+
+def test_a_filter_that_cannot_pass_anything_is_explained(ask):
+    body = {"vectors": DATA[:1].tolist(), "filter": {"lable": 3}}
+    expected_hint = 'no item has a field "lable"; did you mean "label"?'
+    status, found = ask("search", body)
+    assert (status, found["results"], found["hint"]) == (200, [{"hits": []}], expected_hint)
+    assert ask("count", {"filter": body["filter"]})[1] == {"count": 0, "hint": expected_hint}
+    assert ask("items", {"filter": body["filter"]})[1] == {"items": [], "next": None, "hint": expected_hint}
+    for possible in ({"label": 77}, {"not": {"lable": 3}}):
+        assert "hint" not in ask("search", body | {"filter": possible})[1]

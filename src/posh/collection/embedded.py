@@ -15,7 +15,7 @@ from posh._validate import validate_integer, validate_real
 from posh.collection import indexing, opening, store, tables, text_index
 from posh.collection.base import BaseCollection, Id, Include, Item, Payload
 from posh.collection.database import limit_time
-from posh.collection.filters import Filter
+from posh.collection.filters import OTHER, Exists, Filter, explain_nothing, iterate_conditions
 from posh.collection.maintenance import write_backup
 from posh.collection.opening import OpenOptions
 from posh.collection.snapshot import (
@@ -285,6 +285,17 @@ class Collection(BaseCollection):
         self._store.require_open()
         snapshot, mask = self._store.evaluate_filter(where.tree)
         return int(np.count_nonzero(mask & snapshot.slot_table.live.rows))
+
+    def _explain_nothing(self, where: Filter) -> str | None:
+        if not self._snapshot().slot_table.n_live:
+            return None
+        fields = {leaf.field for leaf in iterate_conditions(where.tree)}
+        with self._store.database.reading() as connection:
+            kinds = {field: tables.read_kinds_of(connection, field) for field in fields}
+        for field in (field for field in fields if not kinds[field]):
+            snapshot, mask = self._store.evaluate_filter(Exists(field))
+            kinds[field] = [OTHER] if (mask & snapshot.slot_table.live.rows).any() else []
+        return explain_nothing(where.tree, kinds, list(self.field_kinds()))
 
     def _get(self, ids: list[Id]) -> list[Item | None]:
         self._store.require_open()

@@ -9,7 +9,7 @@ A filter is a dictionary, as in JSON::
     {"price": {"gte": 10, "lt": 20}}                … is in a range: gt, gte, lt, lte
     {"title": {"prefix": "The "}}                   … is a string that starts so
     {"tags": {"contains": "red"}}                   a list has a value
-    {"tags": {"any": ["red", "blue"]}}              a list has one of these values, or the field is one of them
+    {"tags": {"any": ["red", "blue"]}}              a list has one of these, or the field is one of them
     {"price": {"exists": true}}                     the payload has the field, whatever its value
     {"size.width": 3}                               a field of an object in the payload
     {"label": 3, "price": {"lt": 20}}               all of these
@@ -477,7 +477,7 @@ def _parse_scalar(value: Any, where: str) -> Scalar:
 
 # Filters that pass nothing -------------------------------------------------------------------------------
 
-OTHER = "object or long list"  # the kind of a field of which filters see only that it exists
+OTHER = "object, empty or long list"  # the kind of a field of which filters see only that it exists
 
 
 def explain_nothing(tree: Tree, kinds: Mapping[str, Sequence[str]], names: Sequence[str]) -> str | None:

@@ -55,6 +55,7 @@ __all__ = [
     "read_ids",
     "read_items",
     "read_items_in_parts",
+    "read_kinds_of",
     "read_payloads",
     "read_payloads_after",
     "read_payloads_of",
@@ -325,7 +326,7 @@ def read_ids(connection: Connection) -> tuple[Seqs, npt.NDArray[Any]]:
 
 
 def read_field_kinds(connection: Connection, limit: int) -> dict[str, list[str]]:
-    """Return the kinds of values, see ``KINDS`` of the filters, that filters find in each field.
+    """Return the kinds of values, ``KINDS`` of the filters, that filters find in each field.
 
     At most ``limit`` pairs of a field and a kind are returned, by name. Each pair costs one look into the
     primary key, however many items there are.
@@ -334,15 +335,33 @@ def read_field_kinds(connection: Connection, limit: int) -> dict[str, list[str]]
     name, kind = "", -1
     for _ in range(limit):
         row = connection.execute(
-            "SELECT name, type FROM fields WHERE (name, type) > (?, ?) ORDER BY name, type LIMIT 1", (name, kind)
+            "SELECT name, type FROM fields WHERE (name, type) > (?, ?) ORDER BY name, type LIMIT 1",
+            (name, kind),
         ).fetchone()
         if row is None:
             break
         name, kind = row
-        if kind not in range(len(KINDS)):
-            raise DamageError(f"a field has the type {kind!r:.80}")
-        found.setdefault(name, []).append(KINDS[kind])
+        found.setdefault(name, []).append(_name_kind(kind))
     return found
+
+
+def read_kinds_of(connection: Connection, field: str) -> list[str]:
+    """Return the kinds of values that filters find in one field."""
+    kinds, kind = [], -1
+    while True:
+        row = connection.execute(
+            "SELECT type FROM fields WHERE name = ? AND type > ? ORDER BY type LIMIT 1", (field, kind)
+        ).fetchone()
+        if row is None:
+            return kinds
+        kind = row[0]
+        kinds.append(_name_kind(kind))
+
+
+def _name_kind(kind: Any) -> str:
+    if kind not in range(len(KINDS)):
+        raise DamageError(f"a field has the type {kind!r:.80}")
+    return KINDS[kind]
 
 
 def require_width(connection: Connection, n_features: int | None) -> None:

@@ -13,8 +13,8 @@ must find all of them has a 1 there, too.
 Filters become expressions of Milvus that select a superset of the matching items. Milvus compares JSON values
 differently from :func:`posh.collection.filters.passes`, and its versions differ from each other: some treat
 ``true`` as 1, some lack ``not``. So the filter is applied again to the payloads that Milvus returns. A
-condition without a reliable translation is left out: ``not``, ``exists``, ``null``, integers of more than 53 bits, names
-and strings with control characters. Strings become literals with escaped quotes and backslashes.
+condition without a reliable translation is left out: ``not``, ``exists``, ``null``, integers of more than 53
+bits, names and strings with control characters. Strings become literals with escaped quotes and backslashes.
 """
 
 from __future__ import annotations
