@@ -175,12 +175,21 @@ def test_lists_to_visit_reach_the_collection(tmp_path):
     assert (wanted[1].ids != wanted[8].ids).any()
 
 
-def test_a_filter_that_cannot_pass_anything_is_explained(ask):
-    body = {"vectors": DATA[:1].tolist(), "filter": {"lable": 3}}
-    expected_hint = 'no item has a field "lable"; did you mean "label"?'
-    status, found = ask("search", body)
-    assert (status, found["results"], found["hint"]) == (200, [{"hits": []}], expected_hint)
-    assert ask("count", {"filter": body["filter"]})[1] == {"count": 0, "hint": expected_hint}
-    assert ask("items", {"filter": body["filter"]})[1] == {"items": [], "next": None, "hint": expected_hint}
-    for possible in ({"label": 77}, {"not": {"lable": 3}}):
-        assert "hint" not in ask("search", body | {"filter": possible})[1]
+def test_a_filter_that_cannot_pass_anything_is_explained(tmp_path):
+    with posh.Collection(tmp_path / "shop", metric="cosine") as collection:
+        collection.upsert(range(9), DATA[:9], payloads(9))
+    search = {"vectors": DATA[:1].tolist(), "filter": {"lable": 3}}
+    hint = 'no item has a field "lable"; did you mean "label"?'
+    with running(Folder(tmp_path)) as address:
+
+        def ask(operation, body):
+            return httpx.post(f"{address}/v1/collections/shop/{operation}", json=body).json()
+
+        found = ask("search", search)
+        assert (found["results"], found["hint"]) == ([{"hits": []}], hint)
+        assert ask("search_radius", search | {"min_score": 0.5})["hint"] == hint
+        assert ask("count", {"filter": {"lable": 3}}) == {"count": 0, "hint": hint}
+        assert ask("items", {"filter": {"lable": 3}}) == {"items": [], "next": None, "hint": hint}
+        assert ask("delete", {"filter": {"lable": 3}}) == {"deleted": 0, "more": False, "hint": hint}
+        for possible in ({"label": 77}, {"not": {"lable": 3}}):
+            assert "hint" not in ask("search", search | {"filter": possible})

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from posh._runtime import load_plugins, suggest_plugins
 from posh.cli._command import EXAMPLE, Command, Parser, Report, UsageError, note
-from posh.errors import MissingExtraError, PoshError
+from posh.errors import FilterWarning, MissingExtraError, PoshError
 
 if TYPE_CHECKING:
     from posh.cli._command import Commands
@@ -111,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(signal.SIGTERM, _exit_on_signal)  # removes unfinished files
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning
+            warnings.simplefilter("always", FilterWarning)
             return _run(sys.argv[1:] if arguments is None else arguments)
     except BrokenPipeError:
         # The interpreter flushes stdout once more when it ends, and must not find the closed pipe again.
