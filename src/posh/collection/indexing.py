@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 import uuid
@@ -326,7 +327,7 @@ def read_or_build(
 def _read_saved(
     path: Path, connection: Connection, generation: int, empty: IndexSnapshot, table: SlotTable
 ) -> tuple[IndexSnapshot, SlotTable, int]:
-    saved = load_snapshot(path)
+    saved = load_snapshot(path, mmap=_CAN_MAP)
     if type(saved) is not type(empty) or saved.options != empty.options or not saved.is_trained:
         raise ValueError("it belongs to another index")
     seqs, live = saved.id_column.rows.rows, saved.live
@@ -338,12 +339,12 @@ def _read_saved(
     if n_known != n_older or not live[in_slots.live.rows].all():
         raise ValueError("it lacks items")
     deleted = np.flatnonzero(live & ~in_slots.live.rows)
-    newer = slice(n_known, None)
-    in_slots = in_slots.with_items(table.seqs.rows[newer], table.ids.rows[newer])
+    in_slots = table.rearrange(np.concatenate([seqs, table.seqs.rows[n_known:]]))
     index = fill_index(connection, generation, saved.without(deleted), in_slots)
     return index, in_slots, len(deleted) + table.n_live - n_known
 
 
+_CAN_MAP = os.name != "nt"  # Windows does not remove files that are mapped into memory
 _ROWS = 10_000  # codes removed in one transaction: other writes run in between
 
 Reading = Callable[[], AbstractContextManager[tuple[CollectionSnapshot, Connection]]]

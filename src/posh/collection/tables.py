@@ -53,12 +53,14 @@ __all__ = [
     "read_blocks",
     "read_field_kinds",
     "read_ids",
+    "read_ids_of",
     "read_items",
     "read_items_in_parts",
     "read_kinds_of",
     "read_payloads",
     "read_payloads_after",
     "read_payloads_of",
+    "read_seqs",
     "read_vectors",
     "require_width",
     "split_rows",
@@ -323,6 +325,23 @@ def read_ids(connection: Connection) -> tuple[Seqs, npt.NDArray[Any]]:
     ids[:] = [pair[1] for pair in pairs]
     order = np.argsort(seqs)
     return seqs[order], ids[order]
+
+
+def read_seqs(connection: Connection) -> Seqs:
+    """Return the seqs of all items, ascending; faster than :func:`read_ids`, as SQLite makes one text."""
+    text, n = connection.execute("SELECT group_concat(seq), count(*) FROM items INDEXED BY ids").fetchone()
+    seqs = np.fromiter(map(int, text.split(",") if text else ()), np.int64, n)
+    seqs.sort()
+    return seqs
+
+
+def read_ids_of(connection: Connection, seqs: Seqs) -> dict[int, Id]:
+    """Return the ids of the items with these seqs that exist, after comparing the checksums of the items."""
+    found: dict[int, Id] = {}
+    for part in _split(seqs.tolist(), _MANY):
+        for row in _read_item_rows(connection, f"WHERE seq IN ({_write_places(part)})", part):
+            found[row.seq] = row.id
+    return found
 
 
 def read_field_kinds(connection: Connection, limit: int) -> dict[str, list[str]]:
