@@ -531,7 +531,10 @@ class CollectionOperations(Operations):
 
     async def health(self, request: Request) -> Response:
         """Return the state of the service."""
-        return respond({"status": "ok", "version": _VERSION, "collections": len(self._registry)})
+        n_open, n_opening = len(self._registry), self._registry.n_opening
+        return respond(
+            {"status": "ok", "version": _VERSION, "collections": n_open + n_opening, "opening": n_opening}
+        )
 
     async def metrics(self, request: Request) -> Response:
         """Return counters in the text format of Prometheus."""
@@ -543,6 +546,7 @@ class CollectionOperations(Operations):
 
     async def list_collections(self, request: Request) -> Response:
         """Describe all collections."""
+        await self._registry.wait_until_open()
         with self._registry.all_in_use() as collections:
             infos = await self._registry.overviews.run(
                 lambda: [self._describe(opened) for opened in collections]
@@ -566,6 +570,7 @@ class CollectionOperations(Operations):
 
     async def drop_collection(self, request: Request) -> Response:
         """Delete a collection permanently."""
+        await self._registry.wait_until_open(request.path_params["name"])
         await self._registry.drop(request.path_params["name"])
         return Response(status_code=204)
 

@@ -407,6 +407,7 @@ class Health(BaseModel):
     status: Literal["ok"]
     version: str
     collections: int
+    opening: int = Field(description="Collections that are not open yet; requests to them wait.")
 
 
 class Collections(BaseModel):
