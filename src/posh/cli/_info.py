@@ -131,7 +131,7 @@ def _describe_collection(path: Path) -> _Description:
         n_items, n_features, hasher = len(collection), collection.n_features, collection.hasher
         params, metadata, text = collection.index_options, collection.metadata, collection.text
         memory, disk = collection.memory_usage() or 0, measure_folder(path)
-        recall, fields = collection.recall, collection.field_kinds(_MAX_FIELDS)
+        recall, fields = collection.measured_recall(), collection.field_kinds(_MAX_FIELDS)
     version = WITHOUT_TEXT if text is None else VERSION
     values = {
         "format": "posh-collection",

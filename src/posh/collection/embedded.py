@@ -180,9 +180,8 @@ class Collection(BaseCollection):
     def payload_bytes(self, n_bytes: int | None) -> None:
         self._store.payload_bytes = None if n_bytes is None else validate_integer("n_bytes", n_bytes, 2)
 
-    @property
-    def recall(self) -> float | None:
-        """The measured recall of the 10 nearest; None if codes are searched, or with too few items."""
+    def measured_recall(self) -> float | None:
+        """Return the measured share of the 10 nearest items that searches find; None if it is not known."""
         return indexing.find_recall(self._snapshot().index)
 
     def field_kinds(self, limit: int = 1000) -> dict[str, list[str]]:

@@ -34,7 +34,7 @@ from posh.collection.base import NO_HASHER
 from posh.collection.database import Connection, Database
 from posh.collection.snapshot import CollectionSnapshot, Seqs, SlotTable
 from posh.collection.tables import DamageError
-from posh.errors import StorageError
+from posh.errors import CancelledError, StorageError
 from posh.hashers.base import Hasher
 from posh.index import files
 from posh.index.base import IndexSnapshot
@@ -318,6 +318,8 @@ def read_or_build(
     if name is not None and (folder / name).exists():
         try:
             return _read_saved(folder / name, connection, generation, empty, table)
+        except CancelledError:
+            raise
         except Exception as error:
             logger.warning("%s cannot be used (%s): the index is rebuilt", folder / name, error)
     index = fill_index(connection, generation, empty, table)
