@@ -366,7 +366,8 @@ def read_field_kinds(connection: Connection, limit: int) -> dict[str, list[str]]
 
 def read_kinds_of(connection: Connection, field: str) -> list[str]:
     """Return the kinds of values that filters find in one field."""
-    kinds, kind = [], -1
+    kinds: list[str] = []
+    kind = -1
     while True:
         row = connection.execute(
             "SELECT type FROM fields WHERE name = ? AND type > ? ORDER BY type LIMIT 1", (field, kind)
@@ -380,7 +381,7 @@ def read_kinds_of(connection: Connection, field: str) -> list[str]:
 def _name_kind(kind: Any) -> str:
     if kind not in range(len(KINDS)):
         raise DamageError(f"a field has the type {kind!r:.80}")
-    return KINDS[kind]
+    return str(KINDS[kind])
 
 
 def require_width(connection: Connection, n_features: int | None) -> None:
