@@ -94,6 +94,7 @@ _OLD_DATA = re.compile(f"data-{_HEX}")  # too common a name: removed only if our
 _TEMPORARY = re.compile(rf"\.{re.escape(MANIFEST)}\.{_HEX}")
 _SUFFIXES = {".npy", ".safetensors"}  # all files in our sub-folders have one of these
 _SMALL = 1 << 24  # bytes; the checksum of a file up to this size is always verified
+_COPIED = 1 << 16  # bytes; a file up to this size is not mapped: each search checks the sizes of mapped files
 _TRIES = 100  # attempts to open all files; an attempt fails if another process saves concurrently
 
 
@@ -573,7 +574,7 @@ class FolderContent(NamedTuple):
 def read_folder(path: Path, kind: str, version: int, *, mmap: bool, verify: bool) -> FolderContent:
     """Return the content of a folder; raise FormatError if anything is wrong.
 
-    With ``mmap``, arrays stay on disk until they are used. The manifest, the sizes of all files and the
+    With ``mmap``, large arrays stay on disk until they are used. The manifest, the sizes of all files and the
     checksums of small files are always verified. ``verify`` also verifies the checksums of large files, which
     reads them.
     """
@@ -588,8 +589,9 @@ def read_folder(path: Path, kind: str, version: int, *, mmap: bool, verify: bool
             if not name.endswith(".npy"):
                 files[name] = file.read()
                 continue
-            array = arrays[name.removesuffix(".npy")] = read_array(place, file, mmap=mmap)
-            if mmap:
+            is_mapped = mmap and entry["bytes"] > _COPIED
+            array = arrays[name.removesuffix(".npy")] = read_array(place, file, mmap=is_mapped)
+            if is_mapped:
                 mapped.append(MappedFile.from_array(array, place, entry["bytes"]))
     return FolderContent(manifest, arrays, files, tuple(mapped))
 

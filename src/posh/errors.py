@@ -15,7 +15,8 @@
             └── MissingShardsError                 some shards of a collection cannot be searched now
 
     UserWarning
-    └── RecallWarning               searches may find less than was asked for
+    ├── RecallWarning               searches may find less than was asked for
+    └── FilterWarning               a filter passes nothing, because no item has such a field or value
 
 Invalid arguments raise plain ``ValueError`` or ``TypeError``; using a hasher before ``fit`` raises
 scikit-learn's ``NotFittedError``.
@@ -27,6 +28,7 @@ __all__ = [
     "CancelledError",
     "CollectionExistsError",
     "DataUnavailableError",
+    "FilterWarning",
     "FormatError",
     "MissingExtraError",
     "MissingShardsError",
@@ -112,6 +114,10 @@ class MissingShardsError(ServiceError):
     def __init__(self, message: str, shards: list[str], seconds: int) -> None:
         super().__init__(message)
         self.shards, self.seconds = shards, seconds
+
+
+class FilterWarning(UserWarning):
+    """A filter passes nothing, because no item has the field, or none a value of the type."""
 
 
 class RecallWarning(UserWarning):
