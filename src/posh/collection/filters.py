@@ -7,7 +7,7 @@ A filter is a dictionary, as in JSON::
     {"label": {"ne": 3}}                            … is missing, or anything but this value
     {"label": {"nin": [3, 5]}}                      … is missing, or anything but these values
     {"price": {"gte": 10, "lt": 20}}                … is in a range: gt, gte, lt, lte
-    {"title": {"prefix": "The "}}                   … is a string that starts so
+    {"title": {"prefix": "The "}}                   … is a string that begins with this
     {"tags": {"contains": "red"}}                   a list has a value
     {"tags": {"any": ["red", "blue"]}}              a list has one of these, or the field is one of them
     {"price": {"exists": true}}                     the payload has the field, whatever its value
