@@ -18,10 +18,11 @@ from typing import Any
 from posh.client import Client
 from posh.collection.base import BaseCollection
 from posh.serve.capacity import Limits
-from posh.serve.middleware import Metrics
+from posh.serve.metrics import Metrics
 from posh.serve.registry import Registry
 from posh.serve.server import Server, bind
 from posh.serve.sources import CollectionSource, Folder
+from posh.serve.tokens import Tokens
 from tests.collection.reference import ReferenceCollection
 
 
@@ -53,12 +54,23 @@ class MemorySource(CollectionSource):
 
 @contextmanager
 def running(
-    source: CollectionSource, *, limits: Limits | None = None, token: str | None = None
+    source: CollectionSource,
+    *,
+    limits: Limits | None = None,
+    token: str | None = None,
+    read_token: str | None = None,
+    slow_seconds: float = 1.0,
 ) -> Iterator[str]:
     """A service at a free port of this machine; its address."""
     registry = Registry(source, limits or Limits(), Metrics())
     ready = threading.Event()
-    server = Server(registry, bind("127.0.0.1", 0), token=token, listening=lambda address: ready.set())
+    server = Server(
+        registry,
+        bind("127.0.0.1", 0),
+        tokens=Tokens.of(token, read_token),
+        listening=lambda address: ready.set(),
+        slow_seconds=slow_seconds,
+    )
     thread = threading.Thread(target=server.run, daemon=True)  # else the end of the process would wait for it
     thread.start()
     try:

@@ -40,6 +40,8 @@ from posh.preprocess import Float32
 
 __all__ = ["Collection"]
 
+_TYPICAL_K = 10  # results for which the recall is measured
+
 
 class Collection(BaseCollection):
     """A durable collection in a folder, which is created if it does not exist.
@@ -184,6 +186,15 @@ class Collection(BaseCollection):
         """Return the bytes of memory that the index takes; ids take more memory."""
         index = self._snapshot().index
         return 0 if index is None else index.memory_usage()["total"]
+
+    def measured_recall(self) -> float | None:
+        """Return the measured share of the 10 nearest items that searches find; None if it is not known."""
+        index = self._snapshot().index
+        if not isinstance(index, NearestSnapshot) or index.lists is None:
+            return None
+        if index.compares_all(NearestParams(_TYPICAL_K)):
+            return 1.0
+        return next((row.recall for row in index.lists.measured_rows() if row.k == _TYPICAL_K), None)
 
     def compares_all(self, params: NearestParams) -> bool:
         """Whether a search compares the vectors of all items, by request or because its recall needs it."""

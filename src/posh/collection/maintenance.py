@@ -24,7 +24,7 @@ from posh.errors import FormatError, StorageError
 from posh.index.codes.snapshot import CodeSnapshot
 from posh.index.open import load_snapshot
 
-__all__ = ["Findings", "check_collection", "write_backup"]
+__all__ = ["Findings", "check_collection", "copy_closed", "write_backup"]
 
 _PAGES = 1024  # copied in one step: other threads work in between
 
@@ -48,6 +48,15 @@ def write_backup(connection: Connection, path: Path) -> None:
         ) from error
     if problem is not None:
         raise problem
+
+
+def copy_closed(source: Path, path: Path) -> None:
+    """Copy a collection that no process has open to a new folder, as :func:`write_backup` does.
+
+    Raise :class:`posh.StorageError` if it is open.
+    """
+    with _lock_folder(source), contextlib.closing(_connect_read_only(source / DATABASE)) as connection:
+        write_backup(connection, path)
 
 
 def _find_problem(path: Path) -> OSError | None:
