@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import fields
 from functools import partial
 from importlib.metadata import version
 from inspect import getdoc
@@ -46,6 +47,7 @@ def create_app(
     """Return the ASGI application over a registry of collections; see :class:`.AccessMiddleware`."""
     tokens = tokens or Tokens.of()
     reader, metrics = Reader(registry.limits), registry.metrics
+    metrics.expect_refusals(field.name for field in fields(Limits))
     metrics.watch_requests(lambda: registry.n_requests)
     metrics.watch_bytes("fits", lambda: registry.memory.taken)
     for budget, count in reader.budgets().items():

@@ -97,6 +97,11 @@ class Metrics:
     def _by_labels(self, route: str, method: str, status: int) -> tuple[Counter, Histogram]:
         return self._requests.labels(route, method, status), self._seconds.labels(route, method)
 
+    def expect_refusals(self, limits: Iterable[str]) -> None:
+        """Add counters of refusals, so that rates see the first one."""
+        for limit in limits:
+            self._refusals.labels(limit)
+
     def count_refusal(self, limit: str) -> None:
         """Count a request that was refused because of a limit."""
         self._refusals.labels(limit).inc()
