@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
@@ -16,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from posh._validate import validate_integer, validate_real
-from posh.collection.base import BaseCollection, Id, Item, Payload
-from posh.collection.embedded import Collection
-from posh.collection.opening import DATABASE
+from posh.collection.base import BaseCollection, Item, Payload
 from posh.errors import MissingExtraError
+from posh.integrations._stores import open_collection, resolve_ids
 from posh.preprocess import Float32
 
 try:
@@ -97,7 +93,7 @@ class PoshVectorStore(VectorStore):
                 )
             self.collection, self._close = collection, None
             return
-        self.collection, close = _open_collection(collection, index_options)
+        self.collection, close = open_collection(collection, index_options)
         self._close = weakref.finalize(self, close)
 
     @property
@@ -193,7 +189,7 @@ class PoshVectorStore(VectorStore):
         if ids is None:
             stored = [item.id for item in self.collection.items()]
         else:
-            stored = _resolve_ids(self.collection, ids)
+            stored = resolve_ids(self.collection, ids)
         self.collection.delete(list(dict.fromkeys(stored)))
         return True
 
@@ -201,7 +197,7 @@ class PoshVectorStore(VectorStore):
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Return the documents with these ids, in this order, without unknown ids."""
-        items = self.collection.get(_resolve_ids(self.collection, ids))
+        items = self.collection.get(resolve_ids(self.collection, ids))
         return [_build_document(item, self.text_field) for item in items if item is not None]
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
@@ -309,7 +305,7 @@ class PoshVectorStore(VectorStore):
     # Internals -----------------------------------------------------------------------------------------
 
     def _write(self, batch: _Batch, vectors: list[list[float]]) -> None:
-        ids = _resolve_ids(self.collection, batch.ids)
+        ids = resolve_ids(self.collection, batch.ids)
         self.collection.upsert(ids, np.asarray(vectors, np.float32), batch.payloads)
 
     def _search(self, vector: Vector | None, k: int, options: Mapping[str, Any]) -> list[tuple[Item, float]]:
@@ -386,66 +382,6 @@ def _build_document(item: Item, text_field: str) -> Document:
             f"give the store the text_field of this collection, one of {', '.join(map(repr, metadata))}"
         )
     return Document(id=str(item.id), page_content=text, metadata=metadata)
-
-
-def _resolve_ids(collection: BaseCollection, ids: Sequence[str]) -> list[Id]:
-    """Return the item ids of document ids.
-
-    ``"7"`` means the item ``"7"``, or the item ``7`` if that exists and ``"7"`` does not.
-    """
-    numbers = {text: number for text in ids if (number := _parse_number(text)) is not None}
-    if not numbers:
-        return list(ids)
-    texts = list(numbers)
-    by_text, by_number = collection.get(texts), collection.get([numbers[text] for text in texts])
-    numeric = {
-        text
-        for text, text_item, number_item in zip(texts, by_text, by_number, strict=True)
-        if text_item is None and number_item is not None
-    }
-    return [numbers[text] if text in numeric else text for text in ids]
-
-
-def _parse_number(text: str) -> int | None:
-    """Return the 64-bit integer that is written as this text, or None."""
-    try:
-        number = int(text)
-    except ValueError:
-        return None
-    return number if str(number) == text and -(2**63) <= number < 2**63 else None
-
-
-# Opening -----------------------------------------------------------------------------------------------
-
-
-def _open_collection(
-    path: str | os.PathLike[str] | None, index_options: Mapping[str, Any]
-) -> tuple[Collection, Callable[[], None]]:
-    """Open or create the collection in a folder, or in a temporary one if ``path`` is None.
-
-    Returns the collection and a function that closes it and removes a temporary folder.
-    """
-    if path is not None:
-        collection = _open_folder(Path(path), index_options)
-        return collection, collection.close
-    folder = Path(tempfile.mkdtemp(prefix="posh-"))
-    try:
-        collection = _open_folder(folder, index_options)
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
-
-    def close() -> None:
-        collection.close()
-        shutil.rmtree(folder)
-
-    return collection, close
-
-
-def _open_folder(folder: Path, index_options: Mapping[str, Any]) -> Collection:
-    if (folder / DATABASE).exists():
-        return Collection(folder, **index_options)
-    return Collection(folder, **{"metric": "cosine", "recall": 0.95, **index_options})
 
 
 # Relevance ---------------------------------------------------------------------------------------------
