@@ -51,6 +51,7 @@ _COMMANDS = {
     "export": Command("write the items of a collection to a file", "posh.cli._transfer:add_export"),
     "copy": Command("copy a collection to a new folder or to Milvus", "posh.cli._transfer:add_copy"),
     "serve": Command("serve a folder of collections over HTTP", "posh.cli._serve:add_serve"),
+    "mcp": Command("serve collections to assistants by the Model Context Protocol", "posh.cli._mcp:add_mcp"),
     "info": Command(
         "describe a collection, an index or a model, and check it for damage", "posh.cli._info:add_info"
     ),
