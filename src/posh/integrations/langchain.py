@@ -1,4 +1,4 @@
-"""A vector store for LangChain over a collection: ``pip install 'posh-ann[langchain]'``."""
+"""A vector store and an index of documents for LangChain: ``pip install 'posh-ann[langchain]'``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ from posh.integrations._stores import open_collection, resolve_ids
 from posh.preprocess import Float32
 
 try:
+    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
+    from langchain_core.indexing import DeleteResponse, UpsertResponse
+    from langchain_core.indexing.base import DocumentIndex
     from langchain_core.runnables.config import run_in_executor
     from langchain_core.vectorstores import VectorStore
+    from pydantic import Field
 except ImportError as error:
     raise MissingExtraError("langchain-core", "langchain", "posh.integrations.langchain") from error
 
-__all__ = ["PoshVectorStore"]
+__all__ = ["PoshIndex", "PoshVectorStore"]
 
 Vector = Sequence[float] | Float32
 Place = BaseCollection | str | os.PathLike[str]
@@ -321,6 +325,71 @@ class PoshVectorStore(VectorStore):
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return self.relevance_score_fn or _get_relevance_function(self.collection.index_options)
+
+
+class PoshIndex(DocumentIndex):
+    """A LangChain retriever over a store, which also writes, reads and deletes documents.
+
+    Use it where LangChain takes a ``BaseRetriever`` or a ``DocumentIndex``. Documents that are written
+    replace those with the same ids.
+
+    Parameters
+    ----------
+    store : PoshVectorStore
+        Store of the documents.
+    k : int
+        Number of documents to retrieve; ``invoke(query, k=…)`` overrides it.
+    search_options : dict
+        Other options of :meth:`PoshVectorStore.similarity_search`, such as ``{"filter": {"page": 2}}``.
+
+    Examples
+    --------
+    >>> from langchain_core.documents import Document
+    >>> from langchain_core.embeddings import DeterministicFakeEmbedding
+    >>> from posh.integrations.langchain import PoshIndex, PoshVectorStore
+    >>> with PoshVectorStore(DeterministicFakeEmbedding(size=8)) as store:
+    ...     index = PoshIndex(store=store, k=1)
+    ...     _ = index.upsert([Document(id="fly", page_content="a fly"), Document(page_content="a fox")])
+    ...     [document.page_content for document in index.invoke("a fly")]
+    ['a fly']
+
+    """
+
+    store: PoshVectorStore
+    k: int = 4
+    search_options: dict[str, Any] = Field(default_factory=dict)
+
+    def upsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
+        """Write documents, replacing those with the same ids; one without an id gets a new UUID."""
+        return {"succeeded": self.store.add_documents(list(items), **kwargs), "failed": []}
+
+    async def aupsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
+        """Write documents; see :meth:`upsert`."""
+        return {"succeeded": await self.store.aadd_documents(list(items), **kwargs), "failed": []}
+
+    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
+        """Delete documents by id; ids without a document are left out of the response."""
+        _require_no_options(kwargs)
+        if ids is None:
+            raise ValueError("expected ids of documents to delete, got none: use the store's delete for all")
+        present = [document.id for document in self.store.get_by_ids(ids) if document.id is not None]
+        self.store.delete(present)
+        return {"succeeded": present, "num_deleted": len(present), "failed": [], "num_failed": 0}
+
+    def get(self, ids: Sequence[str], /, **kwargs: Any) -> list[Document]:
+        """Return the documents with these ids, without unknown ids."""
+        _require_no_options(kwargs)
+        return self.store.get_by_ids(ids)
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
+    ) -> list[Document]:
+        return self.store.similarity_search(query, **{"k": self.k, **self.search_options, **kwargs})
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
+    ) -> list[Document]:
+        return await self.store.asimilarity_search(query, **{"k": self.k, **self.search_options, **kwargs})
 
 
 def _require_no_options(options: Mapping[str, Any]) -> None:
