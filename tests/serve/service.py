@@ -123,7 +123,12 @@ class Slow(ReferenceCollection):
 
 @contextmanager
 def served(folder, *arguments, token=None, open_files=None):
-    """A ``posh serve`` of its own, and its address; ``open_files`` is its soft limit."""
+    """A ``posh serve`` of its own, and its address; ``open_files`` is its soft limit.
+
+    It logs errors only, unless it is told otherwise: a log that is not read would fill its pipe.
+    """
+    if "--log-level" not in arguments:
+        arguments = ("--log-level", "error", *arguments)
     environment = {key: value for key, value in os.environ.items() if key != "POSH_TOKEN"}
     if token is not None:
         environment["POSH_TOKEN"] = token

@@ -14,7 +14,7 @@ import pytest
 import posh
 from posh.client import Client
 from posh.serve.capacity import Limits
-from posh.serve.logs import JsonFormatter, TextFormatter, log_event, logging_to_stderr
+from posh.serve.logs import JsonFormatter, LineBudget, TextFormatter, log_event, logging_to_stderr
 from posh.serve.sources import Folder
 from tests.collection.implementations import DATA, SPARSE
 from tests.serve.conftest import filled
@@ -89,6 +89,17 @@ def test_a_wrong_token_is_logged_without_the_token(lines):
     assert "guess" not in str(lines())
 
 
+def test_lines_about_refusals_are_limited(lines, monkeypatch):
+    """The doctest of the budget has its numbers; here the first two lines are too many."""
+    budget = iter([None, None, 2])
+    monkeypatch.setattr(LineBudget, "take", lambda self, now: next(budget))
+    with running(MemorySource(), token="secret") as address:
+        for _ in range(3):
+            assert httpx.get(f"{address}/metrics").status_code == 401
+        assert wait_for(lines, "refused")["omitted"] == 2
+    assert [text for text, _ in lines()].count("refused") == 1
+
+
 def test_errors_of_clients_that_no_limit_explains_are_not_refusals(lines):
     with running(MemorySource(things=filled())) as address:
         assert httpx.get(f"{address}/v1/collections/nothing").status_code == 404
@@ -112,7 +123,7 @@ def test_usual_requests_are_not_logged(lines):
 
 def test_the_command_writes_json_and_every_request(tmp_path):
     posh.Collection(tmp_path / "shop", SPARSE).close()
-    options = ("--log-format", "json", "--access-log", "--slow-seconds", "0")
+    options = ("--log-level", "info", "--log-format", "json", "--access-log", "--slow-seconds", "0")
     with served(tmp_path, *options) as (process, address):
         assert httpx.get(f"{address}/v1/collections/shop").status_code == 200
         process.send_signal(signal.SIGTERM)
@@ -171,7 +182,7 @@ def test_the_log_of_the_library_is_included(capsys):
 def test_warnings_are_lines_of_the_log(tmp_path):
     """Calibrating with few queries warns."""
     posh.create(tmp_path / "shop", metric="cosine").upsert(range(len(DATA)), DATA).close()
-    with served(tmp_path) as (process, address), Client(address) as client:
+    with served(tmp_path, "--log-level", "info") as (process, address), Client(address) as client:
         client.collection("shop").calibrate(DATA[:60])
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)

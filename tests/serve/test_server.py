@@ -23,7 +23,7 @@ from tests.serve.service import served
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_without_losing_anything(tmp_path, number):
     posh.Collection(tmp_path / "shop", SPARSE).close()
-    with served(tmp_path, "--log-level", "warning") as (process, address), Client(address) as client:
+    with served(tmp_path) as (process, address), Client(address) as client:
         client.collection("shop").upsert([1, 2], DATA[:2])
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
@@ -39,7 +39,7 @@ def test_what_runs_is_finished_and_a_second_signal_harms_nothing(tmp_path):
     many = np.tile(DATA, (n // len(DATA), 1))
     posh.Collection(tmp_path / "shop", SPARSE).close()
     outcome = []
-    with served(tmp_path, "--log-level", "warning") as (process, address), Client(address) as client:
+    with served(tmp_path) as (process, address), Client(address) as client:
         payloads = [{"i": i, "text": "x" * 50} for i in range(n)]
 
         def write() -> None:

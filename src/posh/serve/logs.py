@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["ACCESS", "FORMATS", "LEVELS", "JsonFormatter", "TextFormatter", "log_event", "logging_to_stderr"]
+__all__ = ["ACCESS", "FORMATS", "LEVELS", "JsonFormatter", "LineBudget", "TextFormatter"]
+__all__ += ["log_event", "logging_to_stderr"]
 
 LEVELS = ("debug", "info", "warning", "error")
 ACCESS = logging.getLogger("posh.serve.access")  # a line for each request, if its level is changed to INFO
@@ -34,6 +35,29 @@ def log_event(level: int, event: str, *, logger: logging.Logger = _log, **fields
     if logger.isEnabledFor(level):
         present = {name: value for name, value in fields.items() if value is not None}
         logger.log(level, event, extra={_FIELDS: present})
+
+
+class LineBudget:
+    """Allows ``most`` lines per second, so that clients cannot fill the disk with log lines.
+
+    >>> budget = LineBudget(2)
+    >>> [budget.take(0.0), budget.take(0.1), budget.take(0.2), budget.take(0.3), budget.take(1.1)]
+    [0, 0, None, None, 2]
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._start, self._n_lines, self._n_omitted = most, 0.0, 0, 0
+
+    def take(self, now: float) -> int | None:
+        """Return the number of lines omitted before this one, or None if this one is to be omitted, too."""
+        if now - self._start >= 1.0:
+            self._start, self._n_lines = now, 0
+        if self._n_lines >= self._most:
+            self._n_omitted += 1
+            return None
+        self._n_lines += 1
+        n_omitted, self._n_omitted = self._n_omitted, 0
+        return n_omitted
 
 
 class TextFormatter(logging.Formatter):

@@ -7,11 +7,12 @@ import logging
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from posh.serve.capacity import Limits
-from posh.serve.logs import ACCESS, log_event
+from posh.serve.logs import ACCESS, LineBudget, log_event
 from posh.serve.metrics import Metrics
 from posh.serve.responses import ProblemError, log_failure
 from posh.serve.tokens import Tokens
@@ -27,6 +28,7 @@ _NOT_STORED = [*_HEADERS, (b"cache-control", b"no-store")]
 _PIECE = 32 << 10  # bytes of a response per message; small responses are one piece
 _OWN_SITES = (None, b"same-origin", b"none")  # no browser, the service's page, and an address that was typed
 _LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0  # read of a body after its request is refused
+_LINES = 20  # per second, about refused and slow requests
 _REFUSALS = (401, 403, 408, 413, 503, 504, 507)
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -56,6 +58,7 @@ class AccessMiddleware:
         self._budget, self._seconds = ResponseBudget(limits), limits.answer_seconds
         metrics.watch_bytes("answers", lambda: self._budget.n_bytes)
         self._tokens, self._slow_seconds = tokens, slow_seconds
+        self._lines = LineBudget(_LINES)
         self._open, self._hosts = frozenset(open_paths), frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,24 +93,20 @@ class AccessMiddleware:
         problem: ProblemError | None = scope.get("posh.problem")
         if problem is not None and problem.limit is not None:
             self._metrics.count_refusal(problem.limit)
+        fields = {"method": method, "path": path, "status": status}
         if problem is not None and (problem.limit is not None or problem.status in _REFUSALS):
-            log_event(
-                logging.WARNING,
-                "refused",
-                method=method,
-                path=path,
-                status=status,
-                kind=problem.kind,
-                limit=problem.limit,
-                detail=problem.detail,
-                client=_format_client(scope),
-            )
+            why = {"kind": problem.kind, "limit": problem.limit, "detail": problem.detail}
+            self._warn("refused", **fields, **why, client=_format_client(scope))
         elif seconds > self._slow_seconds:
-            log_event(logging.WARNING, "slow", method=method, path=path, status=status, seconds=seconds)
+            self._warn("slow", **fields, seconds=seconds)
         if ACCESS.isEnabledFor(logging.INFO):
             client = _format_client(scope)
-            fields = {"method": method, "path": path, "status": status, "seconds": seconds, "client": client}
-            log_event(logging.INFO, "request", logger=ACCESS, **fields)
+            log_event(logging.INFO, "request", logger=ACCESS, **fields, seconds=seconds, client=client)
+
+    def _warn(self, event: str, **fields: Any) -> None:
+        omitted = self._lines.take(time.monotonic())
+        if omitted is not None:
+            log_event(logging.WARNING, event, **fields, omitted=omitted or None)
 
     def _check_access(self, scope: Scope) -> ProblemError | None:
         """Return the reason to refuse a request, or None."""

@@ -122,8 +122,8 @@ class OpenCollection:
 class Registry:
     """All collections of a source, open.
 
-    Each has its own queues, so that none waits for calls of another. ``overviews`` and ``changes`` (creating
-    and dropping collections) are the queues for calls that concern all of them.
+    Each has its own queues, so that none waits for calls of another. ``overviews``, ``changes`` (creating and
+    dropping collections) and ``restores`` are the queues for calls that concern all of them.
     """
 
     def __init__(self, source: CollectionSource, limits: Limits, metrics: Metrics) -> None:
@@ -131,6 +131,7 @@ class Registry:
         self.executor = make_executor()
         self.overviews = CallQueue(self.executor, 4, limits.seconds, limits.seconds)
         self.changes = CallQueue(self.executor, 4, limits.seconds, None)
+        self.restores = CallQueue(self.executor, 1, limits.seconds, None)  # each builds an index
         self.memory = FitMemory(limits.fit_bytes)
         self.cache = OverviewCache(_OVERVIEWS)
         self.n_requests = 0  # requests to collections that are not answered yet
@@ -234,7 +235,7 @@ class Registry:
                 self._require_room()
             self._restoring.add(name)
         try:
-            staged = await self.changes.run(self.source.stage_backup, name, backup)
+            staged = await self.restores.run(self.source.stage_backup, name, backup)
             try:
                 await self._replace(name, staged)
             finally:
