@@ -59,7 +59,7 @@ def test_a_line_for_each_event_of_a_collection(tmp_path, lines):
         "stopping",
         "closed",
     ]
-    assert wait_for(lines, "opened")["items"] == 50
+    assert wait_for(lines, "opened")["collection"] == "shop"
     assert wait_for(lines, "restored") == {"collection": "shop", "backup": "copy"}
 
 
@@ -145,7 +145,7 @@ def test_the_level_decides_what_is_written(tmp_path, level, messages):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
     assert (
-        re.findall(r"^\S+Z INFO (opened) collection=shop items=0 seconds=\S+$", err, re.MULTILINE) == messages
+        re.findall(r"^\S+Z INFO (opened) collection=shop seconds=\S+$", err, re.MULTILINE) == messages
     )
 
 

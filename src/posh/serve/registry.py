@@ -192,10 +192,8 @@ class Registry:
 
     def _open(self, name: str) -> None:
         start = time.perf_counter()
-        opened = OpenCollection(name, self.source.open(name), self)
-        self._opened[name] = opened
-        seconds = time.perf_counter() - start
-        log_event(logging.INFO, "opened", collection=name, items=opened.collection.count(), seconds=seconds)
+        self._opened[name] = OpenCollection(name, self.source.open(name), self)
+        log_event(logging.INFO, "opened", collection=name, seconds=time.perf_counter() - start)
 
     async def drop(self, name: str) -> None:
         """Delete a collection as soon as no request uses it; new requests no longer find it."""
