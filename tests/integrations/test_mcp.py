@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ from mcp.client.stdio import stdio_client
 
 import posh
 from posh.cli import main
-from posh.errors import MissingExtraError
+from posh.errors import MissingExtraError, find_install_command
 from posh.integrations.mcp import make_server
 from tests.collection.implementations import DATA
 from tests.serve.service import create_remote
@@ -176,5 +177,5 @@ def test_a_folder_without_collections_is_said_so(tmp_path, capsys):
 def test_without_the_extra_the_pip_line_is_printed(monkeypatch):
     monkeypatch.delitem(sys.modules, "posh.integrations.mcp")
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'posh-ann\[mcp\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(find_install_command("mcp"))):
         import posh.integrations.mcp  # noqa: F401

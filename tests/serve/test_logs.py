@@ -144,9 +144,7 @@ def test_the_level_decides_what_is_written(tmp_path, level, messages):
     with served(tmp_path, "--log-level", level) as (process, _):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
-    assert (
-        re.findall(r"^\S+Z INFO (opened) collection=shop seconds=\S+$", err, re.MULTILINE) == messages
-    )
+    assert re.findall(r"^\S+Z INFO (opened) collection=shop seconds=\S+$", err, re.MULTILINE) == messages
 
 
 def test_values_of_clients_stay_in_their_line():

@@ -1,10 +1,9 @@
-"""A document store and a retriever for Haystack over a collection: ``pip install 'posh-ann[haystack]'``."""
+"""A document store and a retriever for Haystack over a collection. Needs the extra ``haystack``."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -371,7 +370,7 @@ def _get(filters: Mapping[str, Any], key: str) -> Any:
 
 def _equals(name: str, value: Any) -> dict[str, Any]:
     if value is None:
-        return {"not": _is_present(name)}
+        return {"not": {"and": [{name: {"exists": True}}, {"not": {name: None}}]}}
     if not isinstance(value, str | int | float | bool):
         raise FilterError(f"expected a value to compare {name} with, got {value!r:.80}")
     return {name: {"eq": value}}
@@ -399,12 +398,6 @@ def _is_date(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_present(name: str) -> dict[str, Any]:
-    """Return a condition that a field has a string, a number or a boolean."""
-    kinds: tuple[dict[str, Any], ...] = ({"gte": ""}, {"gte": -sys.float_info.max}, {"in": [False, True]})
-    return {"or": [{name: kind} for kind in kinds]}
 
 
 # Retriever ---------------------------------------------------------------------------------------------

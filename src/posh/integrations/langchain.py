@@ -1,4 +1,4 @@
-"""A vector store and an index of documents for LangChain: ``pip install 'posh-ann[langchain]'``."""
+"""A vector store and an index of documents for LangChain. Needs the extra ``langchain``."""
 
 from __future__ import annotations
 

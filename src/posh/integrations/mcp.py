@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol over collections: ``pip install 'posh-ann[mcp]'``.
+"""A server of the Model Context Protocol over collections. Needs the extra ``mcp``.
 
 ``posh mcp FOLDER`` runs it, so that assistants can search collections.
 """
@@ -30,8 +30,8 @@ __all__ = ["make_server"]
 _INSTRUCTIONS = """\
 Collections of items, each with an id, a vector and a payload (a JSON object). Call list_collections first: it
 names the collections, the fields of their payloads, and the fields that search_text looks through. A filter
-is an object such as {"year": {"gte": 2020}, "tags": {"contains": "red"}}, with the operators eq, in, gt, gte,
-lt, lte and contains, and with and, or and not. Higher scores are better."""
+is an object such as {"year": {"gte": 2020}, "tags": {"any": ["red"]}}, with the operators eq, ne, in, nin,
+gt, gte, lt, lte, prefix, contains, any and exists, and with and, or and not. Higher scores are better."""
 _EXAMPLES = 20  # items whose payloads name the fields
 
 Name = Annotated[str, Field(description="The name of a collection, as in list_collections.")]

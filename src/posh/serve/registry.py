@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from posh._runtime import cancel_on
 from posh._wire import is_name, validate_name
 from posh.collection.base import BaseCollection
-from posh.errors import CollectionExistsError, UnknownCollectionError
+from posh.errors import CancelledError, CollectionExistsError, UnknownCollectionError
 from posh.serve.capacity import CallQueue, Limits, make_busy_problem, make_executor
 from posh.serve.coalesce import Coalescer
 from posh.serve.indexing import FitMemory, Indexer
@@ -25,6 +26,7 @@ from posh.serve.sources import CollectionSource, StagedCollection
 __all__ = ["OpenCollection", "Registry"]
 
 _OVERVIEWS = 64  # cached fields and maps of all collections: a map may take 2 MB
+_POLL_SECONDS = 0.01  # between two checks whether a collection is open
 _PATIENCE = 10.0  # seconds for all fits to react to their cancellation when the service stops
 
 
@@ -120,7 +122,7 @@ class OpenCollection:
 
 
 class Registry:
-    """All collections of a source, open.
+    """All collections of a source. A thread opens them one after the other if the source allows that.
 
     Each has its own queues, so that none waits for calls of another. ``overviews``, ``changes`` (creating and
     dropping collections) and ``restores`` are the queues for calls that concern all of them.
@@ -139,12 +141,36 @@ class Registry:
         self._opened: dict[str, OpenCollection] = {}
         self._dropping: set[str] = set()
         self._restoring: set[str] = set()
-        try:
-            for name in sorted(name for name in source.names() if is_name(name)):
-                self._open(name)
-        except BaseException:
+        self._replacing: set[str] = set()  # those whose backup is being put in place
+        self._opening = sorted(name for name in source.names() if is_name(name))  # not open yet
+        self.opening_error: BaseException | None = None
+        self._stop_opening = threading.Event()
+        self._opener: threading.Thread | None = None
+        if source.opens_in_background:
+            self._opener = threading.Thread(target=self._open_all, name="posh-opening", daemon=True)
+            self._opener.start()
+            return
+        self._open_all()
+        if self.opening_error is not None:
             self.close()
-            raise
+            raise self.opening_error
+
+    def _open_all(self) -> None:
+        try:
+            with cancel_on(self._stop_opening):
+                while self._opening and not self._stop_opening.is_set():
+                    name = self._opening[0]
+                    self._open(name)
+                    self._opening.pop(0)
+        except CancelledError:
+            pass  # the service stops
+        except BaseException as error:  # the server stops with this error
+            self.opening_error = error
+
+    @property
+    def n_opening(self) -> int:
+        """Collections that are not open yet."""
+        return len(self._opening)
 
     def __len__(self) -> int:
         return len(self._opened)
@@ -158,11 +184,20 @@ class Registry:
                 stack.enter_context(opened.in_use())
             yield collections
 
+    async def wait_until_open(self, name: str | None = None) -> None:
+        """Wait until a collection is open, by default all of them; raise a problem if that takes long.
+
+        It does nothing for a name without a collection.
+        """
+        deadline = time.monotonic() + self.limits.seconds
+        while name in self._replacing or name in self._opening or (name is None and self._opening):
+            if time.monotonic() > deadline:
+                raise make_busy_problem("expected collections that are open, got some that are being opened")
+            await asyncio.sleep(_POLL_SECONDS)
+
     def get(self, name: str) -> OpenCollection:
         """Return the collection of this name, or raise UnknownCollectionError."""
         opened = self._opened.get(name)
-        if opened is None and name in self._restoring:
-            raise make_busy_problem(f"expected {name!r} to be open, but it is being restored")
         if opened is None:
             raise UnknownCollectionError(
                 f"expected the name of a collection, got {name!r:.80}: see /v1/collections"
@@ -173,7 +208,12 @@ class Registry:
         """Create a collection; call it in a thread."""
         validate_name(name)
         with self._changing:
-            if name in self._opened or name in self._dropping or name in self._restoring:
+            if (
+                name in self._opened
+                or name in self._dropping
+                or name in self._restoring
+                or name in self._opening
+            ):
                 raise CollectionExistsError(
                     f"expected a new name, got {name!r}, which is taken: drop it first"
                 )
@@ -184,7 +224,7 @@ class Registry:
         return opened
 
     def _require_room(self) -> None:
-        if len(self._opened) >= self.limits.collections:
+        if len(self._opened) + len(self._opening) >= self.limits.collections:
             raise LimitError(
                 "collections",
                 f"expected at most {self.limits.collections} collections, got one more: drop another",
@@ -222,8 +262,8 @@ class Registry:
     async def restore(self, name: str, backup: str) -> OpenCollection:
         """Replace a collection by a backup, or create it from one.
 
-        The backup is copied and indexed while the collection is in use. Then requests get a 503 until those
-        in progress have finished and the copy is in place.
+        The backup is copied and indexed while the collection is in use. Then requests wait until those in
+        progress have finished and the copy is in place.
         """
         validate_name(name)
         with self._changing:
@@ -245,6 +285,7 @@ class Registry:
 
     async def _replace(self, name: str, staged: StagedCollection) -> None:
         """Put a staged collection in place of the open one, as soon as no request uses that."""
+        self._replacing.add(name)
         opened = self._opened.pop(name, None)
         try:
             if opened is not None:
@@ -254,6 +295,8 @@ class Registry:
             if opened is not None:
                 self._opened[name] = opened
             raise
+        finally:
+            self._replacing.discard(name)
 
     def _put_in_place(self, name: str, opened: OpenCollection | None, staged: StagedCollection) -> None:
         if opened is not None:
@@ -268,11 +311,14 @@ class Registry:
 
     def cancel(self) -> None:
         """Cancel all fits."""
-        for opened in self._opened.values():
+        for opened in list(self._opened.values()):
             opened.indexing.cancel()
 
     def close(self) -> None:
         """Cancel fits, finish other calls, and close all collections."""
+        self._stop_opening.set()
+        if self._opener is not None:
+            self._opener.join()
         self.cancel()
         self.executor.shutdown()
         deadline = time.monotonic() + _PATIENCE

@@ -15,13 +15,13 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from posh._durable import make_folder, sync_folder
 from posh._wire import is_name, validate_name
 from posh.collection.base import BaseCollection
 from posh.collection.embedded import Collection
-from posh.collection.maintenance import copy_closed
+from posh.collection.maintenance import restore_backup
 from posh.collection.opening import DATABASE, FolderLock
 from posh.errors import CollectionExistsError, StorageError, UnknownCollectionError
 from posh.serve.logs import log_event
@@ -39,6 +39,9 @@ _log = logging.getLogger("posh.serve")
 
 class CollectionSource(ABC):
     """Opens, creates and drops collections by name. The registry has validated each name."""
+
+    opens_in_background: ClassVar[bool] = False
+    """Whether a service may answer before all collections are open, because opening may rebuild an index."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -103,6 +106,8 @@ class Folder(CollectionSource):
     Other processes may open, create and drop collections of the same folder. ``filter_seconds`` and
     ``payload_bytes`` are set on each collection. ``backups`` is the folder for copies of collections.
     """
+
+    opens_in_background = True
 
     def __init__(
         self,
@@ -236,7 +241,7 @@ class Folder(CollectionSource):
             )
         staged = _StagedFolder(self._path / f"{_NEW}{uuid.uuid4().hex}", self._path / name)
         try:
-            copy_closed(source, staged.path)
+            restore_backup(source, staged.path)
             Collection(staged.path).close()
         except BaseException:
             staged.discard()

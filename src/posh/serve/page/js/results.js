@@ -19,7 +19,7 @@ export function column(place, found, query, view, act) {
     { class: "column", "data-collection": collection.name },
     element("h3", {}, metadata.title ?? collection.name),
     element("p", {}, `${query.text ? "" : `${describe(collection)}. `}${summary(found, query, metadata)}`),
-    found.hits.length ? show(place, found, act) : element("p", {}, found.kind === "bm25" ? "Nothing with these words." : "Nothing passes the filter."),
+    found.hits.length ? show(place, found, act) : element("p", {}, found.hint ? `Nothing passes the filter: ${found.hint}` : found.kind === "bm25" ? "Nothing with these words." : "Nothing passes the filter."),
   );
 }
 
