@@ -12,7 +12,7 @@ from typing import Any
 
 from posh.serve.app import describe, list_operations
 from posh.serve.capacity import Limits
-from posh.serve.middleware import Metrics
+from posh.serve.metrics import Metrics
 from posh.serve.registry import Registry
 from posh.serve.requests import Reader
 from posh.serve.sources import Folder

@@ -15,10 +15,11 @@ import numpy as np
 
 from posh.preprocess import Float32
 
-__all__ = ["NAME_PATTERN", "HasherInfo", "Indexing", "Info", "TextInfo", "is_name", "pack_vectors"]
+__all__ = ["NAME_PATTERN", "READS", "HasherInfo", "Indexing", "Info", "TextInfo", "is_name", "pack_vectors"]
 __all__ += ["unpack_vectors", "validate_name"]
 
 NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"  # names are also folder names and parts of URLs
+READS = ("search", "search_radius", "get", "items", "count", "sample")  # POST requests that change nothing
 _CHUNK = 1 << 20  # characters decoded per call, a multiple of 4: other threads run between two calls
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
@@ -17,7 +19,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 
 from posh import errors
-from posh._wire import Indexing, Info, pack_vectors, unpack_vectors, validate_name
+from posh._wire import READS, Indexing, Info, pack_vectors, unpack_vectors, validate_name
 from posh.collection.base import BaseCollection, Id, Include, Item, Payload
 from posh.collection.filters import Filter
 from posh.collection.text import Fusion, TextOptions, TextQuery
@@ -50,6 +52,8 @@ _RADIUS_QUERIES, _RADIUS_HITS = 1_000, 100_000  # of one range search: the limit
 _PAGE = 1000  # items per request, or fewer
 _PAGE_NUMBERS = 1 << 20  # of the vectors of all items of a page: about 12 MB of JSON
 _ASYNC_PAGE = 100  # items that a thread takes from an iteration at a time
+_MAY_PASS = (502, 503)  # statuses after which the same request may succeed: of a proxy, or of a busy service
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between two attempts; the pause doubles
 _ERRORS: dict[str, type[Exception]] = {
     "invalid-argument": ValueError,
     "wrong-type": TypeError,
@@ -69,7 +73,8 @@ class Client:
     """A connection to ``posh serve``, for any number of threads.
 
     Errors raise the library's own exceptions with the same messages. A service that cannot be reached or is
-    too busy raises :class:`posh.errors.ServiceError`.
+    too busy raises :class:`posh.errors.ServiceError`. Reads and searches are tried again first, for example
+    while the service restarts; writes are not, because the service may have done them.
 
     Parameters
     ----------
@@ -79,6 +84,8 @@ class Client:
         The token of the service, if it has one.
     timeout : float
         Seconds to wait for a response.
+    retry_seconds : float
+        Seconds after which a read is no longer tried again; 0 for one attempt only.
 
     Examples
     --------
@@ -89,8 +96,11 @@ class Client:
 
     """
 
-    def __init__(self, url: str, token: str | None = None, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self, url: str, token: str | None = None, *, timeout: float = 60.0, retry_seconds: float = 10.0
+    ) -> None:
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        self._retry_seconds = retry_seconds
         self._http = httpx.Client(
             base_url=url, headers=headers, timeout=timeout, limits=_CONNECTIONS, trust_env=False
         )
@@ -159,8 +169,9 @@ class Client:
             is_file = isinstance(body, bytes)
             content = body if is_file else json.dumps(body, separators=(",", ":")).encode()
             headers = {"content-type": "application/octet-stream" if is_file else "application/json"}
+        send = partial(self._http.request, method, path, content=content, headers=headers, params=params)
         try:
-            response = self._http.request(method, path, content=content, headers=headers, params=params)
+            response = self._repeat(send) if _only_reads(method, path) else send()
         except httpx.HTTPError as error:
             raise errors.ServiceError(
                 f"{self._http.base_url}: expected a response, got none ({error}): check that the service runs"
@@ -169,6 +180,36 @@ class Client:
             raise _parse_error(response)
         is_json = response.headers.get("content-type") == "application/json"
         return json.loads(response.content) if is_json else response.content
+
+    def _repeat(self, send: Callable[[], httpx.Response]) -> httpx.Response:
+        """Send a request until it is answered, or fails for good, or the next attempt would be too late."""
+        deadline, pause = time.monotonic() + self._retry_seconds, _FIRST_PAUSE
+        while True:
+            wait = pause * random.uniform(0.5, 1.0)  # so that waiting clients do not all return together
+            try:
+                response = send()
+                wait = max(wait, _parse_seconds(response.headers.get("retry-after")))
+                if response.status_code not in _MAY_PASS or time.monotonic() + wait >= deadline:
+                    return response
+            except (httpx.NetworkError, httpx.RemoteProtocolError):
+                if time.monotonic() + wait >= deadline:
+                    raise
+            time.sleep(wait)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _parse_seconds(text: str | None) -> float:
+    """Return the seconds of a header ``Retry-After``; 0 without one, or if it has a date."""
+    return float(text) if text is not None and text.isdecimal() else 0.0
+
+
+def _only_reads(method: str, path: str) -> bool:
+    """Return whether a request changes nothing, so that it may be sent again.
+
+    >>> _only_reads("POST", "/v1/collections/shop/search"), _only_reads("POST", "/v1/collections/shop/upsert")
+    (True, False)
+    """
+    return method == "GET" or (method == "POST" and path.rpartition("/")[2] in READS)
 
 
 def _parse_error(response: httpx.Response) -> Exception:
@@ -263,6 +304,15 @@ class RemoteCollection(BaseCollection):
         ``timeout``, this raises an error, and the service completes the copy nevertheless.
         """
         self._ask("POST", "/backup", {"name": validate_name(name)})
+
+    def restore(self, name: str) -> None:
+        """Have the service replace the collection by the folder ``name`` of its backups.
+
+        The collection is searched until the copy is ready, and need not exist; other collections are not
+        affected. As for :meth:`backup`, the service completes what it has begun.
+        """
+        self._ask("PUT", "/restore", {"name": validate_name(name)})
+        self._features = None
 
     def close(self) -> None:
         """Close this object; the connection belongs to the client."""
@@ -535,6 +585,7 @@ class AsyncCollection:
     set_metadata = _run_in_thread(BaseCollection.set_metadata)
     compact = _run_in_thread(BaseCollection.compact)
     backup = _run_in_thread(RemoteCollection.backup)
+    restore = _run_in_thread(RemoteCollection.restore)
 
     async def items(
         self,
@@ -569,9 +620,15 @@ class AsyncClient:
     """
 
     def __init__(
-        self, url: str, token: str | None = None, *, timeout: float = 60.0, n_threads: int = 16
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 60.0,
+        retry_seconds: float = 10.0,
+        n_threads: int = 16,
     ) -> None:
-        self._client = Client(url, token, timeout=timeout)
+        self._client = Client(url, token, timeout=timeout, retry_seconds=retry_seconds)
         self._threads = ThreadPoolExecutor(n_threads, "posh-client")
 
     async def collections(self) -> list[Info]:

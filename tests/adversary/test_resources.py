@@ -195,6 +195,25 @@ CASES["POST /v1/collections/{name}/reindex"] = [
 CASES["GET /v1/collections/{name}/report"] = [lambda http, i: http.get("/v1/collections/near/report")]
 
 
+CASES["POST /v1/collections/{name}/search_radius"] = [
+    post(
+        "/v1/collections/near/search_radius",
+        {"vectors": packed(QUERIES), "min_score": -1.0, "limit": 100, "include": ["payload"]},
+    ),
+    post("/v1/collections/near/search_radius", {"vectors": packed(100), "min_score": -1.0, "exact": True}),
+]
+CASES["POST /v1/collections/{name}/calibrate"] = [
+    post("/v1/collections/near/calibrate", {"queries": packed(ITEMS)})
+]
+CASES["PUT /v1/collections/{name}/restore"] = [
+    lambda http, i: http.put("/v1/collections/restored/restore", json={"name": "copy-0"}),
+    lambda http, i: http.put(f"/v1/collections/restored-{i}/restore", json={"name": "copy-0"}),
+]
+CASES["PUT /v1/collections/{name}/text"] = [
+    lambda http, i: http.put(f"{HOT}/text", json={"fields": ["text"]})
+]
+
+
 def fit(method: str, **params: object) -> Ask:
     """Begin to fit, let it work for a while, and cancel it."""
 

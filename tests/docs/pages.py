@@ -33,7 +33,7 @@ BLOCK = re.compile(
     r"(?:^<!-- (not run|needs): ([^>]*?) -->\n)?^```([\w-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
 RUN = ("python", "console", "text")
-SHOWN_ONLY = ("", "caddy", "nginx", "ini")  # tests/docs/test_proxy.py tries the first two
+SHOWN_ONLY = ("", "caddy", "nginx", "ini", "json", "yaml")  # tests/docs/test_proxy.py tries the first two
 ADDRESS = "127.0.0.1:8765"
 
 

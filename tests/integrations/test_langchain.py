@@ -18,7 +18,7 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 
 import posh
 from posh.errors import find_install_command
-from posh.integrations.langchain import PoshVectorStore, _choose_diverse
+from posh.integrations.langchain import PoshIndex, PoshVectorStore, _choose_diverse
 
 WORDS = [f"word {i}" for i in range(60)]
 METADATAS = [{"n": i, "even": i % 2 == 0} for i in range(60)]
@@ -357,3 +357,20 @@ def test_hybrid_searches_are_those_of_the_collection():
 def test_a_store_without_a_text_index_says_how_to_make_one(store):
     with pytest.raises(ValueError, match=r"create it with posh.create\(path, text="):
         store.hybrid_search("word 7")
+
+
+# Index -------------------------------------------------------------------------------------------------
+
+
+def test_the_options_of_an_index_are_those_of_its_searches():
+    with PoshVectorStore.from_texts(WORDS, EMBEDDING, METADATAS) as store:
+        index = PoshIndex(store=store, k=2, search_options={"filter": METADATAS[0]})
+        assert index.invoke(WORDS[1]) == store.similarity_search(WORDS[1], 2, filter=METADATAS[0])
+        assert len(index.invoke(WORDS[1], k=1, filter=None)) == 1
+
+
+def test_an_index_does_not_delete_everything_by_accident():
+    with PoshVectorStore.from_texts(WORDS, EMBEDDING) as store:
+        with pytest.raises(ValueError, match="expected ids of documents to delete, got none"):
+            PoshIndex(store=store).delete()
+        assert store.collection.count() == len(WORDS)

@@ -18,10 +18,11 @@ from typing import Any
 from posh.client import Client
 from posh.collection.base import BaseCollection
 from posh.serve.capacity import Limits
-from posh.serve.middleware import Metrics
+from posh.serve.metrics import Metrics
 from posh.serve.registry import Registry
 from posh.serve.server import Server, bind
 from posh.serve.sources import CollectionSource, Folder
+from posh.serve.tokens import Tokens
 from tests.collection.reference import ReferenceCollection
 
 
@@ -53,12 +54,23 @@ class MemorySource(CollectionSource):
 
 @contextmanager
 def running(
-    source: CollectionSource, *, limits: Limits | None = None, token: str | None = None
+    source: CollectionSource,
+    *,
+    limits: Limits | None = None,
+    token: str | None = None,
+    read_token: str | None = None,
+    slow_seconds: float = 1.0,
 ) -> Iterator[str]:
     """A service at a free port of this machine; its address."""
     registry = Registry(source, limits or Limits(), Metrics())
     ready = threading.Event()
-    server = Server(registry, bind("127.0.0.1", 0), token=token, listening=lambda address: ready.set())
+    server = Server(
+        registry,
+        bind("127.0.0.1", 0),
+        tokens=Tokens.of(token, read_token),
+        listening=lambda address: ready.set(),
+        slow_seconds=slow_seconds,
+    )
     thread = threading.Thread(target=server.run, daemon=True)  # else the end of the process would wait for it
     thread.start()
     try:
@@ -111,7 +123,12 @@ class Slow(ReferenceCollection):
 
 @contextmanager
 def served(folder, *arguments, token=None, open_files=None):
-    """A ``posh serve`` of its own, and its address; ``open_files`` is its soft limit."""
+    """A ``posh serve`` of its own, and its address; ``open_files`` is its soft limit.
+
+    It logs errors only, unless it is told otherwise: a log that is not read would fill its pipe.
+    """
+    if "--log-level" not in arguments:
+        arguments = ("--log-level", "error", *arguments)
     environment = {key: value for key, value in os.environ.items() if key != "POSH_TOKEN"}
     if token is not None:
         environment["POSH_TOKEN"] = token

@@ -88,7 +88,7 @@ def test_the_token_is_sent_and_asked_for():
 
 def test_a_service_that_is_not_there_is_said_so():
     with (
-        Client("http://127.0.0.1:9") as client,
+        Client("http://127.0.0.1:9", retry_seconds=0.0) as client,
         pytest.raises(ServiceError, match="expected a response, got none"),
     ):
         client.collections()
@@ -155,10 +155,81 @@ def test_another_service_is_recognised():
     def elsewhere(request: httpx.Request) -> httpx.Response:
         return httpx.Response(502, text="bad gateway")
 
-    client = Client("http://127.0.0.1:1")
+    client = Client("http://127.0.0.1:1", retry_seconds=0.0)
     client._http = httpx.Client(transport=httpx.MockTransport(elsewhere), base_url="http://127.0.0.1:1")
     with client, pytest.raises(ServiceError, match="expected a response of posh serve, got status 502"):
         client.collections()
+
+
+class Flaky:
+    """A transport whose first ``n`` responses are failures, a time that only passes in pauses."""
+
+    def __init__(self, monkeypatch, fail, n: int = 2, **options) -> None:
+        self.now, self.n_requests = 0.0, 0
+        self._fail, self._n = fail, n
+        monkeypatch.setattr("posh.client.time", self)
+        self.client = Client("http://127.0.0.1:1", **options)
+        self.client._http = httpx.Client(
+            transport=httpx.MockTransport(self._answer), base_url="http://127.0.0.1:1"
+        )
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.n_requests += 1
+        return self._fail(request) if self.n_requests <= self._n else httpx.Response(200, json={"count": 3})
+
+
+def refuse(request):
+    raise httpx.ConnectError("refused")
+
+
+def hang_up(request):
+    raise httpx.RemoteProtocolError("the connection was closed")
+
+
+def be_busy(request):
+    problem = {"type": "urn:posh:busy", "detail": "expected a turn"}
+    return httpx.Response(503, json=problem, headers={"retry-after": "2"})
+
+
+@pytest.mark.parametrize(("fail", "pauses"), [(refuse, 0.05), (hang_up, 0.05), (be_busy, 4.0)])
+def test_reads_are_tried_again(monkeypatch, fail, pauses):
+    flaky = Flaky(monkeypatch, fail)
+    assert flaky.client.collection("shop").count() == 3
+    assert flaky.n_requests == 3
+    assert flaky.now >= pauses
+
+
+@pytest.mark.parametrize("fail", [refuse, hang_up, be_busy])
+def test_writes_are_not_tried_again(monkeypatch, fail):
+    flaky = Flaky(monkeypatch, fail)
+    with pytest.raises(ServiceError, match=r"refused|closed|expected a turn"):
+        flaky.client.collection("shop").delete([1])
+    assert (flaky.n_requests, flaky.now) == (1, 0.0)
+
+
+@pytest.mark.parametrize("fail", [refuse, be_busy])
+def test_a_read_is_given_up_before_the_time_has_passed(monkeypatch, fail):
+    flaky = Flaky(monkeypatch, fail, n=1000, retry_seconds=7.0)
+    with pytest.raises(ServiceError, match=r"refused|expected a turn"):
+        flaky.client.collection("shop").count()
+    assert 4.0 < flaky.now < 7.0
+    assert flaky.n_requests > 3
+
+
+def test_what_cannot_pass_is_not_tried_again(monkeypatch):
+    def fail(request):
+        return httpx.Response(504, json={"type": "urn:posh:too-long", "detail": "expected less work"})
+
+    flaky = Flaky(monkeypatch, fail)
+    with pytest.raises(ServiceError, match="expected less work"):
+        flaky.client.collection("shop").count()
+    assert flaky.n_requests == 1
 
 
 def test_hashers_are_copies(client):

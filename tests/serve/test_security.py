@@ -29,6 +29,7 @@ PROTECTED = [
     ("POST", "/v1/collections/things/fit"),
     ("POST", "/v1/collections/things/compact"),
     ("POST", "/v1/collections/things/backup"),
+    ("PUT", "/v1/collections/things/restore"),
     ("GET", "/v1/collections/things/hasher"),
     ("PUT", "/v1/collections/things/hasher"),
     ("PUT", "/v1/collections/things/metadata"),

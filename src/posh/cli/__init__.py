@@ -69,6 +69,11 @@ _COMMANDS = {
         _COLLECTIONS,
     ),
     "serve": Command("serve a folder of collections over HTTP", "posh.cli._serve:add_serve", _COLLECTIONS),
+    "mcp": Command(
+        "serve collections to assistants by the Model Context Protocol",
+        "posh.cli._mcp:add_mcp",
+        _COLLECTIONS,
+    ),
     "build": Command("build an index of vectors and save it", "posh.cli._index:add_build", _VECTORS),
     "search": Command("search an index", "posh.cli._index:add_search", _VECTORS),
     "tune": Command(

@@ -13,7 +13,7 @@ from posh.cli._command import Parser, Report, UsageError, declare, note, parse_c
 
 __all__ = ["add_serve"]
 
-_TOKEN = "POSH_TOKEN"
+_TOKEN, _READ_TOKEN = "POSH_TOKEN", "POSH_READ_TOKEN"
 _ENGINES = ("embedded", "milvus")
 _JOB = "job.json"  # a file of 'posh batch'
 _MAX_NAMES = 10  # of collections, printed at the start
@@ -41,6 +41,18 @@ def add_serve(parser: Parser) -> None:
     parser.add_argument(
         "--token",
         help=f"token that clients must send; other users can see command lines, so prefer to set {_TOKEN}",
+    )
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="file of tokens, one per line; SIGHUP makes the service read it again",
+    )
+    parser.add_argument(
+        "--read-token-file",
+        type=Path,
+        metavar="FILE",
+        help=f"likewise, of tokens for reading and searching only; {_READ_TOKEN} sets one, too",
     )
     parser.add_argument(
         "--sample",
@@ -71,6 +83,26 @@ def add_serve(parser: Parser) -> None:
         dest="limits",
         help="a limit of requests, such as k=100; may be repeated; see docs/serve.md",
     )
+    _add_log(parser)
+
+
+def _add_log(parser: Parser) -> None:
+    from posh.serve.logs import FORMATS, LEVELS
+
+    parser.add_argument(
+        "--log-level", choices=LEVELS, default="info", help="lowest level of log lines; default: info"
+    )
+    parser.add_argument(
+        "--log-format", choices=tuple(FORMATS), default="text", help="format of log lines; default: text"
+    )
+    parser.add_argument("--access-log", action="store_true", help="log every request")
+    parser.add_argument(
+        "--slow-seconds",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="log requests that take longer; default: 1",
+    )
 
 
 def _serve(args: argparse.Namespace) -> Report:
@@ -79,31 +111,34 @@ def _serve(args: argparse.Namespace) -> Report:
     from posh.serve import require_extra
 
     require_extra()
-    from posh.serve.middleware import Metrics
+    from posh.serve.logs import logging_to_stderr
+    from posh.serve.metrics import Metrics
     from posh.serve.registry import Registry
-    from posh.serve.server import Server, bind, is_loopback, stop_on_signals
+    from posh.serve.server import Server, bind, handle_signals, is_loopback
 
-    token = _read_own_token(args.token)
-    if token is None and not is_loopback(args.host):
+    tokens = _read_tokens(args)
+    if not tokens and not is_loopback(args.host):
         raise UsageError(
             f"expected a token to serve others than this machine, got --host {args.host}: set {_TOKEN}"
         )
     limits = _make_limits(args.limits)
     _require_engine_options(args)
-    with bind(args.host, args.port) as bound:
+    log = logging_to_stderr(args.log_level, args.log_format, with_access=args.access_log)
+    with log, bind(args.host, args.port) as bound:
         source = _open_source(args, limits)
         registry = Registry(source, limits, Metrics())
         server = Server(
             registry,
             bound,
-            token=token,
+            tokens=tokens,
+            slow_seconds=args.slow_seconds,
             listening=lambda address: _announce(
                 args,
                 f"serving {args.folder or args.uri} at {address}\n"
                 + _list_collections(args.folder, source.names(), args.uri),
             ),
         )
-        with stop_on_signals(server):
+        with handle_signals(server, reloads=_has_token_file(args)):
             try:
                 server.run()
             finally:
@@ -208,12 +243,30 @@ def _announce(args: argparse.Namespace, line: str) -> None:
         print(line, flush=True)
 
 
-def _read_own_token(option: str | None) -> str | None:
-    """Return the token that clients must send, from the option or the environment."""
-    token = os.environ.get(_TOKEN) if option is None else option
-    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        raise UsageError(f"expected a token (--token or {_TOKEN}) of visible ASCII characters, got another")
-    return token
+def _has_token_file(args: argparse.Namespace) -> bool:
+    return args.token_file is not None or args.read_token_file is not None
+
+
+def _read_tokens(args: argparse.Namespace) -> Any:
+    """Return the tokens that clients may send, from options, files and the environment."""
+    from posh.serve.tokens import Tokens, TokenSet, read_token_file, validate_token
+
+    def read(option: str | None, name: str, file: Path | None) -> list[str]:
+        token = os.environ.get(name) if option is None else option
+        if token is not None and file is not None:
+            raise UsageError(f"expected a token or a file of tokens, got {name} and {file}: leave out one")
+        if file is not None:
+            return read_token_file(file)
+        return [] if token is None else [validate_token(token, f"--token or {name}")]
+
+    def load() -> TokenSet:
+        everything = read(args.token, _TOKEN, args.token_file)
+        return TokenSet(everything, read(None, _READ_TOKEN, args.read_token_file))
+
+    try:
+        return Tokens(load)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _make_limits(assignments: list[tuple[str, str]]) -> Any:

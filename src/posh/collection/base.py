@@ -703,6 +703,13 @@ class BaseCollection(CollectionContract):
         """Summarise the index: structure, measured recall, time per query; see :meth:`posh.Index.report`."""
         return self._report()
 
+    def measured_recall(self) -> float | None:
+        """Return the measured share of the 10 nearest items that searches find; None if it is not known.
+
+        :meth:`report` also says how precise the measurement is, and takes longer.
+        """
+        return None
+
     def compares_all(self, params: NearestParams) -> bool:
         """Return whether a search compares the vectors of all items, as far as the engine knows."""
         return params.exact

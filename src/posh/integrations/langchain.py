@@ -1,14 +1,11 @@
-"""A vector store for LangChain over a collection. Needs the extra ``langchain``."""
+"""A vector store and an index of documents for LangChain. Needs the extra ``langchain``."""
 
 from __future__ import annotations
 
 import math
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
@@ -16,21 +13,24 @@ import numpy as np
 import numpy.typing as npt
 
 from posh._validate import validate_integer, validate_real
-from posh.collection.base import BaseCollection, Id, Item, Payload
-from posh.collection.embedded import Collection
-from posh.collection.opening import DATABASE
+from posh.collection.base import BaseCollection, Item, Payload
 from posh.errors import MissingExtraError
+from posh.integrations._stores import open_collection, resolve_ids
 from posh.preprocess import Float32
 
 try:
+    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
+    from langchain_core.indexing import DeleteResponse, UpsertResponse
+    from langchain_core.indexing.base import DocumentIndex
     from langchain_core.runnables.config import run_in_executor
     from langchain_core.vectorstores import VectorStore
+    from pydantic import Field
 except ImportError as error:
     raise MissingExtraError("langchain-core", "langchain", "posh.integrations.langchain") from error
 
-__all__ = ["PoshVectorStore"]
+__all__ = ["PoshIndex", "PoshVectorStore"]
 
 Vector = Sequence[float] | Float32
 Place = BaseCollection | str | os.PathLike[str]
@@ -97,7 +97,7 @@ class PoshVectorStore(VectorStore):
                 )
             self.collection, self._close = collection, None
             return
-        self.collection, close = _open_collection(collection, index_options)
+        self.collection, close = open_collection(collection, index_options)
         self._close = weakref.finalize(self, close)
 
     @property
@@ -193,7 +193,7 @@ class PoshVectorStore(VectorStore):
         if ids is None:
             stored = [item.id for item in self.collection.items()]
         else:
-            stored = _resolve_ids(self.collection, ids)
+            stored = resolve_ids(self.collection, ids)
         self.collection.delete(list(dict.fromkeys(stored)))
         return True
 
@@ -201,7 +201,7 @@ class PoshVectorStore(VectorStore):
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Return the documents with these ids, in this order, without unknown ids."""
-        items = self.collection.get(_resolve_ids(self.collection, ids))
+        items = self.collection.get(resolve_ids(self.collection, ids))
         return [_build_document(item, self.text_field) for item in items if item is not None]
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
@@ -309,7 +309,7 @@ class PoshVectorStore(VectorStore):
     # Internals -----------------------------------------------------------------------------------------
 
     def _write(self, batch: _Batch, vectors: list[list[float]]) -> None:
-        ids = _resolve_ids(self.collection, batch.ids)
+        ids = resolve_ids(self.collection, batch.ids)
         self.collection.upsert(ids, np.asarray(vectors, np.float32), batch.payloads)
 
     def _search(self, vector: Vector | None, k: int, options: Mapping[str, Any]) -> list[tuple[Item, float]]:
@@ -325,6 +325,71 @@ class PoshVectorStore(VectorStore):
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return self.relevance_score_fn or _get_relevance_function(self.collection.index_options)
+
+
+class PoshIndex(DocumentIndex):
+    """A LangChain retriever over a store, which also writes, reads and deletes documents.
+
+    Use it where LangChain takes a ``BaseRetriever`` or a ``DocumentIndex``. Documents that are written
+    replace those with the same ids.
+
+    Parameters
+    ----------
+    store : PoshVectorStore
+        Store of the documents.
+    k : int
+        Number of documents to retrieve; ``invoke(query, k=…)`` overrides it.
+    search_options : dict
+        Other options of :meth:`PoshVectorStore.similarity_search`, such as ``{"filter": {"page": 2}}``.
+
+    Examples
+    --------
+    >>> from langchain_core.documents import Document
+    >>> from langchain_core.embeddings import DeterministicFakeEmbedding
+    >>> from posh.integrations.langchain import PoshIndex, PoshVectorStore
+    >>> with PoshVectorStore(DeterministicFakeEmbedding(size=8)) as store:
+    ...     index = PoshIndex(store=store, k=1)
+    ...     _ = index.upsert([Document(id="fly", page_content="a fly"), Document(page_content="a fox")])
+    ...     [document.page_content for document in index.invoke("a fly")]
+    ['a fly']
+
+    """
+
+    store: PoshVectorStore
+    k: int = 4
+    search_options: dict[str, Any] = Field(default_factory=dict)
+
+    def upsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
+        """Write documents, replacing those with the same ids; one without an id gets a new UUID."""
+        return {"succeeded": self.store.add_documents(list(items), **kwargs), "failed": []}
+
+    async def aupsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
+        """Write documents; see :meth:`upsert`."""
+        return {"succeeded": await self.store.aadd_documents(list(items), **kwargs), "failed": []}
+
+    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
+        """Delete documents by id; ids without a document are left out of the response."""
+        _require_no_options(kwargs)
+        if ids is None:
+            raise ValueError("expected ids of documents to delete, got none: use the store's delete for all")
+        present = [document.id for document in self.store.get_by_ids(ids) if document.id is not None]
+        self.store.delete(present)
+        return {"succeeded": present, "num_deleted": len(present), "failed": [], "num_failed": 0}
+
+    def get(self, ids: Sequence[str], /, **kwargs: Any) -> list[Document]:
+        """Return the documents with these ids, without unknown ids."""
+        _require_no_options(kwargs)
+        return self.store.get_by_ids(ids)
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
+    ) -> list[Document]:
+        return self.store.similarity_search(query, **{"k": self.k, **self.search_options, **kwargs})
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
+    ) -> list[Document]:
+        return await self.store.asimilarity_search(query, **{"k": self.k, **self.search_options, **kwargs})
 
 
 def _require_no_options(options: Mapping[str, Any]) -> None:
@@ -386,66 +451,6 @@ def _build_document(item: Item, text_field: str) -> Document:
             f"give the store the text_field of this collection, one of {', '.join(map(repr, metadata))}"
         )
     return Document(id=str(item.id), page_content=text, metadata=metadata)
-
-
-def _resolve_ids(collection: BaseCollection, ids: Sequence[str]) -> list[Id]:
-    """Return the item ids of document ids.
-
-    ``"7"`` means the item ``"7"``, or the item ``7`` if that exists and ``"7"`` does not.
-    """
-    numbers = {text: number for text in ids if (number := _parse_number(text)) is not None}
-    if not numbers:
-        return list(ids)
-    texts = list(numbers)
-    by_text, by_number = collection.get(texts), collection.get([numbers[text] for text in texts])
-    numeric = {
-        text
-        for text, text_item, number_item in zip(texts, by_text, by_number, strict=True)
-        if text_item is None and number_item is not None
-    }
-    return [numbers[text] if text in numeric else text for text in ids]
-
-
-def _parse_number(text: str) -> int | None:
-    """Return the 64-bit integer that is written as this text, or None."""
-    try:
-        number = int(text)
-    except ValueError:
-        return None
-    return number if str(number) == text and -(2**63) <= number < 2**63 else None
-
-
-# Opening -----------------------------------------------------------------------------------------------
-
-
-def _open_collection(
-    path: str | os.PathLike[str] | None, index_options: Mapping[str, Any]
-) -> tuple[Collection, Callable[[], None]]:
-    """Open or create the collection in a folder, or in a temporary one if ``path`` is None.
-
-    Returns the collection and a function that closes it and removes a temporary folder.
-    """
-    if path is not None:
-        collection = _open_folder(Path(path), index_options)
-        return collection, collection.close
-    folder = Path(tempfile.mkdtemp(prefix="posh-"))
-    try:
-        collection = _open_folder(folder, index_options)
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
-
-    def close() -> None:
-        collection.close()
-        shutil.rmtree(folder)
-
-    return collection, close
-
-
-def _open_folder(folder: Path, index_options: Mapping[str, Any]) -> Collection:
-    if (folder / DATABASE).exists():
-        return Collection(folder, **index_options)
-    return Collection(folder, **{"metric": "cosine", "recall": 0.95, **index_options})
 
 
 # Relevance ---------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import fields
 from functools import partial
 from importlib.metadata import version
 from inspect import getdoc
@@ -14,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from posh._wire import NAME_PATTERN
+from posh._wire import NAME_PATTERN, READS
 from posh.serve import requests, responses
 from posh.serve.capacity import Limits
 from posh.serve.handlers import (
@@ -29,6 +30,7 @@ from posh.serve.registry import OpenCollection, Registry
 from posh.serve.requests import Reader
 from posh.serve.responses import ProblemError, make_problem
 from posh.serve.static import PageFiles, write_docs
+from posh.serve.tokens import Tokens
 
 __all__ = ["OPEN_PATHS", "Operation", "create_app", "describe", "list_operations"]
 
@@ -36,12 +38,22 @@ _COLLECTIONS = "/v1/collections/"
 
 
 def create_app(
-    registry: Registry, *, token: str | None = None, hosts: Collection[str] = LOOPBACK
+    registry: Registry,
+    *,
+    tokens: Tokens | None = None,
+    hosts: Collection[str] = LOOPBACK,
+    slow_seconds: float = 1.0,
 ) -> AccessMiddleware:
     """Return the ASGI application over a registry of collections; see :class:`.AccessMiddleware`."""
-    reader = Reader(registry.limits)
+    tokens = tokens or Tokens.of()
+    reader, metrics = Reader(registry.limits), registry.metrics
+    metrics.expect_refusals(field.name for field in fields(Limits))
+    metrics.watch_requests(lambda: registry.n_requests)
+    metrics.watch_bytes("fits", lambda: registry.memory.taken)
+    for budget, count in reader.budgets().items():
+        metrics.watch_bytes(budget, count)
     table = list_operations(registry, reader)
-    description = describe(table, registry.limits, with_token=token is not None)
+    description = describe(table, registry.limits, with_token=bool(tokens))
     content = orjson.dumps(description)
 
     async def openapi(request: Request) -> Response:
@@ -51,7 +63,7 @@ def create_app(
     files = [Operation(method, path, page, None, None) for path in page.paths for method in ("GET", "HEAD")]
     router = Router([*table, Operation("GET", "/openapi.json", openapi, None, None), *files], reader)
     open_paths = [*OPEN_PATHS, *page.paths]
-    return AccessMiddleware(router, registry.metrics, token, open_paths, hosts, registry.limits)
+    return AccessMiddleware(router, metrics, tokens, open_paths, hosts, registry.limits, slow_seconds)
 
 
 class Router:
@@ -71,10 +83,12 @@ class Router:
         """Answer one request."""
         try:
             scope["route"] = operation = self._find(scope)
+            if scope.get("posh.access") == "read" and not operation.only_reads:
+                raise ProblemError(403, "read-only-token", READ_ONLY)
             response = await operation.handler(Request(scope, receive, send))
         except Exception as error:
             # Without its traceback, which refers to this frame: a cycle would keep the connection open.
-            problem = make_problem(error).with_traceback(None)
+            problem = scope["posh.problem"] = make_problem(error).with_traceback(None)
             response = Response(problem.body(), problem.status, problem.headers)
         finally:
             self._reader.release(scope)
@@ -136,6 +150,7 @@ def list_operations(registry: Registry, reader: Reader) -> list[Operation]:
         Operation("GET", f"{one}/map", on(overview.map), None, responses.CollectionMap),
         Operation("POST", f"{one}/compact", on(collections.compact), None, None, 204),
         Operation("POST", f"{one}/backup", on(collections.backup), requests.Backup, None, 204),
+        Operation("PUT", f"{one}/restore", collections.restore, requests.Restore, responses.Info),
         Operation("PUT", f"{one}/metadata", on(collections.set_metadata), requests.Metadata, None, 204),
         Operation("GET", "/v1/collections", collections.list_collections, None, responses.Collections),
         Operation("PUT", one, collections.create_collection, requests.Create, responses.Info, 201),
@@ -175,7 +190,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 class Operation(NamedTuple):
     """A method at a path; ``body`` and ``answer`` are models, or media types, or None.
 
-    ``options`` is the model of the query parameter ``index``.
+    ``options`` is the model of the query parameter ``index``. A read-only token allows operations that only
+    read.
     """
 
     method: str
@@ -186,14 +202,20 @@ class Operation(NamedTuple):
     status: int = 200
     options: type | None = None
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether it changes nothing."""
+        return self.method in ("GET", "HEAD") or self.path.rpartition("/")[2] in READS
 
+
+READ_ONLY = "expected the token for everything, got the one for reading: this operation writes"
 OPEN_PATHS = ("/health", "/openapi.json")  # with or without a token
 _REF = "#/components/schemas/{model}"
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
 _DESCRIPTIONS = {
     400: "The body is not JSON.",
     401: "A token is needed.",
-    403: "The request comes from another site.",
+    403: "The request comes from another site, or its token is for reading only.",
     404: "There is no such collection or item.",
     408: "The body took too long to arrive.",
     409: "The collection or backup already exists, has no hasher yet, or is being indexed.",

@@ -19,7 +19,7 @@ from posh.collection.base import BaseCollection
 from posh.index.codes.options import CodeParams
 from posh.index.nearest.options import NearestParams
 from posh.index.params import SearchParams
-from posh.serve.responses import ProblemError
+from posh.serve.responses import LimitError, ProblemError
 
 __all__ = [
     "CallQueue",
@@ -178,7 +178,9 @@ class CallQueue:
             async with asyncio.timeout(self._wait_seconds):
                 await self._turns.acquire()
         except TimeoutError:
-            raise make_busy_problem(f"expected a turn within {self._wait_seconds:g} s, got none") from None
+            raise make_busy_problem(
+                f"expected a turn within {self._wait_seconds:g} s, got none", "seconds"
+            ) from None
 
     def _finish(self, work: asyncio.Future[Any]) -> None:
         self.n_running -= 1
@@ -193,15 +195,18 @@ def _run_cancellable(stop: threading.Event, call: Callable[[], T]) -> T:
         return call()
 
 
-def make_busy_problem(reason: str) -> ProblemError:
-    """Return the response to a request that may succeed later."""
-    return ProblemError(503, "busy", f"{reason}: try again later", {"retry-after": "1"})
+def make_busy_problem(reason: str, limit: str | None = None) -> ProblemError:
+    """Return the response to a request that may succeed later; ``limit`` is the limit it exceeds now."""
+    return ProblemError(503, "busy", f"{reason}: try again later", {"retry-after": "1"}, limit=limit)
 
 
 def make_timeout_problem(seconds: float | None) -> ProblemError:
     """Return the response to a request that timed out."""
     return ProblemError(
-        504, "too-long", f"expected work of at most {seconds:g} s, got more: ask for less at once"
+        504,
+        "too-long",
+        f"expected work of at most {seconds:g} s, got more: ask for less at once",
+        limit="seconds",
     )
 
 
@@ -243,7 +248,8 @@ class MemoryBudget:
             self.release(0)
             raise make_busy_problem(
                 f"expected room for this request in {self.most:,} bytes of memory within "
-                f"{self.seconds:g} s, got none"
+                f"{self.seconds:g} s, got none",
+                "work_bytes",
             )
 
     def _has(self, n_bytes: int) -> bool:
@@ -295,10 +301,12 @@ class MemoryShare:
 
 
 def require_filter_bytes(filter_: Mapping[str, Any], limits: Limits) -> bytes:
-    """Return a filter as JSON, equal for equal filters; raise a ValueError if it is too large."""
+    """Return a filter as JSON, equal for equal filters; raise a LimitError if it is too large."""
     key, most = orjson.dumps(filter_, option=orjson.OPT_SORT_KEYS), limits.filter_bytes
     if len(key) > most:
-        raise ValueError(f"expected a filter of at most {most:,} bytes, got {len(key):,}: use ranges")
+        raise LimitError(
+            "filter_bytes", f"expected a filter of at most {most:,} bytes, got {len(key):,}: use ranges"
+        )
     return key
 
 
@@ -309,17 +317,18 @@ def require_affordable_search(
     params: SearchParams,
     limits: Limits,
 ) -> None:
-    """Raise a ValueError if comparing vectors, or refining candidates, would take too long."""
+    """Raise a LimitError if comparing vectors, or refining candidates, would take too long."""
     refine = options.get("refine")
     compares_all = isinstance(params, NearestParams) and collection.compares_all(params)
     if refine is None and not compares_all:
         return
     count, d = collection.count(), collection.n_features or 1
     if compares_all and n_queries * count * d > limits.work:
-        raise ValueError(
+        raise LimitError(
+            "work",
             f"expected a search of at most {limits.work:,} operations, got {n_queries} queries that are "
             f"compared with all {count:,} vectors, about {n_queries * count * d:,}: ask for fewer at once, "
-            "or for a lower recall"
+            "or for a lower recall",
         )
     if refine is None or not isinstance(params, CodeParams):
         return
@@ -331,7 +340,8 @@ def require_affordable_search(
     else:
         work = n_queries * n_candidates * (d if refine != "decoder" else 1) * _GATHERED
     if work > limits.work:
-        raise ValueError(
+        raise LimitError(
+            "work",
             f"expected a search of at most {limits.work:,} operations, got {n_queries} queries with "
-            f"{n_candidates} candidates each, about {work:,}: lower k or oversample, or ask for less at once"
+            f"{n_candidates} candidates each, about {work:,}: lower k or oversample, or ask for less at once",
         )

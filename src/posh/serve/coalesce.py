@@ -98,7 +98,9 @@ class Coalescer:
         dropped then: watching takes a considerable part of the time of a request.
         """
         if self._n_waiting + len(vectors) > self._limits.waiting:
-            raise make_busy_problem(f"expected at most {self._limits.waiting} waiting queries, got more")
+            raise make_busy_problem(
+                f"expected at most {self._limits.waiting} waiting queries, got more", "waiting"
+            )
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._limits.seconds
         is_late = self._n_waiting + len(vectors) > self._limits.batch
@@ -118,6 +120,11 @@ class Coalescer:
             del self._unanswered[waiting], waiting  # an error refers to this frame: no cycle
             if disconnect is not None:
                 disconnect.cancel()
+
+    @property
+    def n_waiting(self) -> int:
+        """The number of queries that wait for a batch."""
+        return self._n_waiting
 
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
         """Time out overdue searches, and set a timer for the next: one for each search would cost more."""

@@ -35,12 +35,13 @@ from posh.serve import requests
 from posh.serve.capacity import require_affordable_search, require_filter_bytes
 from posh.serve.coalesce import LargeResultError, SharedOptions
 from posh.serve.indexing import estimate_fit_bytes, estimate_index_bytes, read_hasher, require_limits
-from posh.serve.middleware import CONTENT_TYPE
+from posh.serve.metrics import CONTENT_TYPE, CollectionState
 from posh.serve.overview import write_fields, write_map
 from posh.serve.registry import OpenCollection, Registry
 from posh.serve.requests import FieldNames, Reader, unpack_rows, wait_for_disconnect
 from posh.serve.responses import (
     ItemWriter,
+    LimitError,
     PageOfItems,
     ProblemError,
     dump_json,
@@ -80,9 +81,10 @@ class Operations:
     def _unpack(self, vectors: Any) -> Float32:
         array = unpack_rows(vectors)
         if array.shape[1] > self._limits.n_features:
-            raise ValueError(
+            raise LimitError(
+                "n_features",
                 f"expected vectors of at most {self._limits.n_features} columns in this service, "
-                f"got {array.shape[1]}"
+                f"got {array.shape[1]}",
             )
         return array
 
@@ -103,9 +105,10 @@ class SearchOperations(Operations):
         vectors = await self._read_queries(request, opened, body)
         k = min(body.k, self._limits.k)
         if len(vectors) * k > self._limits.hits:
-            raise ValueError(
+            raise LimitError(
+                "hits",
                 f"expected at most {self._limits.hits:,} hits of all queries, got {len(vectors)} queries of "
-                f"{k} each: ask for less at once"
+                f"{k} each: ask for less at once",
             )
         options = {name: value for name in _SEARCH_OPTIONS if (value := getattr(body, name)) is not None}
         if body.exact:
@@ -176,14 +179,16 @@ class SearchOperations(Operations):
         parts = body.text if isinstance(body.text, list) else [body.text]
         texts = [part if isinstance(part, str) else part.model_dump() for part in parts if part is not None]
         longest = max((len(text if isinstance(text, str) else text["fts5"]) for text in texts), default=0)
-        for name, found, most in (
-            ("texts", len(texts), self._limits.queries),
-            ("characters of a text", longest, self._limits.text_characters),
-            ("for k and depth", depth, self._limits.k),
-            ("hits of all texts", len(texts) * depth, self._limits.hits),
+        for limit, name, found in (
+            ("queries", "texts", len(texts)),
+            ("text_characters", "characters of a text", longest),
+            ("k", "for k and depth", depth),
+            ("hits", "hits of all texts", len(texts) * depth),
         ):
+            most = getattr(self._limits, limit)
             if found > most:
-                raise ValueError(f"expected at most {most:,} {name}, got {found:,}: ask for less at once")
+                message = f"expected at most {most:,} {name}, got {found:,}: ask for less at once"
+                raise LimitError(limit, message)
         return texts
 
     async def search_radius(self, request: Request, opened: OpenCollection) -> Response:
@@ -198,9 +203,10 @@ class SearchOperations(Operations):
         vectors = await opened.reads.run(self._validate, body.vectors, collection.n_features)
         most = min(self._limits.k, self._limits.hits // max(1, len(vectors)))
         if body.limit is not None and body.limit > most:
-            raise ValueError(
+            raise LimitError(
+                "hits",
                 f"expected at most {self._limits.hits:,} hits of all queries, got {len(vectors)} queries of "
-                f"{body.limit} each: ask for less at once"
+                f"{body.limit} each: ask for less at once",
             )
         params = RadiusParams(body.min_score, body.limit or max(1, most), body.recall, body.exact)
         require_affordable_search(collection, options, len(vectors), params.as_search, self._limits)
@@ -300,9 +306,10 @@ class ItemOperations(Operations):
         for i, payload in enumerate(payloads):
             n_bytes = len(orjson.dumps(payload))
             if n_bytes > most:
-                raise ValueError(
+                raise LimitError(
+                    "payload_bytes",
                     f"expected payloads of at most {most:,} bytes, got {n_bytes:,} for payloads[{i}]: keep "
-                    "large content elsewhere"
+                    "large content elsewhere",
                 )
 
     async def delete(self, request: Request, opened: OpenCollection) -> Response:
@@ -328,9 +335,10 @@ class ItemOperations(Operations):
         body = await self._reader.parse(request, requests.UpdatePayload)
         n_numbers, most = len(body.ids) * (opened.collection.n_features or 0), self._limits.body_bytes // 4
         if n_numbers > most:  # the vectors are rewritten: allow as many as in an upsert
-            raise ValueError(
+            raise LimitError(
+                "body_bytes",
                 f"expected items with at most {most:,} numbers in their vectors, got {n_numbers:,}: "
-                "ask for less at once"
+                "ask for less at once",
             )
 
         def update() -> None:
@@ -539,10 +547,11 @@ class CollectionOperations(Operations):
     async def metrics(self, request: Request) -> Response:
         """Return counters in the text format of Prometheus."""
         with self._registry.all_in_use() as collections:
-            counts = await self._registry.overviews.run(
-                lambda: {opened.name: opened.collection.count() for opened in collections}
+            times = await self._registry.overviews.run(self._registry.source.backup_times)
+            states = await self._registry.overviews.run(
+                lambda: [self._describe_state(opened, times) for opened in collections]
             )
-        return Response(self._registry.metrics.dump(counts), media_type=CONTENT_TYPE)
+        return Response(self._registry.metrics.dump(states), media_type=CONTENT_TYPE)
 
     async def list_collections(self, request: Request) -> Response:
         """Describe all collections."""
@@ -574,6 +583,18 @@ class CollectionOperations(Operations):
         await self._registry.drop(request.path_params["name"])
         return Response(status_code=204)
 
+    async def restore(self, request: Request) -> Response:
+        """Replace a collection by a backup, or create it from one; other collections are not affected.
+
+        The response is sent when searches use it. Requests to the collection wait during the last step.
+        """
+        body = await self._reader.parse(request, requests.Restore)
+        name = request.path_params["name"]
+        await self._registry.wait_until_open(name)
+        opened = await self._registry.restore(name, body.name)
+        with opened.in_use():
+            return respond(await self._registry.overviews.run(self._describe, opened))
+
     async def set_metadata(self, request: Request, opened: OpenCollection) -> Response:
         """Replace the metadata of a collection."""
         body = await self._reader.parse(request, requests.Metadata)
@@ -590,6 +611,10 @@ class CollectionOperations(Operations):
         body = await self._reader.parse(request, requests.Backup)
         await opened.long_work.run(self._registry.source.backup, opened.collection, body.name)
         return Response(status_code=204)
+
+    def _describe_state(self, opened: OpenCollection, times: Mapping[str, float]) -> CollectionState:
+        disk_bytes = self._registry.source.disk_bytes(opened.name)
+        return opened.describe_state(disk_bytes, times.get(opened.name))
 
     def _describe(self, opened: OpenCollection) -> dict[str, Any]:
         collection = opened.collection

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +21,8 @@ from posh.index.nearest import index as nearest_index
 from posh.index.nearest import lists as nearest_lists
 from posh.index.nearest.options import NearestOptions
 from posh.serve.capacity import Limits, make_busy_problem
-from posh.serve.responses import ProblemError, make_problem
+from posh.serve.logs import log_event
+from posh.serve.responses import LimitError, ProblemError, make_problem
 
 __all__ = [
     "FitMemory",
@@ -35,7 +37,6 @@ _POLL = 0.01
 _SEQ = 8  # bytes of the number by which an index knows an item
 _MEASURED = 2000  # documents that are compared with all others to measure recall, including overhead
 _IN_GRAPH = 20_000  # products of 8-bit numbers that a node takes: its candidates, and the choice among them
-_log = logging.getLogger("posh.serve")
 
 
 def read_hasher(content: bytes, limits: Limits) -> Hasher[Any]:
@@ -49,13 +50,16 @@ def read_hasher(content: bytes, limits: Limits) -> Hasher[Any]:
 
 
 def require_limits(hasher: Hasher[Any], limits: Limits) -> None:
-    """Raise a ValueError if a hasher is larger than this service allows."""
+    """Raise a LimitError if a hasher is larger than this service allows."""
     if isinstance(hasher.n_bits, int) and hasher.n_bits > limits.n_bits:
-        raise ValueError(f"expected n_bits of at most {limits.n_bits} in this service, got {hasher.n_bits}")
+        raise LimitError(
+            "n_bits", f"expected n_bits of at most {limits.n_bits} in this service, got {hasher.n_bits}"
+        )
     columns = getattr(hasher, "n_features_in_", 0)
     if columns > limits.n_features:
-        raise ValueError(
-            f"expected a hasher of at most {limits.n_features} columns in this service, got {columns}"
+        raise LimitError(
+            "n_features",
+            f"expected a hasher of at most {limits.n_features} columns in this service, got {columns}",
         )
 
 
@@ -66,22 +70,23 @@ class FitMemory:
     """Memory for all concurrent fits."""
 
     def __init__(self, n_bytes: int) -> None:
-        self._most, self._taken, self._lock = n_bytes, 0, threading.Lock()
+        self._most, self.taken, self._lock = n_bytes, 0, threading.Lock()
 
     def take(self, n_bytes: int) -> None:
         """Take bytes until :meth:`release`; raise a problem if other fits have them."""
         with self._lock:
-            if self._taken + n_bytes > self._most:
+            if self.taken + n_bytes > self._most:
                 raise make_busy_problem(
-                    f"expected at most {self._most:,} bytes for all fits at once, got {self._taken:,} in use "
-                    f"and {n_bytes:,} more"
+                    f"expected at most {self._most:,} bytes for all fits at once, got {self.taken:,} in use "
+                    f"and {n_bytes:,} more",
+                    "fit_bytes",
                 )
-            self._taken += n_bytes
+            self.taken += n_bytes
 
     def release(self, n_bytes: int) -> None:
         """Release bytes."""
         with self._lock:
-            self._taken -= n_bytes
+            self.taken -= n_bytes
 
     @contextmanager
     def hold(self, n_bytes: int) -> Iterator[None]:
@@ -119,15 +124,17 @@ def estimate_index_bytes(
 
 def _require_affordable(cost: FitCost, purpose: str, limits: Limits) -> None:
     if cost.bytes > limits.fit_bytes:
-        raise ValueError(
+        raise LimitError(
+            "fit_bytes",
             f"expected {purpose} of at most {limits.fit_bytes:,} bytes, got one of about {cost.bytes:,}: "
-            "choose fewer bits or lists, or another method, or set the service's limit fit_bytes"
+            "choose fewer bits or lists, or another method, or set the service's limit fit_bytes",
         )
     if cost.operations > limits.fit_operations:
-        raise ValueError(
+        raise LimitError(
+            "fit_operations",
             f"expected {purpose} of at most {limits.fit_operations:,} operations, got one of about "
             f"{cost.operations:,}: choose fewer epochs, bits or lists, or another method, or set the "
-            "service's limit fit_operations"
+            "service's limit fit_operations",
         )
 
 
@@ -226,12 +233,16 @@ class Indexer:
         self.message = None
 
     def _fit(self, call: Callable[[], object], afterwards: Callable[[], None]) -> None:
+        start = time.perf_counter()
+        log_event(logging.INFO, "fit started", collection=self._name)
         try:
             with cancel_on(self._stop):
                 call()
+            seconds = time.perf_counter() - start
+            log_event(logging.INFO, "fit finished", collection=self._name, seconds=seconds)
         except Exception as error:
             self.message = make_problem(error).detail
-            _log.warning("fitting %s failed: %s", self._name, self.message)
+            log_event(logging.WARNING, "fit failed", collection=self._name, reason=self.message)
         finally:
             afterwards()
             self._lock.release()

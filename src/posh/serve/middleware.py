@@ -1,81 +1,23 @@
-"""Middleware for every request: access control, common headers, bounded sending, metrics."""
+"""Middleware for every request: access control, common headers, bounded sending, metrics, log."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from functools import lru_cache
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from posh.serve.capacity import Limits
+from posh.serve.logs import ACCESS, LineBudget, log_event
+from posh.serve.metrics import Metrics
 from posh.serve.responses import ProblemError, log_failure
+from posh.serve.tokens import Tokens
 
-__all__ = ["CONTENT_TYPE", "LOOPBACK", "AccessMiddleware", "Metrics", "get_header", "send_problem"]
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-_QUERIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-
-
-class Metrics:
-    """Counters of one service, for Prometheus.
-
-    >>> metrics = Metrics()
-    >>> metrics.observe("/health", "GET", 200, 0.002)
-    >>> b'posh_requests_total{method="GET",route="/health",status="200"} 1.0' in metrics.dump()
-    True
-    """
-
-    def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "posh_requests", "Requests answered.", ["route", "method", "status"], registry=self._registry
-        )
-        self._seconds = Histogram(
-            "posh_request_seconds",
-            "Time to answer.",
-            ["route", "method"],
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
-        self.batch_size = Histogram(
-            "posh_search_batch_queries",
-            "Queries in a batch.",
-            ["collection"],
-            buckets=_QUERIES,
-            registry=self._registry,
-        )
-        self._items = Gauge(
-            "posh_collection_items", "Items of a collection.", ["collection"], registry=self._registry
-        )
-
-    def observe(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count one response."""
-        count, time = self._by_labels(route, method, status)
-        count.inc()
-        time.observe(seconds)
-
-    @lru_cache(1024)  # noqa: B019  # the lookup takes longer than counting, and a service is not collected
-    def _by_labels(self, route: str, method: str, status: int) -> tuple[Counter, Histogram]:
-        return self._requests.labels(route, method, status), self._seconds.labels(route, method)
-
-    def remove(self, collection: str) -> None:
-        """Remove the counters of a collection that was dropped."""
-        self.batch_size.remove(collection)
-
-    def dump(self, counts: dict[str, int] | None = None) -> bytes:
-        """Return all counters in the text format; ``counts`` are the items of each collection."""
-        self._items.clear()
-        for name, count in (counts or {}).items():
-            self._items.labels(name).set(count)
-        return generate_latest(self._registry)
-
+__all__ = ["LOOPBACK", "AccessMiddleware", "get_header", "send_problem"]
 
 _HEADERS = [
     (b"server", b"posh"),
@@ -86,14 +28,16 @@ _NOT_STORED = [*_HEADERS, (b"cache-control", b"no-store")]
 _PIECE = 32 << 10  # bytes of a response per message; small responses are one piece
 _OWN_SITES = (None, b"same-origin", b"none")  # no browser, the service's page, and an address that was typed
 _LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0  # read of a body after its request is refused
-_log = logging.getLogger("posh.serve")
+_LINES = 20  # per second, about refused and slow requests
+_REFUSALS = (401, 403, 408, 413, 503, 504, 507)
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class AccessMiddleware:
     """Wraps an application.
 
-    With a token, every path except ``open_paths`` requires it. Without one the service listens on loopback,
+    With tokens, every path except ``open_paths`` requires one; ``posh.access`` of the scope tells the router
+    what the token gives access to. Without any, the service listens on loopback,
     and this class refuses requests that web pages of other sites make through a browser: those to other names
     of this machine, and those that the browser marks as coming from another origin. Links of other sites to
     ``open_paths``, such as the page, work.
@@ -103,15 +47,18 @@ class AccessMiddleware:
         self,
         app: ASGIApp,
         metrics: Metrics,
-        token: str | None,
+        tokens: Tokens,
         open_paths: Collection[str],
         hosts: Collection[str] = LOOPBACK,
         limits: Limits | None = None,
+        slow_seconds: float = 1.0,
     ) -> None:
         limits = limits or Limits()
         self._app, self._metrics = app, metrics
         self._budget, self._seconds = ResponseBudget(limits), limits.answer_seconds
-        self._token = None if token is None else token.encode()
+        metrics.watch_bytes("answers", lambda: self._budget.n_bytes)
+        self._tokens, self._slow_seconds = tokens, slow_seconds
+        self._lines = LineBudget(_LINES)
         self._open, self._hosts = frozenset(open_paths), frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,28 +70,55 @@ class AccessMiddleware:
             if (refusal := self._check_access(scope)) is None:
                 await self._app(scope, receive, sender)
             else:
-                await send_problem(refusal, sender)
+                await self._send_problem(refusal, scope, sender)
         except ProblemError as problem:
-            await send_problem(problem, sender)
+            await self._send_problem(problem, scope, sender)
         except Exception as error:
             if sender.status:
                 raise
-            await send_problem(log_failure(error), sender)
+            await self._send_problem(log_failure(error), scope, sender)
         finally:
             if sender.status >= 400 and scope["method"] != "GET":
                 await _discard_body(receive)
-            route = getattr(scope.get("route"), "path", "other")
-            self._metrics.observe(route, scope["method"], sender.status, time.perf_counter() - start)
+            self._observe(scope, sender.status, time.perf_counter() - start)
+
+    async def _send_problem(self, problem: ProblemError, scope: Scope, sender: _Sender) -> None:
+        scope["posh.problem"] = problem.with_traceback(None)
+        await send_problem(problem, sender)
+
+    def _observe(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count a request, and log it if it was refused or slow."""
+        method, path = scope["method"], scope["path"]
+        self._metrics.observe(getattr(scope.get("route"), "path", "other"), method, status, seconds)
+        problem: ProblemError | None = scope.get("posh.problem")
+        if problem is not None and problem.limit is not None:
+            self._metrics.count_refusal(problem.limit)
+        fields = {"method": method, "path": path, "status": status}
+        if problem is not None and (problem.limit is not None or problem.status in _REFUSALS):
+            why = {"kind": problem.kind, "limit": problem.limit, "detail": problem.detail}
+            self._warn("refused", **fields, **why, client=_format_client(scope))
+        elif seconds > self._slow_seconds:
+            self._warn("slow", **fields, seconds=seconds)
+        if ACCESS.isEnabledFor(logging.INFO):
+            client = _format_client(scope)
+            log_event(logging.INFO, "request", logger=ACCESS, **fields, seconds=seconds, client=client)
+
+    def _warn(self, event: str, **fields: Any) -> None:
+        omitted = self._lines.take(time.monotonic())
+        if omitted is not None:
+            log_event(logging.WARNING, event, **fields, omitted=omitted or None)
 
     def _check_access(self, scope: Scope) -> ProblemError | None:
         """Return the reason to refuse a request, or None."""
-        if self._token is None:
+        if not self._tokens:
             return self._check_site(scope)
-        return None if scope["path"] in self._open else self._check_token(scope, self._token)
+        return None if scope["path"] in self._open else self._check_token(scope)
 
-    def _check_token(self, scope: Scope, token: bytes) -> ProblemError | None:
+    def _check_token(self, scope: Scope) -> ProblemError | None:
         scheme, _, value = (get_header(scope, b"authorization") or b"").partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(value.strip(), token):
+        if scheme.lower() == b"bearer":
+            scope["posh.access"] = self._tokens.find_access(value.strip())
+        if scope.get("posh.access") is not None:
             return None
         got = "another one" if value else "none"
         return ProblemError(
@@ -191,30 +165,31 @@ class ResponseBudget:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._limits, self._n_bytes = limits, 0
+        self._limits, self.n_bytes = limits, 0
         self._responses: dict[asyncio.Timeout, tuple[int, float]] = {}  # bytes and start time, oldest first
 
     def hold(self, response: asyncio.Timeout, n_bytes: int) -> None:
         """Count the bytes of a response until :meth:`release`; raise a 503 if there is no room."""
         now, limit = asyncio.get_running_loop().time(), self._limits.answers_in_work
         for other, (_, start) in list(self._responses.items()):
-            if self._n_bytes + n_bytes <= limit or now - start <= self._limits.answer_seconds:
+            if self.n_bytes + n_bytes <= limit or now - start <= self._limits.answer_seconds:
                 break
             self.release(other)
             other.reschedule(now)
-        if self._responses and self._n_bytes + n_bytes > limit:
+        if self._responses and self.n_bytes + n_bytes > limit:
             raise ProblemError(
                 503,
                 "busy",
                 f"expected at most {limit} bytes of responses at once, got more: try again later",
                 {"retry-after": "1"},
+                limit="answers_in_work",
             )
         self._responses[response] = n_bytes, now
-        self._n_bytes += n_bytes
+        self.n_bytes += n_bytes
 
     def release(self, response: asyncio.Timeout) -> None:
         """Stop counting a response, if it is counted."""
-        self._n_bytes -= self._responses.pop(response, (0, 0.0))[0]
+        self.n_bytes -= self._responses.pop(response, (0, 0.0))[0]
 
 
 class _Sender:
@@ -271,9 +246,20 @@ class _Sender:
                     if not response.expired():
                         response.reschedule(loop.time() + self._seconds)
         except TimeoutError:  # the server closes the connection, because the body is not complete
-            _log.info("a client did not read a response of %d bytes", len(body))
+            self._scope["posh.problem"] = ProblemError(
+                408,
+                "too-slow",
+                f"expected a client that reads a response of {len(body)} bytes, got one that does not",
+                limit="answer_seconds",
+            )
         finally:
             self._budget.release(response)
+
+
+def _format_client(scope: Scope) -> str | None:
+    """Return the address that a request comes from, if the server knows it; a proxy's is its own."""
+    client = scope.get("client")
+    return None if client is None else str(client[0])
 
 
 def get_header(scope: Scope, name: bytes) -> bytes | None:

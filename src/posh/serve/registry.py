@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -16,10 +17,11 @@ from posh.errors import CancelledError, CollectionExistsError, UnknownCollection
 from posh.serve.capacity import CallQueue, Limits, make_busy_problem, make_executor
 from posh.serve.coalesce import Coalescer
 from posh.serve.indexing import FitMemory, Indexer
-from posh.serve.middleware import Metrics
+from posh.serve.logs import log_event
+from posh.serve.metrics import CollectionState, Metrics
 from posh.serve.overview import CachedOverview, OverviewCache
-from posh.serve.responses import ProblemError
-from posh.serve.sources import CollectionSource
+from posh.serve.responses import LimitError, ProblemError
+from posh.serve.sources import CollectionSource, StagedCollection
 
 __all__ = ["OpenCollection", "Registry"]
 
@@ -63,11 +65,12 @@ class OpenCollection:
         registry, limits = self._registry, self._registry.limits
         if self._n_users >= limits.requests:
             raise make_busy_problem(
-                f"expected at most {limits.requests} requests to a collection at once, got more"
+                f"expected at most {limits.requests} requests to a collection at once, got more", "requests"
             )
         if registry.n_requests >= limits.all_requests:
             raise make_busy_problem(
-                f"expected at most {limits.all_requests} requests to collections at once, got more"
+                f"expected at most {limits.all_requests} requests to collections at once, got more",
+                "all_requests",
             )
         registry.n_requests += 1
         self._n_users += 1
@@ -91,6 +94,28 @@ class OpenCollection:
         queues = (self.reads, self.writes, self.long_work, self._overviews)
         return self.coalescer.is_busy or self.indexing.is_running or any(queue.n_running for queue in queues)
 
+    def describe_state(self, disk_bytes: int | None, last_backup: float | None) -> CollectionState:
+        """Return the state for metrics; call it in a thread."""
+        collection = self.collection
+        has_metric = collection.index_options.get("metric") is not None
+        return CollectionState(
+            name=self.name,
+            items=collection.count(),
+            memory_bytes=collection.memory_usage(),
+            disk_bytes=disk_bytes,
+            recall=collection.measured_recall(),
+            recall_asked=collection.index_options.get("recall") if has_metric else None,
+            last_backup_timestamp_seconds=last_backup,
+            waiting_queries=self.coalescer.n_waiting,
+            calls={
+                "search": int(self.coalescer.is_busy),
+                "read": self.reads.n_running,
+                "write": self.writes.n_running,
+                "long": self.long_work.n_running,
+            },
+            indexing=self.indexing.state,
+        )
+
     def _get_version(self) -> int:
         """Return a number that changes after every call that may have changed the collection."""
         return self.writes.n_finished + self.long_work.n_finished
@@ -99,8 +124,8 @@ class OpenCollection:
 class Registry:
     """All collections of a source. A thread opens them one after the other if the source allows that.
 
-    Each has its own queues, so that none waits for calls of another. ``overviews`` and ``changes`` (creating
-    and dropping collections) are the queues for calls that concern all of them.
+    Each has its own queues, so that none waits for calls of another. ``overviews``, ``changes`` (creating and
+    dropping collections) and ``restores`` are the queues for calls that concern all of them.
     """
 
     def __init__(self, source: CollectionSource, limits: Limits, metrics: Metrics) -> None:
@@ -108,12 +133,15 @@ class Registry:
         self.executor = make_executor()
         self.overviews = CallQueue(self.executor, 4, limits.seconds, limits.seconds)
         self.changes = CallQueue(self.executor, 4, limits.seconds, None)
+        self.restores = CallQueue(self.executor, 1, limits.seconds, None)  # each builds an index
         self.memory = FitMemory(limits.fit_bytes)
         self.cache = OverviewCache(_OVERVIEWS)
         self.n_requests = 0  # requests to collections that are not answered yet
         self._changing = threading.Lock()
         self._opened: dict[str, OpenCollection] = {}
         self._dropping: set[str] = set()
+        self._restoring: set[str] = set()
+        self._replacing: set[str] = set()  # those whose backup is being put in place
         self._opening = sorted(name for name in source.names() if is_name(name))  # not open yet
         self.opening_error: BaseException | None = None
         self._stop_opening = threading.Event()
@@ -132,7 +160,7 @@ class Registry:
             with cancel_on(self._stop_opening):
                 while self._opening and not self._stop_opening.is_set():
                     name = self._opening[0]
-                    self._opened[name] = OpenCollection(name, self.source.open(name), self)
+                    self._open(name)
                     self._opening.pop(0)
         except CancelledError:
             pass  # the service stops
@@ -162,7 +190,7 @@ class Registry:
         It does nothing for a name without a collection.
         """
         deadline = time.monotonic() + self.limits.seconds
-        while name in self._opening or (name is None and self._opening):
+        while name in self._replacing or name in self._opening or (name is None and self._opening):
             if time.monotonic() > deadline:
                 raise make_busy_problem("expected collections that are open, got some that are being opened")
             await asyncio.sleep(_POLL_SECONDS)
@@ -180,17 +208,32 @@ class Registry:
         """Create a collection; call it in a thread."""
         validate_name(name)
         with self._changing:
-            if name in self._opened or name in self._dropping or name in self._opening:
+            if (
+                name in self._opened
+                or name in self._dropping
+                or name in self._restoring
+                or name in self._opening
+            ):
                 raise CollectionExistsError(
                     f"expected a new name, got {name!r}, which is taken: drop it first"
                 )
-            if len(self._opened) + len(self._opening) >= self.limits.collections:
-                raise ValueError(
-                    f"expected at most {self.limits.collections} collections, got one more: drop another"
-                )
+            self._require_room()
             opened = OpenCollection(name, self.source.create(name, metadata, options), self)
             self._opened[name] = opened
+        log_event(logging.INFO, "created", collection=name)
         return opened
+
+    def _require_room(self) -> None:
+        if len(self._opened) + len(self._opening) >= self.limits.collections:
+            raise LimitError(
+                "collections",
+                f"expected at most {self.limits.collections} collections, got one more: drop another",
+            )
+
+    def _open(self, name: str) -> None:
+        start = time.perf_counter()
+        self._opened[name] = OpenCollection(name, self.source.open(name), self)
+        log_event(logging.INFO, "opened", collection=name, seconds=time.perf_counter() - start)
 
     async def drop(self, name: str) -> None:
         """Delete a collection as soon as no request uses it; new requests no longer find it."""
@@ -204,13 +247,67 @@ class Registry:
             raise
         finally:
             self._dropping.discard(name)
+        log_event(logging.INFO, "dropped", collection=name)
 
     def _delete(self, opened: OpenCollection) -> None:
+        self._close(opened)
+        self.source.drop(opened.name)
+
+    def _close(self, opened: OpenCollection) -> None:
         opened.fields.evict()
         opened.map.evict()
         opened.collection.close()
-        self.source.drop(opened.name)
         self.metrics.remove(opened.name)
+
+    async def restore(self, name: str, backup: str) -> OpenCollection:
+        """Replace a collection by a backup, or create it from one.
+
+        The backup is copied and indexed while the collection is in use. Then requests wait until those in
+        progress have finished and the copy is in place.
+        """
+        validate_name(name)
+        with self._changing:
+            if name in self._dropping or name in self._restoring:
+                raise make_busy_problem(f"expected {name!r} not to be dropped or restored, but it is")
+            if name not in self._opened:
+                self._require_room()
+            self._restoring.add(name)
+        try:
+            staged = await self.restores.run(self.source.stage_backup, name, backup)
+            try:
+                await self._replace(name, staged)
+            finally:
+                await asyncio.to_thread(staged.discard)
+        finally:
+            self._restoring.discard(name)
+        log_event(logging.INFO, "restored", collection=name, backup=backup)
+        return self._opened[name]
+
+    async def _replace(self, name: str, staged: StagedCollection) -> None:
+        """Put a staged collection in place of the open one, as soon as no request uses that."""
+        self._replacing.add(name)
+        opened = self._opened.pop(name, None)
+        try:
+            if opened is not None:
+                await opened.wait_until_unused()
+            await self.changes.run(self._put_in_place, name, opened, staged)
+        except ProblemError:  # too busy: it stays
+            if opened is not None:
+                self._opened[name] = opened
+            raise
+        finally:
+            self._replacing.discard(name)
+
+    def _put_in_place(self, name: str, opened: OpenCollection | None, staged: StagedCollection) -> None:
+        if opened is not None:
+            self._close(opened)
+        try:
+            staged.put_in_place()
+        except BaseException:
+            if opened is not None:
+                self._open(name)  # the collection of before
+            raise
+        self._open(name)
 
     def cancel(self) -> None:
         """Cancel all fits."""
@@ -228,3 +325,4 @@ class Registry:
         for opened in self._opened.values():
             opened.indexing.shut_down(deadline - time.monotonic())
             opened.collection.close()
+        log_event(logging.INFO, "closed", collections=len(self._opened))

@@ -7,6 +7,7 @@ The models parse bodies from bytes and describe them in OpenAPI. ``limit_field``
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from posh.index.choices import METRICS, OPTIMIZE, REFINER_NAMES, SCORINGS, STORE
 from posh.preprocess import Float32
 from posh.serve.capacity import Limits, MemoryBudget, MemoryShare
 from posh.serve.middleware import get_header
-from posh.serve.responses import ProblemError
+from posh.serve.responses import LimitError, ProblemError
 
 __all__ = [
     "Backup",
@@ -39,6 +40,7 @@ __all__ = [
     "Packed",
     "Reader",
     "Reindex",
+    "Restore",
     "Sample",
     "Search",
     "SearchRadius",
@@ -347,6 +349,12 @@ class Backup(Body):
     name: str = Field(pattern=f"^{NAME_PATTERN}$")
 
 
+class Restore(Backup):
+    """The name of a backup, which replaces the collection."""
+
+    model_config = make_example({"name": "digits-2026-11-17"})
+
+
 class Metadata(Body):
     """The metadata that replaces the current one."""
 
@@ -381,7 +389,7 @@ class Reader:
     async def parse(self, request: Request, model: type[B]) -> B:
         """Return the body of a request as a validated object."""
         _require_type(request.scope, b"application/json")
-        body = await self.read(request, getattr(self._limits, model.size_limit))
+        body = await self.read(request, model.size_limit)
         if len(body) <= _SMALL:
             n_values = len(body) // 2 if len(body) <= _TINY else self._count_values(body)
             await self._hold_memory(request.scope, _TIMES * len(body) + _VALUE_BYTES * n_values)
@@ -399,7 +407,7 @@ class Reader:
             n_values += sum(int(np.count_nonzero(part == separator)) for separator in _SEPARATORS)
             if n_values > self._limits.body_values:
                 raise _make_size_problem(
-                    f"{self._limits.body_values} values in JSON", "pack vectors as base64"
+                    "body_values", f"{self._limits.body_values} values in JSON", "pack vectors as base64"
                 )
         return n_values
 
@@ -423,26 +431,28 @@ class Reader:
     async def read_file(self, request: Request) -> bytes:
         """Return the body of a request that is a file."""
         _require_type(request.scope, b"application/octet-stream")
-        content = await self.read(request, self._limits.body_bytes)
+        content = await self.read(request, "body_bytes")
         await self._hold_memory(request.scope, _FILE_TIMES * len(content))
         return bytes(content)
 
-    async def read(self, request: Request, most: int) -> Content:
-        """Return the bytes of a body, of which there may be ``most``."""
+    async def read(self, request: Request, limit: str) -> Content:
+        """Return the bytes of a body, whose number the limit of this name bounds."""
         announced = get_header(request.scope, b"content-length")
+        most = getattr(self._limits, limit)
         if announced is not None and (not announced.isdigit() or int(announced) > most):
-            raise _make_bytes_problem(most)
+            raise _make_bytes_problem(limit, most)
         try:
             async with asyncio.timeout(self._limits.body_seconds):
-                return await self._receive(request, most, -1 if announced is None else int(announced))
+                return await self._receive(request, limit, -1 if announced is None else int(announced))
         except TimeoutError:
             raise ProblemError(
                 408,
                 "too-slow",
                 f"expected the body within {self._limits.body_seconds:g} s, got a part of it",
+                limit="body_seconds",
             ) from None
 
-    async def _receive(self, request: Request, most: int, n_bytes: int) -> Content:
+    async def _receive(self, request: Request, limit: str, n_bytes: int) -> Content:
         """Receive a body of ``n_bytes``, or of unknown length if that is negative."""
         body: Content = b""
         while True:
@@ -450,7 +460,7 @@ class Reader:
             if message["type"] == "http.disconnect":
                 raise ProblemError(400, "not-json", "expected a complete body, got a part of it")
             part = message.get("body", b"")
-            self._hold(request.scope, len(part), most)
+            self._hold(request.scope, len(part), limit)
             if not body:
                 body = part
             else:
@@ -461,12 +471,13 @@ class Reader:
             if not message.get("more_body", False) or len(body) == n_bytes:
                 return body
 
-    def _hold(self, scope: Scope, n_bytes: int, most: int) -> None:
+    def _hold(self, scope: Scope, n_bytes: int, limit: str) -> None:
         """Count received bytes of a request until it holds memory or is answered."""
         self._in_work += n_bytes
         scope["posh.bytes"] = scope["posh.held"] = scope.get("posh.bytes", 0) + n_bytes
+        most = getattr(self._limits, limit)
         if scope["posh.bytes"] > most:
-            raise _make_bytes_problem(most)
+            raise _make_bytes_problem(limit, most)
         if self._in_work > self._limits.bytes_in_work:
             raise ProblemError(
                 503,
@@ -474,7 +485,16 @@ class Reader:
                 f"expected at most {self._limits.bytes_in_work} bytes of requests at once, got more: "
                 "try again later",
                 {"retry-after": "1"},
+                limit="bytes_in_work",
             )
+
+    def budgets(self) -> dict[str, Callable[[], int]]:
+        """Return a function for each budget of bytes that returns how many are taken."""
+        return {
+            "received": lambda: self._in_work,
+            "bodies": lambda: self._bodies.taken,
+            "responses": lambda: self._responses.taken,
+        }
 
     def release(self, scope: Scope) -> None:
         """Release the bytes and the memory of a request that is answered."""
@@ -485,15 +505,15 @@ class Reader:
                 share.close()
 
     def require_limits(self, body: Body, prefix: str = "") -> None:
-        """Raise a ValueError if a field exceeds its limit; messages have ``prefix`` before its name."""
+        """Raise a LimitError if a field exceeds its limit; messages have ``prefix`` before its name."""
         for name, limit in body.field_limits:
             value = getattr(body, name)
             if value is None or name not in body.model_fields_set:
                 continue
             size, most = _measure(value), getattr(self._limits, limit)
             if size > most:
-                raise ValueError(
-                    f"expected at most {most:,} for {prefix}{name}, got {size:,}: ask for less at once"
+                raise LimitError(
+                    limit, f"expected at most {most:,} for {prefix}{name}, got {size:,}: ask for less at once"
                 )
         for name in body.nested:
             self.require_limits(getattr(body, name), f"{prefix}{name}.")
@@ -505,12 +525,13 @@ def _measure(value: Any) -> float:
     return value if isinstance(value, int | float) else len(value)
 
 
-def _make_bytes_problem(most: int) -> ProblemError:
-    return _make_size_problem(f"{most} bytes", "send less at once")
+def _make_bytes_problem(limit: str, most: int) -> ProblemError:
+    return _make_size_problem(limit, f"{most} bytes", "send less at once")
 
 
-def _make_size_problem(bound: str, remedy: str) -> ProblemError:
-    return ProblemError(413, "too-large", f"expected a body of at most {bound}, got more: {remedy}")
+def _make_size_problem(limit: str, bound: str, remedy: str) -> ProblemError:
+    detail = f"expected a body of at most {bound}, got more: {remedy}"
+    return ProblemError(413, "too-large", detail, limit=limit)
 
 
 def _require_type(scope: Scope, expected: bytes) -> None:

@@ -47,6 +47,7 @@ __all__ = [
     "ItemList",
     "ItemWriter",
     "ItemsPage",
+    "LimitError",
     "Problem",
     "ProblemError",
     "RadiusResults",
@@ -68,6 +69,7 @@ TITLES = {
     "not-json": "The body is not JSON",
     "unauthorized": "A token is needed",
     "forbidden": "Requests from other sites are refused",
+    "read-only-token": "The token is for reading only",
     "not-found": "There is no such address",
     "unknown-collection": "There is no such collection",
     "unknown-item": "There is no such item",
@@ -108,12 +110,21 @@ _log = logging.getLogger("posh.serve")
 class ProblemError(Exception):
     """An error as a response, problem-JSON (RFC 9457); ``kind`` is a key of ``TITLES``.
 
-    ``detail`` is the library's message, and never has a path of the service or a traceback.
+    ``detail`` is the library's message, and never has a path of the service or a traceback. ``limit`` is the
+    name of the limit that the request exceeds, if it is one of :class:`posh.serve.capacity.Limits`.
     """
 
-    def __init__(self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        limit: str | None = None,
+    ) -> None:
         super().__init__(detail)
-        self.status, self.kind, self.detail = status, kind, detail
+        self.status, self.kind, self.detail, self.limit = status, kind, detail, limit
         self.headers = {"content-type": "application/problem+json", **(headers or {})}
 
     def body(self) -> bytes:
@@ -122,6 +133,14 @@ class ProblemError(Exception):
         detail = self.detail.encode("utf-8", "replace").decode()
         content = {"type": f"urn:posh:{self.kind}", "title": TITLES[self.kind]}
         return orjson.dumps(content | {"status": self.status, "detail": detail})
+
+
+class LimitError(ValueError):
+    """An argument exceeds a limit of the service, whose name is ``limit``."""
+
+    def __init__(self, limit: str, message: str) -> None:
+        super().__init__(message)
+        self.limit = limit
 
 
 def make_problem(error: BaseException) -> ProblemError:
@@ -140,7 +159,7 @@ def make_problem(error: BaseException) -> ProblemError:
         case FormatError():
             return log_failure(error)  # a damaged file of the service, not an argument of the client
         case TimeoutError() if error.errno is None:  # otherwise it is the disk's
-            return ProblemError(504, "too-long", str(error))
+            return ProblemError(504, "too-long", str(error), limit="filter_seconds")
         case MissingShardsError():
             return ProblemError(503, "missing-shards", str(error), {"retry-after": str(error.seconds)})
         case ServiceError():  # Milvus
@@ -152,6 +171,8 @@ def make_problem(error: BaseException) -> ProblemError:
             return ProblemError(404, "unknown-item", str(error.args[0]) if error.args else "")
         case TypeError():
             return ProblemError(422, "wrong-type", str(error))
+        case LimitError():
+            return ProblemError(422, "invalid-argument", str(error), limit=error.limit)
         case ValueError():
             return ProblemError(422, "invalid-argument", str(error))
         case MemoryError():
@@ -349,6 +370,7 @@ class ItemWriter:
                 "too-large",
                 f"expected a response of at most {self._max_bytes} bytes of payloads, vectors and codes, "
                 "got more: ask for less at once",
+                limit="answer_bytes",
             )
 
     def _count(self, n_bytes: int) -> None:

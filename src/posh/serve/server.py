@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import gc
 import ipaddress
+import logging
 import signal
 import socket
 import sys
@@ -20,10 +21,12 @@ from granian.server.embed import Server as GranianServer
 
 from posh.serve.app import create_app
 from posh.serve.capacity import Limits
+from posh.serve.logs import log_event
 from posh.serve.middleware import LOOPBACK
 from posh.serve.registry import Registry
+from posh.serve.tokens import Tokens
 
-__all__ = ["Server", "bind", "is_loopback", "stop_on_signals"]
+__all__ = ["Server", "bind", "handle_signals", "is_loopback"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STOP_SECONDS = 30.0  # for the requests that run when the service is stopped
@@ -43,7 +46,7 @@ class Server:
     """Serves a registry until :meth:`stop`, SIGTERM or Ctrl-C.
 
     ``bound`` is a socket that reserves the address and does not listen. ``listening`` is called with the
-    address when the server accepts connections.
+    address when the server accepts connections. Requests that take longer than ``slow_seconds`` are logged.
     """
 
     def __init__(
@@ -51,14 +54,18 @@ class Server:
         registry: Registry,
         bound: socket.socket,
         *,
-        token: str | None = None,
+        tokens: Tokens | None = None,
         listening: Callable[[str], None] = lambda address: None,
+        slow_seconds: float = 1.0,
     ) -> None:
         self._host, self._port = bound.getsockname()[:2]
         name = f"[{self._host}]" if ":" in self._host else self._host
         self.address = f"http://{name}:{self._port}"
         self._registry, self._bound, self._listening = registry, bound, listening
-        self._app = create_app(registry, token=token, hosts={*LOOPBACK, name})
+        self.tokens = tokens or Tokens.of()
+        self._app = create_app(
+            registry, tokens=self.tokens, hosts={*LOOPBACK, name}, slow_seconds=slow_seconds
+        )
         self._should_stop = False
 
     def run(self) -> None:
@@ -87,6 +94,7 @@ class Server:
             while not (self._should_stop or serving.done() or self._registry.opening_error):
                 await asyncio.sleep(_POLL_SECONDS)
         finally:
+            log_event(logging.INFO, "stopping")
             self._registry.cancel()
             server.stop()
             done, _ = await asyncio.wait({serving}, timeout=_STOP_SECONDS)
@@ -101,6 +109,7 @@ class Server:
             with suppress(OSError):
                 _, writer = await asyncio.open_connection(self._host, self._port)
                 writer.close()
+                log_event(logging.INFO, "listening", address=self.address, collections=len(self._registry))
                 self._listening(self.address)
                 return
             await asyncio.sleep(0.005)
@@ -156,12 +165,17 @@ def _return_large_blocks() -> None:
 
 
 @contextmanager
-def stop_on_signals(server: Server) -> Iterator[None]:
-    """Let SIGINT and SIGTERM stop the server during a block; repeated signals do nothing more."""
+def handle_signals(server: Server, *, reloads: bool) -> Iterator[None]:
+    """Let SIGINT and SIGTERM stop the server during a block; repeated signals do nothing more.
+
+    With ``reloads``, SIGHUP makes it load its tokens again.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.signal(number, server.stop) for number in _SIGNALS}
+    if reloads and hasattr(signal, "SIGHUP"):  # Windows has none
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: server.tokens.reload())
     try:
         yield
     finally:

@@ -1,11 +1,16 @@
-"""Sources of collections: a folder, a Milvus, or the shards of ``posh batch build``."""
+"""Sources of collections: a folder, a Milvus, or the shards of ``posh batch build``.
+
+In a folder, names that begin with a dot are collections that are being created, restored or dropped.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import shutil
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -16,15 +21,18 @@ from posh._durable import make_folder, sync_folder
 from posh._wire import is_name, validate_name
 from posh.collection.base import BaseCollection
 from posh.collection.embedded import Collection
+from posh.collection.maintenance import restore_backup
 from posh.collection.opening import DATABASE, FolderLock
-from posh.errors import CollectionExistsError, StorageError
+from posh.errors import CollectionExistsError, StorageError, UnknownCollectionError
+from posh.serve.logs import log_event
 
-__all__ = ["CollectionSource", "Folder", "MilvusSource", "ShardSource", "prepare_folder"]
+__all__ = ["CollectionSource", "Folder", "MilvusSource", "ShardSource", "StagedCollection", "prepare_folder"]
 
 if TYPE_CHECKING:
     from posh.engines.milvus import Milvus
 
-_DROPPED, _NEW = ".dropped-", ".new-"
+_DROPPED, _NEW, _RESTORED = ".dropped-", ".new-", ".restored-"
+_ABOUT = "backup.json"  # the file of a backup that names its collection and its time
 _ATTEMPTS = 3  # to create a collection: each process that starts may interfere once
 _log = logging.getLogger("posh.serve")
 
@@ -58,6 +66,29 @@ class CollectionSource(ABC):
     @abstractmethod
     def backup(self, collection: BaseCollection, name: str) -> None:
         """Copy an open collection to the folder of backups, under a new name."""
+
+    def stage_backup(self, name: str, backup: str) -> StagedCollection:
+        """Copy a backup next to the collection of this name, and index the copy."""
+        raise ValueError(
+            f"expected a service over a folder with backups to restore {name!r}, got another: "
+            "start it with 'posh serve FOLDER --backups OTHER'"
+        )
+
+    def backup_times(self) -> dict[str, float]:
+        """Return the time of the last backup of each collection, in seconds since 1970."""
+        return {}
+
+
+class StagedCollection(ABC):
+    """A complete copy of a backup that is not in its place yet."""
+
+    @abstractmethod
+    def put_in_place(self) -> None:
+        """Replace the collection, which must be closed, durably."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Remove the copy, unless it is in its place."""
 
 
 def prepare_folder(path: Path) -> None:
@@ -93,6 +124,9 @@ class Folder(CollectionSource):
         sync_folder(path)  # a partly removed collection must not reappear under its old name
         for leftover in path.glob(f"{_DROPPED}*"):  # of a process that stopped while it dropped
             shutil.rmtree(leftover, ignore_errors=True)
+        for leftover in path.glob(f"{_RESTORED}*"):  # of a process that stopped while it restored
+            with contextlib.suppress(StorageError):
+                _StagedFolder(leftover, path / leftover.name.removeprefix(_RESTORED)).put_in_place()
         for leftover in path.glob(f"{_NEW}*"):  # of a process that stopped while it created
             with contextlib.suppress(StorageError), _lock_folder(leftover):  # or that still runs
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -100,7 +134,7 @@ class Folder(CollectionSource):
     def names(self) -> list[str]:
         """Return the names of sub-folders that are collections."""
         folders = [entry.parent.name for entry in self._path.glob(f"*/{DATABASE}")]
-        names = [name for name in folders if not name.startswith((_DROPPED, _NEW))]
+        names = [name for name in folders if not name.startswith((_DROPPED, _NEW, _RESTORED))]
         for name in names:
             if not is_name(name):
                 _log.warning("%s is not served: it is not a name for a collection, rename it", name)
@@ -108,6 +142,8 @@ class Folder(CollectionSource):
 
     def open(self, name: str) -> BaseCollection:
         """Open a collection."""
+        if not (self._path / name / DATABASE).exists():
+            raise StorageError(f"expected a collection, got a folder without {DATABASE}: {name}")
         collection = Collection(self._path / name)
         collection.filter_seconds = self._filter_seconds
         collection.payload_bytes = self._payload_bytes
@@ -170,6 +206,7 @@ class Folder(CollectionSource):
                 "start it with 'posh serve FOLDER --backups OTHER'"
             )
         assert isinstance(collection, Collection)  # as :meth:`open` returns
+        start = time.perf_counter()
         try:
             collection.backup(self._backups / name)
         except OSError as error:
@@ -178,6 +215,73 @@ class Folder(CollectionSource):
             raise CollectionExistsError(
                 f"expected a new name for the backup, got {name!r}, which is taken: choose another"
             ) from None
+        about = {"collection": collection.path.name, "seconds": time.time()}
+        (self._backups / name / _ABOUT).write_text(json.dumps(about))
+        seconds = time.perf_counter() - start
+        log_event(logging.INFO, "backed up", collection=collection.path.name, backup=name, seconds=seconds)
+
+    def backup_times(self) -> dict[str, float]:
+        """Return the time of the last backup of each collection, of those that still exist."""
+        times: dict[str, float] = {}
+        for file in [] if self._backups is None else self._backups.glob(f"*/{_ABOUT}"):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # removed, or not ours
+                about = json.loads(file.read_text())
+                name, seconds = str(about["collection"]), float(about["seconds"])
+                times[name] = max(seconds, times.get(name, seconds))
+        return times
+
+    def stage_backup(self, name: str, backup: str) -> StagedCollection:
+        """Copy a backup into the folder under a unique name, and build and save its index."""
+        if self._backups is None:
+            return super().stage_backup(name, backup)
+        source = self._backups / backup
+        if not (source / DATABASE).exists():
+            raise UnknownCollectionError(
+                f"expected the name of a backup, got {backup!r:.80}: see the service's folder of backups"
+            )
+        staged = _StagedFolder(self._path / f"{_NEW}{uuid.uuid4().hex}", self._path / name)
+        try:
+            restore_backup(source, staged.path)
+            Collection(staged.path).close()
+        except BaseException:
+            staged.discard()
+            raise
+        return staged
+
+
+class _StagedFolder(StagedCollection):
+    """A folder next to that of the collection.
+
+    It gets the name ``.restored-NAME`` before the old collection is moved away, so that the next start
+    completes a restore that is interrupted in between.
+    """
+
+    def __init__(self, path: Path, target: Path) -> None:
+        self.path, self._target = path, target
+
+    def put_in_place(self) -> None:
+        """Replace the collection, which must be closed, durably."""
+        folder, target = self._target.parent, self._target
+        decided = folder / f"{_RESTORED}{target.name}"
+        dropped = folder / f"{_DROPPED}{uuid.uuid4().hex}"
+        with _lock_folder(self.path):  # other processes must not complete it, too
+            self.path.rename(decided)
+            sync_folder(folder)
+            with contextlib.suppress(FileNotFoundError):
+                target.rename(dropped)
+            try:
+                decided.rename(target)
+            except BaseException:
+                if dropped.exists():
+                    dropped.rename(target)  # if this fails, too, the next start completes the restore
+                decided.rename(self.path)
+                raise
+            sync_folder(folder)
+        shutil.rmtree(dropped, ignore_errors=True)
+
+    def discard(self) -> None:
+        """Remove the copy, unless it is in its place."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
 
 @contextlib.contextmanager
