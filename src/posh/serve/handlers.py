@@ -485,9 +485,10 @@ class OverviewOperations(Operations):
         return respond_json(await opened.fields.get(compute))
 
     async def map(self, request: Request, opened: OpenCollection) -> Response:
-        """Map a sample of items to the plane of the two largest principal components of their vectors.
+        """Arrange a sample of items in a plane so that nearest neighbours are close.
 
-        The result is cached until the collection changes.
+        The layout takes seconds and continues in the background if the client disconnects. The result is cached
+        until the collection changes.
         """
         return respond_json(await opened.map.get(partial(write_map, opened.collection, self._limits.map)))
 
