@@ -34,7 +34,7 @@ def driver(driver, address):
     page.wait(lambda: page.one("#ask-token").is_displayed())
     page.one("#token").send_keys("secret\n")
     page.wait(lambda: page.one("#problem").is_displayed())
-    assert "There are no collections yet. “Import…” creates one" in page.text("#problem")
+    assert "There are no collections yet. “Import” creates one" in page.text("#problem")
     driver.get_log("browser")  # the 401 that led to the question is logged by the browser itself
     return driver
 
@@ -98,9 +98,8 @@ def test_csv_with_a_number_in_each_column_into_the_same_collection(page, tmp_pat
     page.choose("#import-vector", "x0 … x3")
     imported(page, "my-books")
     assert "50 items" in page.text("#welcome")
-    page.one("#tab-name").click()
-    page.one("#name").send_keys("more.csv:3")
-    page.wait_for_new(lambda: page.one("#way-name button").click())
+    page.one("#query").send_keys("more.csv:3")
+    page.wait_for_new(lambda: page.one("#search button").click())
     assert "Item more.csv:3" in page.text("#asked")
     assert page.ids_shown("#columns .card")[0] == "b2"
 
@@ -113,7 +112,7 @@ def test_csv_with_a_vector_in_one_column(page, tmp_path):
     page.wait_for_new(lambda: page.one("#welcome .card .name").click())
     assert sorted(page.ids_shown("#columns .card")) != []
     assert all(isinstance(number, int) for number in page.ids_shown("#columns .card"))
-    page.one("#columns .more").click()
+    page.one("#columns .card .name").click()
     assert page.text("#details dd") == "007"
     page.one("#details form button").click()
 
@@ -150,7 +149,7 @@ UNREADABLE = {
     ),
     "short.csv": ("id,x0,x1\n1,2,3\n4,5\n", "Row 2: expected 3 values, got 2. Nothing was imported."),
     "cut.csv": ('id,x0,x1\n1,2,"3', "Row 1: expected an end of a quoted value"),
-    "words.txt": ("a b", "Expected a file whose name ends in .jsonl, .json, .csv or .npy, got “words.txt”."),
+    "words.txt": ("a b", "Expected a file whose name ends in .jsonl, .json, .csv, .parquet or .npy, got “words.txt”."),
     "no.npy": ("something else", "Expected a .npy file, got something else."),
 }
 

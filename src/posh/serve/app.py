@@ -138,6 +138,7 @@ def list_operations(registry: Registry, reader: Reader) -> list[Operation]:
         Operation("POST", f"{one}/backup", on(collections.backup), requests.Backup, None, 204),
         Operation("PUT", f"{one}/metadata", on(collections.set_metadata), requests.Metadata, None, 204),
         Operation("GET", "/v1/collections", collections.list_collections, None, responses.Collections),
+        Operation("POST", "/v1/read", collections.read_table, file, responses.FileTable),
         Operation("PUT", one, collections.create_collection, requests.Create, responses.Info, 201),
         Operation("GET", one, on(collections.get_collection), None, responses.Info),
         Operation("DELETE", one, collections.drop_collection, None, None, 204),

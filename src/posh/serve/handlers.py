@@ -32,6 +32,7 @@ from posh.serve.overview import write_fields, write_map
 from posh.serve.registry import OpenCollection, Registry
 from posh.serve.requests import FieldNames, Reader, unpack_rows, wait_for_disconnect
 from posh.serve.responses import ItemWriter, ProblemError, dump_json, join_json, respond, respond_json
+from posh.serve.uploads import write_table
 
 __all__ = [
     "CollectionOperations",
@@ -515,6 +516,20 @@ class CollectionOperations(Operations):
                 lambda: [self._describe(opened) for opened in collections]
             )
         return respond({"collections": infos})
+
+    async def read_table(self, request: Request) -> Response:
+        """Convert a Parquet or Arrow file, the body, to rows and packed vectors; nothing is stored.
+
+        The query parameter ``name`` is the name of the file. Every vector is validated.
+        """
+        content = await self._reader.read_file(request)
+
+        def convert() -> bytes:
+            most = self._limits.answer_bytes
+            self._reader.hold_response(request.scope, 3 * most)
+            return write_table(content, request.query_params.get("name", ""), most)
+
+        return respond_json(await self._registry.overviews.run(convert))
 
     async def create_collection(self, request: Request) -> Response:
         """Create a collection."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from posh._runtime import iterate_cancellable
 from posh.hashers.base import Hasher
+from posh.index.brute_force import METRICS, find_nearest
 from posh.index.codes.index import CodeIndex
-from posh.index.nearest.index import Index
 from posh.preprocess import Float32
 
 __all__ = ["arrange", "find_neighbours"]
@@ -27,24 +27,24 @@ _NEAR = 0.01  # squared distance below which repulsion does not grow
 _SIZE = 10.0  # of the start
 
 
-def find_neighbours(vectors: Float32, k: int, metric: str | None, hasher: Hasher[Any] | None) -> NDArray[np.int64]:
-    """Return the k nearest neighbours (n, k) among vectors (n, d), as an index of the same kind finds them.
+def find_neighbours(
+    vectors: Float32, k: int, metric: str | None, hasher: Hasher[Any] | None
+) -> NDArray[np.int64]:
+    """Return the k nearest neighbours (n, k) among vectors (n, d), as the metric or the codes rank them.
 
     Without a metric, codes of ``hasher`` are compared; without either, Euclidean distances. Inner products have
     no neighbourhoods, because all items are near to the longest vectors: cosines take their place.
     """
-    index: Index | CodeIndex
-    if metric is None and hasher is not None:
-        index = CodeIndex(hasher)
-    else:
-        index = Index(metric="cosine" if metric == "dot" else metric or "euclidean", recall=0.95)
     n = len(vectors)
     k = max(0, min(k, n - 1))
-    found = index.add(vectors).search(vectors, k=k + 1).ids
-    others = np.where(found == np.arange(n)[:, None], -1, found)  # an item is not its own neighbour
-    order = np.argsort(others < 0, axis=1, kind="stable")[:, :k]
-    rows = np.take_along_axis(others, order, axis=1)
-    return np.where(rows < 0, np.arange(n)[:, None], rows).astype(np.int64)
+    if metric is None and hasher is not None:
+        found = CodeIndex(hasher).add(vectors).search(vectors, k=k + 1).ids
+    else:
+        prepared = METRICS["cosine" if metric == "dot" else metric or "euclidean"](vectors)
+        found = find_nearest(prepared, np.arange(n), prepared, k + 1, is_distance=True).slots
+    is_other = (found != np.arange(n)[:, None]) & (found >= 0)  # an item is not its own neighbour
+    first = np.argsort(~is_other, axis=1, kind="stable")[:, :k]
+    return np.where(np.take_along_axis(is_other, first, 1), np.take_along_axis(found, first, 1), np.arange(n)[:, None])
 
 
 def arrange(neighbours: NDArray[np.int64], start: Float32, seed: int = 0) -> Float32:

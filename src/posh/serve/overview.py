@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posh._runtime import iterate_cancellable, one_blas_thread
 from posh._wire import pack_vectors
@@ -200,7 +201,7 @@ def _is_picture(value: str) -> bool:
 
 
 _VECTOR_BYTES = 32 << 20  # of all vectors of a sample
-_NEIGHBOURS = 15  # of an item that attract it on the map
+_NEIGHBOURS = 10  # of an item that attract it on the map
 _AXES = 24  # directions in which the page compares vectors that are not in the sample with those that are
 _COLOURS = 11  # values that have a colour of their own
 _COLOURED = 0.4  # of the items must have one of them
@@ -281,7 +282,7 @@ def write_map(collection: BaseCollection, most: int) -> bytes:
         "ids": ids,
         "points": points,
         "titles": [_get_title(payload, summary) for payload in payloads],
-        "fields": _colour_fields(payloads, summary),
+        "fields": _colour_fields(payloads, summary, neighbours, collection.metadata),
         "by_direction": metric == "cosine",
         "mean": plane.mean,
         "axes": pack_vectors(plane.axes),
@@ -310,17 +311,35 @@ def _pack_roughly(values: Float32) -> dict[str, Any]:
     return {"shape": list(values.shape), "scale": scale, "int8": base64.b64encode(content).decode()}
 
 
-def _colour_fields(payloads: list[dict[str, Any]], summary: Summary) -> list[dict[str, Any]]:
-    """Return the fields that can colour the map, the one of the groups first."""
-    names = [field["name"] for field in summary["fields"] if field["name"] not in _unique_roles(summary)]
-    names.sort(key=lambda name: name != summary["group"])
-    fields = (_colour_field(name, [payload.get(name) for payload in payloads]) for name in names)
-    return list(itertools.islice(filter(None, fields), _MOST_COLOURED))
+def _colour_fields(
+    payloads: list[dict[str, Any]],
+    summary: Summary,
+    neighbours: NDArray[np.int64],
+    metadata: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Return the fields that can colour the map: the labels first, then those that neighbours share most."""
+    roles = {summary[role] for role in ("title", "text", "image")} - {summary["group"]}
+    names = [field["name"] for field in summary["fields"] if field["name"] not in roles]
+    fields = filter(None, (_colour_field(name, [payload.get(name) for payload in payloads]) for name in names))
+    order = {name: i for i, name in enumerate(names)}
+    label = metadata.get("label")
+    first = label.get("field") if isinstance(label, dict) else None
+
+    def rank(field: dict[str, Any]) -> tuple[bool, float, int]:
+        return field["name"] != first, -_measure_agreement(field, neighbours), order[field["name"]]
+
+    ranked = sorted(fields, key=rank)
+    return ranked[:_MOST_COLOURED]
 
 
-def _unique_roles(summary: Summary) -> list[str | None]:
-    """Return the fields that differ from item to item, unless one of them groups items."""
-    return [summary[role] for role in ("title", "text", "image") if summary[role] != summary["group"]]
+def _measure_agreement(field: dict[str, Any], neighbours: NDArray[np.int64]) -> float:
+    """Return how much more often neighbours share a value than random items do, from 0 to 1."""
+    if "values" not in field:
+        return 0.0
+    of = np.array(field["of"])
+    chance = float(np.sum((np.bincount(of + 1)[1:] / len(of)) ** 2))
+    shared = float(np.mean((of[neighbours] == of[:, None]) & (of[:, None] >= 0)))
+    return (shared - chance) / max(1e-9, 1 - chance)
 
 
 def _colour_field(name: str, values: list[Any]) -> dict[str, Any] | None:

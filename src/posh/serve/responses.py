@@ -547,6 +547,20 @@ class Colours(BaseModel):
     )
 
 
+class NamedVectors(VectorSample):
+    """A column of vectors, or columns of numbers."""
+
+    name: str
+
+
+class FileTable(BaseModel):
+    """The rows of a file: their other columns, and each choice for the vector."""
+
+    rows: list[dict[str, Any]]
+    columns: list[str]
+    vectors: list[NamedVectors]
+
+
 class RoughRows(BaseModel):
     """Numbers as bytes: base64 of 8-bit integers, row by row, to be multiplied by ``scale``."""
 

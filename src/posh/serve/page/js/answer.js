@@ -2,21 +2,41 @@
 
 import { words } from "./payloads.js";
 
+const SURPRISING = 0.2; // a value must be more frequent among neighbours than in the collection, by this share
+
 /** Format the answer of a search. */
 export function answer(query, { hits }, { summary, metadata }) {
   const n = hits.length;
   if (query.text) return n ? `${n === 1 ? "The best match" : `The ${n} best matches`} for ${query.name}` : `Nothing has the words ${query.name}`;
   if (!n) return "Nothing passes the filter";
-  const field = metadata.label?.field ?? summary?.group;
-  const [first, second] = field ? rank(hits, field) : [];
   const near = `${n} ${n === 1 ? "neighbour" : "neighbours"}`;
-  if (!first) return query.id === undefined ? `The ${near} nearest to ${query.name.toLowerCase()}` : `Nearest to ${query.item}`;
-  if (!metadata.label) return query.id === undefined || 2 * first.count <= n ? `Nearest to ${query.item ?? query.name.toLowerCase()}` : `Nearest to ${query.item}: ${first.count} of ${near} have ${field} ${words(first.value)}`;
-  const looks = query.label === undefined ? "Looks like" : query.label === first.value ? `${capital(article(query.label))}, and looks like` : `${capital(article(query.label))}, but looks like`;
-  if (second && second.count === first.count) return `${looks} ${article(first.value)} or ${article(second.value)}: ${first.count} each of ${near}`;
-  return query.label === first.value
-    ? `${capital(article(first.value))}, like ${first.count} of ${near}`
-    : `${looks} ${article(first.value)}: ${first.count} of ${near}`;
+  const ranked = metadata.label ? rank(hits, metadata.label.field) : [];
+  if (ranked.length) return looks(query.label, ranked, near);
+  const common = mostTelling(hits, summary);
+  return `Nearest to ${query.item ?? query.name.toLowerCase()}${common ? `: ${common.count} of ${near} have ${common.field} ${words(common.value)}` : ""}`;
+}
+
+/** Say what a query looks like, which may have a label itself. */
+function looks(own, [first, second], near) {
+  const many = `${first.count} of ${near}`;
+  if (second?.count === first.count) {
+    return `${own === undefined ? "Looks like" : `${capital(article(own))} that looks like`} ${article(first.value)} or ${article(second.value)}: ${first.count} each of ${near}`;
+  }
+  if (own === first.value) return `${capital(article(own))}, like ${many}`;
+  return `${own === undefined ? "Looks like" : `${capital(article(own))} that looks like`} ${article(first.value)}: ${many}`;
+}
+
+/** Find the value that more than half of the hits have, and that is rare elsewhere. */
+function mostTelling(hits, summary) {
+  const found = (summary?.fields ?? [])
+    .filter(({ name, type }) => ["string", "boolean"].includes(type) && ![summary.title, summary.text, summary.image].includes(name))
+    .flatMap(({ name, values }) => {
+      const [first] = rank(hits, name);
+      if (!first || 2 * first.count <= hits.length) return [];
+      const usual = (values.find(({ value }) => value === first.value)?.count ?? 0) / summary.sampled;
+      return [{ ...first, field: name, surprise: first.count / hits.length - usual }];
+    });
+  return found.filter(({ surprise }) => surprise > SURPRISING).sort((one, other) => other.surprise - one.surprise)[0];
 }
 
 /** Count the values of a field among hits, the most frequent ones first. */

@@ -200,7 +200,7 @@ async function run() {
   clear();
   byId("results-title").textContent = answer(query, found[0], place);
   byId("asked").replaceChildren(...queryLine(query, place, found[0], toItem));
-  byId("asked").hidden = false;
+  byId("asked").hidden = !byId("asked").children.length;
   byId("columns").replaceChildren(...sides.map((side, i) => column(side, found[i], query, asked.view, acts(side, found[i]))));
   byId("views").hidden = false;
   const count = `${found[0].hits.length} ${query.text ? "items" : "neighbours"}${both}`;

@@ -67,7 +67,7 @@ function isSame(hit, query) {
 /** Show the query above its neighbours, with a legend of the colours of bits. */
 export function queryLine(query, { metadata, collection }, { code }, toItem = null) {
   const picture = query.vector ? image(query.vector, metadata, "The query") : null;
-  const parts = [picture, element("span", { class: "name" }, query.name), toItem].filter(Boolean);
+  const parts = [picture, query.text ? null : element("span", { class: "name" }, query.name), toItem].filter(Boolean);
   if (!code) return parts;
   const bits = `${code.length} of ${collection.hasher.n_bits.toLocaleString("en")} bits set`;
   const shared = element("span", {}, element("i", { class: "shared" }), " shared bits, first");
