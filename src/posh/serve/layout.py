@@ -44,7 +44,9 @@ def find_neighbours(
         found = find_nearest(prepared, np.arange(n), prepared, k + 1, is_distance=True).slots
     is_other = (found != np.arange(n)[:, None]) & (found >= 0)  # an item is not its own neighbour
     first = np.argsort(~is_other, axis=1, kind="stable")[:, :k]
-    return np.where(np.take_along_axis(is_other, first, 1), np.take_along_axis(found, first, 1), np.arange(n)[:, None])
+    return np.where(
+        np.take_along_axis(is_other, first, 1), np.take_along_axis(found, first, 1), np.arange(n)[:, None]
+    )
 
 
 def arrange(neighbours: NDArray[np.int64], start: Float32, seed: int = 0) -> Float32:
@@ -87,7 +89,9 @@ def _attract(places: Float32, others: NDArray[np.int64], step: np.float32) -> No
     moves = apart * (step * -2 / (1 + squared))[:, None]
     np.clip(moves, -_LONGEST * step, _LONGEST * step, out=moves)
     for axis in range(2):
-        places[:, axis] += moves[:, axis] - np.bincount(others, moves[:, axis], len(places)).astype(np.float32)
+        places[:, axis] += moves[:, axis] - np.bincount(others, moves[:, axis], len(places)).astype(
+            np.float32
+        )
 
 
 def _repel(places: Float32, others: NDArray[np.int64], step: np.float32) -> None:

@@ -320,7 +320,9 @@ def _colour_fields(
     """Return the fields that can colour the map: the labels first, then those that neighbours share most."""
     roles = {summary[role] for role in ("title", "text", "image")} - {summary["group"]}
     names = [field["name"] for field in summary["fields"] if field["name"] not in roles]
-    fields = filter(None, (_colour_field(name, [payload.get(name) for payload in payloads]) for name in names))
+    fields = filter(
+        None, (_colour_field(name, [payload.get(name) for payload in payloads]) for name in names)
+    )
     order = {name: i for i, name in enumerate(names)}
     label = metadata.get("label")
     first = label.get("field") if isinstance(label, dict) else None
@@ -349,14 +351,19 @@ def _colour_field(name: str, values: list[Any]) -> dict[str, Any] | None:
     numbers = [value for value in plain if not isinstance(value, str | bool)]
     if len(counts) > _COLOURS + 1 and 2 * len(numbers) > len(values):
         low, high = np.quantile(np.array(numbers, np.float64), [0.02, 0.98]).tolist()
-        of = [value if isinstance(value, int | float) and type(value) is not bool else None for value in values]
+        of = [
+            value if isinstance(value, int | float) and type(value) is not bool else None for value in values
+        ]
         return {"name": name, "low": low, "high": high, "of": of} if high > low else None
     chosen = [key for key, _ in counts.most_common(_COLOURS if len(counts) > _COLOURS + 1 else None)]
     if len(counts) < 2 or sum(counts[key] for key in chosen) < _COLOURED * len(values):
         return None
     chosen.sort(key=lambda key: (str(type(key[1])), key[1]))
     places = {key: i for i, key in enumerate(chosen)}
-    of = [places.get((type(value) is bool, value), -1) if isinstance(value, str | int | float) else -1 for value in values]
+    of = [
+        places.get((type(value) is bool, value), -1) if isinstance(value, str | int | float) else -1
+        for value in values
+    ]
     return {"name": name, "values": [value for _, value in chosen], "of": of}
 
 

@@ -56,7 +56,9 @@ def _read(file: VectorFile, most_bytes: int) -> dict[str, Any]:
     choices = [(column.name,) for column in file.columns if column.kind == "vectors"]
     choices = choices or [choose_roles(file, number_rows=True).roles.vector]
     rest = tuple(
-        column.name for column in file.columns if column.kind not in ("vectors", "bytes") and (column.name,) not in choices
+        column.name
+        for column in file.columns
+        if column.kind not in ("vectors", "bytes") and (column.name,) not in choices
     )
     rest = tuple(name for name in rest if name not in choices[0])
     rows: list[dict[str, Any]] = []

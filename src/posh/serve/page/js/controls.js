@@ -4,12 +4,13 @@ import { Problem } from "./api.js";
 import { element } from "./pictures.js";
 import { describe } from "./results.js";
 
+const SPARSE = "Every vector becomes a few set bits out of many. Similar vectors share bits, so searching is counting them.";
 const byId = (id) => document.getElementById(id);
 
 /** Fill the controls for a collection. */
 export function offer(collection, all) {
   const { metadata, hasher, index, n_features: width, has_items: has } = collection;
-  byId("about").textContent = metadata.about ?? "";
+  byId("about").textContent = hasher?.n_active && !index.metric ? SPARSE : (metadata.about ?? "");
   facts(collection);
   const others = all.filter((one) => one.name !== collection.name && one.n_features === width && isSearchable(one));
   options("compare", [["", "nothing"], ...others.map((one) => [one.name, `${one.name}: ${describe(one)}`])]);

@@ -79,10 +79,12 @@ function table(place, found, act) {
   const used = [place.summary?.title, place.metadata.name, place.summary?.image];
   const fields = (place.summary?.fields ?? []).filter(({ name }) => !used.includes(name)).slice(0, MOST_COLUMNS);
   const bits = found.hits.some((hit) => sharedBits(hit, shared));
-  const heads = ["", "Item", "Score", ...(bits ? ["Shared bits"] : []), ...fields.map(({ name }) => name), ...(act.choose ? [""] : [])];
+  const pictured = place.metadata.image && found.hits.some((hit) => hit.vector);
+  const heads = ["", ...(pictured ? [""] : []), "Item", "Score", ...(bits ? ["Shared bits"] : []), ...fields.map(({ name }) => name), ...(act.choose ? [""] : [])];
   const rows = found.hits.map((hit, i) => {
     const cells = [
       element("td", { class: "number" }, `${i + 1}`),
+      pictured ? element("td", {}, image(hit.vector, place.metadata, `Item ${hit.id}`)) : null,
       element("td", {}, title(hit, place, act.detail, "details")),
       element("td", { class: "number score" }, formatScore(hit, found.kind), hit.both ? element("span", { class: "badge" }, " in both") : null),
       bits ? element("td", { class: "number" }, sharedBits(hit, shared)?.replace(" bits shared", "")) : null,

@@ -5,7 +5,6 @@ import { nameOf } from "./payloads.js";
 import { element } from "./pictures.js";
 import { card } from "./results.js";
 
-const SPARSE = "Every vector becomes a few set bits out of many. Similar vectors share bits, so searching is counting them.";
 const TRIED = 4;
 
 /** Build the start of a collection; `search(text)` searches for words. */
@@ -24,7 +23,6 @@ export function welcome(place, items, act, search) {
   const ways = metadata.image && metadata.drawable !== false ? "Draw something, or choose" : "Choose";
   return [
     start,
-    collection.hasher?.n_active && !collection.index.metric ? element("p", {}, SPARSE) : "",
     collection.text ? suggestions(items, place, search) : "",
     element("h3", {}, `${ways} one of these to see its nearest neighbours`),
     element("ul", { class: place.summary?.text ? "cards wide" : "cards" }, ...examples(place, items, act)),
