@@ -149,10 +149,7 @@ UNREADABLE = {
     ),
     "short.csv": ("id,x0,x1\n1,2,3\n4,5\n", "Row 2: expected 3 values, got 2. Nothing was imported."),
     "cut.csv": ('id,x0,x1\n1,2,"3', "Row 1: expected an end of a quoted value"),
-    "words.txt": (
-        "a b",
-        "Expected a file whose name ends in .jsonl, .json, .csv, .parquet or .npy, got “words.txt”.",
-    ),
+    "words.txt": ("a b", "ends in .jsonl, .json, .csv, .parquet or .npy, got “words.txt”."),
     "no.npy": ("something else", "Expected a .npy file, got something else."),
 }
 

@@ -488,8 +488,8 @@ class OverviewOperations(Operations):
     async def map(self, request: Request, opened: OpenCollection) -> Response:
         """Arrange a sample of items in a plane so that nearest neighbours are close.
 
-        The layout takes seconds and continues in the background if the client disconnects. The result is cached
-        until the collection changes.
+        The layout takes seconds, and continues in the background if the client disconnects. The result is
+        cached until the collection changes.
         """
         return respond_json(await opened.map.get(partial(write_map, opened.collection, self._limits.map)))
 

@@ -1,7 +1,8 @@
 """Layouts of maps: items in the plane so that nearest neighbours are close.
 
-A force-directed layout of the graph of nearest neighbours, as LargeVis and UMAP compute it: neighbours attract
-each other, random pairs repel each other. All items move at once, so that a step is a few operations on arrays.
+A force-directed layout of the graph of nearest neighbours, as LargeVis and UMAP compute it: neighbours
+attract each other, random pairs repel each other. All items move at once, so that a step is a few operations
+on arrays.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def find_neighbours(
 ) -> NDArray[np.int64]:
     """Return the k nearest neighbours (n, k) among vectors (n, d), as the metric or the codes rank them.
 
-    Without a metric, codes of ``hasher`` are compared; without either, Euclidean distances. Inner products have
-    no neighbourhoods, because all items are near to the longest vectors: cosines take their place.
+    Without a metric, codes of ``hasher`` are compared; without either, Euclidean distances. Inner products
+    have no neighbourhoods, because all items are near to the longest vectors: cosines take their place.
     """
     n = len(vectors)
     k = max(0, min(k, n - 1))
@@ -44,9 +45,8 @@ def find_neighbours(
         found = find_nearest(prepared, np.arange(n), prepared, k + 1, is_distance=True).slots
     is_other = (found != np.arange(n)[:, None]) & (found >= 0)  # an item is not its own neighbour
     first = np.argsort(~is_other, axis=1, kind="stable")[:, :k]
-    return np.where(
-        np.take_along_axis(is_other, first, 1), np.take_along_axis(found, first, 1), np.arange(n)[:, None]
-    )
+    others = np.where(is_other, found, np.arange(n)[:, None])
+    return np.take_along_axis(others, first, axis=1)
 
 
 def arrange(neighbours: NDArray[np.int64], start: Float32, seed: int = 0) -> Float32:
@@ -71,7 +71,8 @@ def arrange(neighbours: NDArray[np.int64], start: Float32, seed: int = 0) -> Flo
         for column in rng.permutation(k):
             _attract(places, neighbours[:, column], step)
             _repel(places, rng.integers(0, n, (_NEGATIVES, n)), step)
-    return places - places.mean(axis=0)
+    places -= places.mean(axis=0)
+    return places
 
 
 def _scale(start: Float32, rng: np.random.Generator) -> Float32:
@@ -79,7 +80,7 @@ def _scale(start: Float32, rng: np.random.Generator) -> Float32:
     places = np.asarray(start, np.float64)
     places = places - places.mean(axis=0)
     places = places * (_SIZE / max(float(np.abs(places).max(initial=0)), 1e-30))
-    return (places + rng.normal(scale=1e-2, size=places.shape)).astype(np.float32)
+    return np.asarray(places + rng.normal(scale=1e-2, size=places.shape), np.float32)
 
 
 def _attract(places: Float32, others: NDArray[np.int64], step: np.float32) -> None:
@@ -89,9 +90,8 @@ def _attract(places: Float32, others: NDArray[np.int64], step: np.float32) -> No
     moves = apart * (step * -2 / (1 + squared))[:, None]
     np.clip(moves, -_LONGEST * step, _LONGEST * step, out=moves)
     for axis in range(2):
-        places[:, axis] += moves[:, axis] - np.bincount(others, moves[:, axis], len(places)).astype(
-            np.float32
-        )
+        back = np.bincount(others, moves[:, axis], len(places)).astype(np.float32)
+        places[:, axis] += moves[:, axis] - back
 
 
 def _repel(places: Float32, others: NDArray[np.int64], step: np.float32) -> None:

@@ -270,7 +270,7 @@ def write_map(collection: BaseCollection, most: int) -> bytes:
     compared = vectors
     if metric == "cosine":
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        compared = vectors / np.where(lengths > 0, lengths, 1)
+        compared = np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
     with one_blas_thread:  # other threads would spin after each of many small products
         plane = compute_plane(compared, _AXES)
     coordinates = plane.project(compared)
@@ -320,50 +320,44 @@ def _colour_fields(
     """Return the fields that can colour the map: the labels first, then those that neighbours share most."""
     roles = {summary[role] for role in ("title", "text", "image")} - {summary["group"]}
     names = [field["name"] for field in summary["fields"] if field["name"] not in roles]
-    fields = filter(
-        None, (_colour_field(name, [payload.get(name) for payload in payloads]) for name in names)
-    )
-    order = {name: i for i, name in enumerate(names)}
+    columns = ((name, [payload.get(name) for payload in payloads]) for name in names)
+    fields = [field for name, values in columns if (field := _colour_field(name, values)) is not None]
     label = metadata.get("label")
     first = label.get("field") if isinstance(label, dict) else None
-
-    def rank(field: dict[str, Any]) -> tuple[bool, float, int]:
-        return field["name"] != first, -_measure_agreement(field, neighbours), order[field["name"]]
-
-    ranked = sorted(fields, key=rank)
-    return ranked[:_MOST_COLOURED]
+    fields.sort(key=lambda field: (field["name"] != first, -_measure_agreement(field, neighbours)))
+    return fields[:_MOST_COLOURED]
 
 
 def _measure_agreement(field: dict[str, Any], neighbours: NDArray[np.int64]) -> float:
-    """Return how much more often neighbours share a value than random items do, from 0 to 1."""
-    if "values" not in field:
+    """Return the information, in nats, that the value of an item has about the value of a neighbour."""
+    if "values" not in field or not neighbours.size:
         return 0.0
-    of = np.array(field["of"])
-    chance = float(np.sum((np.bincount(of + 1)[1:] / len(of)) ** 2))
-    shared = float(np.mean((of[neighbours] == of[:, None]) & (of[:, None] >= 0)))
-    return (shared - chance) / max(1e-9, 1 - chance)
+    of, n = np.array(field["of"]) + 1, len(field["values"]) + 1
+    pairs = (of[:, None] * n + of[neighbours]).ravel()
+    joint = np.bincount(pairs, minlength=n * n).reshape(n, n) / len(pairs)
+    chance = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0)
+    seen = joint > 0
+    return float((joint[seen] * np.log(joint[seen] / chance[seen])).sum())
 
 
 def _colour_field(name: str, values: list[Any]) -> dict[str, Any] | None:
     """Return a scale of numbers, or a few values and the index of each item's value, -1 for others."""
-    plain = [value for value in values if isinstance(value, str | int | float)]
-    counts = Counter((type(value) is bool, value) for value in plain)
-    numbers = [value for value in plain if not isinstance(value, str | bool)]
-    if len(counts) > _COLOURS + 1 and 2 * len(numbers) > len(values):
-        low, high = np.quantile(np.array(numbers, np.float64), [0.02, 0.98]).tolist()
-        of = [
-            value if isinstance(value, int | float) and type(value) is not bool else None for value in values
-        ]
-        return {"name": name, "low": low, "high": high, "of": of} if high > low else None
+    keys = [
+        (type(value) is bool, value) if isinstance(value, str | int | float) else None for value in values
+    ]
+    counts = Counter(key for key in keys if key is not None)
+    is_number = [key is not None and not key[0] and not isinstance(key[1], str) for key in keys]
+    if len(counts) > _COLOURS + 1 and 2 * sum(is_number) > len(values):
+        numbers = [value if is_one else None for value, is_one in zip(values, is_number, strict=True)]
+        known = np.array([value for value in numbers if value is not None], np.float64)
+        low, high = np.quantile(known, [0.02, 0.98]).tolist()
+        return {"name": name, "low": low, "high": high, "of": numbers} if high > low else None
     chosen = [key for key, _ in counts.most_common(_COLOURS if len(counts) > _COLOURS + 1 else None)]
     if len(counts) < 2 or sum(counts[key] for key in chosen) < _COLOURED * len(values):
         return None
     chosen.sort(key=lambda key: (str(type(key[1])), key[1]))
     places = {key: i for i, key in enumerate(chosen)}
-    of = [
-        places.get((type(value) is bool, value), -1) if isinstance(value, str | int | float) else -1
-        for value in values
-    ]
+    of = [-1 if key is None else places.get(key, -1) for key in keys]
     return {"name": name, "values": [value for _, value in chosen], "of": of}
 
 

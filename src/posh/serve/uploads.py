@@ -29,9 +29,12 @@ def write_table(content: bytes, name: str, most_bytes: int) -> bytes:
 
     Parameters
     ----------
-    content : the bytes of the file.
-    name : its name; the suffix names the format.
-    most_bytes : the bound of the bytes of all vectors.
+    content
+        The bytes of the file.
+    name
+        Its name; the suffix names the format.
+    most_bytes
+        The bound of the bytes of all vectors.
 
     Raises
     ------
@@ -53,14 +56,10 @@ def write_table(content: bytes, name: str, most_bytes: int) -> bytes:
 
 
 def _read(file: VectorFile, most_bytes: int) -> dict[str, Any]:
-    choices = [(column.name,) for column in file.columns if column.kind == "vectors"]
-    choices = choices or [choose_roles(file, number_rows=True).roles.vector]
-    rest = tuple(
-        column.name
-        for column in file.columns
-        if column.kind not in ("vectors", "bytes") and (column.name,) not in choices
-    )
-    rest = tuple(name for name in rest if name not in choices[0])
+    choices: list[tuple[str, ...]] = [(column.name,) for column in file.columns if column.kind == "vectors"]
+    choices = choices or [choose_roles(file, number_rows=True).roles.vector]  # such as x0, x1, x2
+    used = ("vectors", "bytes")
+    rest = tuple(one.name for one in file.columns if one.kind not in used and one.name not in choices[0])
     rows: list[dict[str, Any]] = []
     vectors: list[dict[str, Any]] = []
     for choice in choices:
@@ -89,7 +88,7 @@ def _batches(
         width, n_bytes = part.shape[1], n_bytes + part.nbytes
         if n_bytes > most_bytes:
             raise ValueError(
-                f"Expected at most {most_bytes >> 20} MB of vectors, got more: “posh import” on the command line "
-                "takes any size."
+                f"Expected at most {most_bytes >> 20} MB of vectors, got more: “posh import” on the command "
+                "line takes any size."
             )
         yield batch.payloads, part
