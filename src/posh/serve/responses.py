@@ -573,7 +573,8 @@ class CollectionMap(BaseModel):
     """A sample of items, arranged in a plane so that nearest neighbours are close.
 
     ``coordinates[i]`` is ``axes @ (vector - mean)`` of the item ``ids[i]``: other vectors belong where the
-    items are whose coordinates are near. If ``by_direction`` is true, vectors are divided by their lengths before.
+    items are whose coordinates are near. If ``by_direction`` is true, vectors are divided by their lengths
+    before.
     """
 
     count: int = Field(description="Items of the collection.")
