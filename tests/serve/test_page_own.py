@@ -172,6 +172,121 @@ def test_back_and_forward_go_through_queries(page):
     page.wait(lambda: page.ids_shown("#columns .card") == first)
 
 
+def test_the_answer_says_what_most_neighbours_have_in_common(page):
+    script = (
+        "const [hits, place, done] = arguments;"
+        "const query = { id: 1, item: 'item 1', name: 'Item 1' };"
+        "import('/js/answer.js').then(({ answer, article }) => done(["
+        "  answer({ ...query, text: 'red wool', name: '“red wool”' }, { hits }, place),"
+        "  answer({ name: 'Your drawing' }, { hits }, place),"
+        "  answer({ ...query, label: 7 }, { hits }, place),"
+        "  answer({ ...query, label: 1 }, { hits }, place),"
+        "  answer({ name: 'Your drawing' }, { hits: hits.slice(0, 2) }, place),"
+        "  answer(query, { hits: hits.map(({ payload }) => ({ payload: { genre: payload.genre } })) }, {"
+        "    metadata: {}, summary: place.summary }),"
+        "  answer(query, { hits: [] }, place),"
+        "  ...[8, 11, 80, 18, 1, 7, 'owl', 'cat'].map(article)]))"
+    )
+    labels, genres = [1, 7, 7, 7], ["crime", "crime", "crime", "poetry"]
+    hits = [{"payload": {"label": n, "genre": g}} for n, g in zip(labels, genres, strict=True)]
+    genre = {"name": "genre", "type": "string", "values": [{"value": "crime", "count": 30}]}
+    summary = {"sampled": 90, "title": "title", "text": None, "image": None, "fields": [genre]}
+    place = {"metadata": {"label": {"field": "label"}}, "summary": summary}
+    assert page.driver.execute_async_script(script, hits, place) == [
+        "The 4 best matches for “red wool”",
+        "Looks like a 7: 3 of 4 neighbours",
+        "A 7, like 3 of 4 neighbours",
+        "A 1 that looks like a 7: 3 of 4 neighbours",
+        "Looks like a 1 or a 7: 1 each of 2 neighbours",
+        "Nearest to item 1: 3 of 4 neighbours have genre crime",
+        "Nothing passes the filter",
+        *("an 8", "an 11", "an 80", "an 18", "a 1", "a 7", "an owl", "a cat"),
+    ]
+
+
+def test_no_colour_of_the_map_is_near_to_that_of_shared_bits(page):
+    hues = page.driver.execute_async_script(
+        "const done = arguments[0];"
+        "import('/js/colours.js').then(({ hue, scaleColour }) => done(["
+        "  ...Array.from({ length: 12 }, (_, i) => hue(i)), ...[0, 0.25, 0.5, 0.75, 1].map(scaleColour)]))"
+    )
+    assert len(set(hues)) == 17
+    shared = 20  # degrees: orange, in both themes
+    far = [min(abs(degrees - shared), 360 - abs(degrees - shared)) for degrees in map(_degrees, hues)]
+    assert min(far) >= 45
+
+
+def _degrees(colour):
+    return int(colour.removeprefix("hsl(").split()[0])
+
+
+def test_the_map_is_coloured_by_a_chosen_field_and_shows_one_of_its_values(page):
+    page.wait_for_map()
+    page.choose("#map-colour", "genre")
+    grouped = page.pixels("#map")
+    page.choose("#map-colour", "pages")
+    assert page.pixels("#map") != grouped
+    assert page.text("#map-legend .scale").split() == ["102", "187"]  # without the outermost 2 %
+    page.choose("#map-colour", "genre")
+    assert page.pixels("#map") == grouped
+    page.one("#map-legend button").click()
+    assert page.pixels("#map") != grouped
+    assert page.one("#map-legend button").get_attribute("aria-pressed") == "true"
+    page.one("#map-legend button").click()
+    assert page.pixels("#map") == grouped
+
+
+def test_the_map_can_be_enlarged(page):
+    page.wait_for_map()
+    before = page.one("#map").size
+    page.one("#map-grow").click()
+    page.wait(lambda: page.one("#map").size["width"] > 2 * before["width"])
+    page.one("#map-grow").click()
+    page.wait(lambda: page.one("#map").size == before)
+
+
+def test_another_vector_is_placed_where_the_items_near_to_it_are(page, address):
+    page.wait_for_map()
+    shifts = page.driver.execute_async_script(
+        "const [vectors, done] = arguments;"
+        "const map = fetch('/v1/collections/books/map').then((one) => one.json());"
+        "Promise.all([import('/js/map_places.js'), map])"
+        ".then(([{ makePlacer }, map]) => {"
+        "  const place = makePlacer(map, map.points.map(([x, y]) => ({ x, y })));"
+        "  done(map.ids.map((id, i) => { const [one, other] = [place(id), place(undefined, vectors[id])];"
+        "    return Math.hypot(one.x - other.x, one.y - other.y); })) })",
+        {item.id: item.vector.tolist() for item in books().items()},
+    )
+    assert len(shifts) == 90
+    assert np.median(shifts) < 1  # the map is about 20 wide
+    assert np.mean(np.array(shifts) < 4) > 0.9
+
+
+def test_bits_are_hidden_where_a_metric_ranks_and_long_texts_have_two_lines(page):
+    open_first(page)
+    assert not page.all(".strip, .legend")
+    with page.screen(700):
+        page.wait_for_new(lambda: page.one('[data-view="table"]').click())
+        lines = page.driver.execute_script(
+            "return [...document.querySelectorAll('td .clamp')].map((one) =>"
+            " one.getBoundingClientRect().height / parseFloat(getComputedStyle(one).lineHeight))"
+        )
+        assert 1.5 < max(lines) < 2.1
+    assert "Shared bits" not in [one.text for one in page.all("th")]
+
+
+def test_no_word_is_broken(page):
+    """A word that is too long for its card is cut off with an ellipsis, and its whole is a tooltip."""
+    open_first(page)
+    rules = page.driver.execute_script(
+        "const shown = document.querySelectorAll('.card .name, .card .text, .card .score, .tags li');"
+        "return [...shown].map((one) => {"
+        " const { overflowWrap, wordBreak } = getComputedStyle(one);"
+        " return [overflowWrap, wordBreak].join() })"
+    )
+    assert set(rules) == {"normal,normal"}
+
+
 def test_an_address_can_be_shared(page):
     open_first(page)
     page.one("#choices summary").click()
@@ -249,7 +364,7 @@ def test_the_map_is_walked_with_the_keyboard(page):
     assert second.startswith("Book ")
     assert first != second
     page.wait_for_new(lambda: canvas.send_keys(Keys.ENTER))
-    assert second.split(" (")[0] in page.text("#asked")
+    assert second.split(", ")[0] in page.text("#asked")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -138,7 +138,7 @@ def list_operations(registry: Registry, reader: Reader) -> list[Operation]:
         Operation("POST", f"{one}/backup", on(collections.backup), requests.Backup, None, 204),
         Operation("PUT", f"{one}/metadata", on(collections.set_metadata), requests.Metadata, None, 204),
         Operation("GET", "/v1/collections", collections.list_collections, None, responses.Collections),
-        Operation("POST", "/v1/read", collections.read_table, file, responses.FileTable),
+        Operation("POST", "/v1/read", collections.read_table, file, responses.FileTable, query="name"),
         Operation("PUT", one, collections.create_collection, requests.Create, responses.Info, 201),
         Operation("GET", one, on(collections.get_collection), None, responses.Info),
         Operation("DELETE", one, collections.drop_collection, None, None, 204),
@@ -174,7 +174,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 class Operation(NamedTuple):
     """A method at a path; ``body`` and ``answer`` are models, or media types, or None.
 
-    ``options`` is the model of the query parameter ``index``.
+    ``options`` is the model of the query parameter ``index``, ``query`` the name of one that is a text.
     """
 
     method: str
@@ -184,6 +184,7 @@ class Operation(NamedTuple):
     answer: type | str | None
     status: int = 200
     options: type | None = None
+    query: str | None = None
 
 
 OPEN_PATHS = ("/health", "/openapi.json")  # with or without a token
@@ -251,6 +252,9 @@ def _describe_operation(operation: Operation, with_token: bool) -> dict[str, Any
     if operation.options is not None:
         content = _describe_content(operation.options)
         description["parameters"].append({"name": "index", "in": "query", "content": content})
+    if operation.query is not None:
+        text = {"name": operation.query, "in": "query", "required": True, "schema": {"type": "string"}}
+        description["parameters"] = [text]
     if operation.body is not None:
         description["requestBody"] = {"required": True, "content": _describe_content(operation.body)}
     if is_protected:

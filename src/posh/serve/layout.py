@@ -62,10 +62,10 @@ def arrange(neighbours: NDArray[np.int64], start: Float32, seed: int = 0) -> Flo
     True
     """
     n, k = neighbours.shape
+    if not n:
+        return np.zeros((0, 2), np.float32)
     rng = np.random.default_rng(seed)
     places = _scale(start, rng)
-    if n < 3 or not k:
-        return places
     for epoch in iterate_cancellable(range(_EPOCHS)):
         step = np.float32(_STEP * (1 - epoch / _EPOCHS))
         for column in rng.permutation(k):
