@@ -68,13 +68,14 @@ export function chooseId({ rows, columns }) {
   const named = columns.filter((name) => ID_NAME.test(name));
   const exact = named.filter((name) => name.toLowerCase() === "id");
   const candidates = exact.length ? exact : named;
-  const usable = candidates.filter((name) => rows.every((row) => isId(row[name])));
+  const isWrong = (value) => value !== undefined && value !== null && value !== "" && !isId(value); // gaps are told by their rows
+  const usable = candidates.filter((name) => !rows.some((row) => isWrong(row[name])));
   if (usable.length === 1) return { id: usable[0], note: "" };
   if (usable.length) return { id: undefined, note: `Several columns can be the id: ${usable.join(", ")}.` };
   if (!candidates.length) return { id: null, note: "No column has the name of an id: rows are numbered." };
-  const row = rows.findIndex((one) => !isId(one[candidates[0]]));
-  const got = JSON.stringify(rows[row][candidates[0]]) ?? "nothing";
-  return { id: undefined, note: `“${candidates[0]}” has the name of an id, but row ${row + 1} has ${got.slice(0, 40)}.` };
+  const row = rows.findIndex((one) => isWrong(one[candidates[0]]));
+  const got = JSON.stringify(rows[row][candidates[0]]).slice(0, 40);
+  return { id: undefined, note: `“${candidates[0]}” has the name of an id, but row ${row + 1} has ${got}.` };
 }
 
 /** Convert the answer of the service to a table. */
