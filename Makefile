@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SERVING := $(VENV)/.serving
+DEMO := $(VENV)/.demo
 DOCS := $(VENV)/.docs
 NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
 
@@ -12,7 +13,8 @@ NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
 setup: $(READY)
 	@echo 'ready. To use it in this shell: source $(BIN)/activate; then try: posh --help'
 
-demo: $(READY)
+# Learns codes of MNIST, searches, and draws a picture: demo/neighbours.png.
+demo: $(if $(wildcard $(READY)),$(READY),$(DEMO))
 	$(BIN)/posh demo
 
 # Each process takes the next file of tests, in alphabetical order: tests/adversary, which takes longest, comes first. Three
@@ -90,7 +92,7 @@ serve: $(if $(wildcard $(READY)),$(READY),$(SERVING))
 
 # The documentation as a site in build/site; open its index.html. Notebooks are executed, and links are checked.
 docs: $(DOCS)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m docs.tools.site
 
 # ASan and UBSan on the kernels alone: reports about Python's own memory would hide theirs. Every header is also compiled
 # on its own. TSan needs a build of its own, and fewer cases, because it is slower.
@@ -118,17 +120,16 @@ wheel:
 clean:
 	rm -rf $(VENV) build demo collections dist
 
-# The stamp is older than any native source that changed since, which rebuilds the extension.
-$(READY): $(NATIVE) reproduction/pyproject.toml
+# The stamps are older than any native source that changed since, which rebuilds the extension. pip shows its progress,
+# because the first run takes minutes. The environment of the demo, and that of the page, lack the packages that only
+# developers need: a quick start.
+$(READY): INSTALLED := --editable '.[dev]' --editable ./reproduction
+$(DEMO): INSTALLED := --editable . --editable ./reproduction
+$(SERVING): INSTALLED := --editable '.[serve]'
+$(READY) $(DEMO) $(SERVING): $(NATIVE) reproduction/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --editable ./reproduction
-	touch $(READY)
-
-# For the page only, without the packages that developers need: a quick start.
-$(SERVING): $(NATIVE)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[serve]'
-	touch $(SERVING)
+	$(BIN)/python -m pip install --disable-pip-version-check $(INSTALLED)
+	touch $@
 
 # The packages of the extra, without building the extension again.
 $(DOCS): $(READY)

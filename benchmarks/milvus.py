@@ -2,7 +2,7 @@
 
     python -m benchmarks.milvus [--uri FILE.db|http://127.0.0.1:19530] [--n 100000] [--queries 1000]
 
-Needs ``pip install 'posh-ann[milvus]'``. Exits with 1 if a score differs.
+Needs the extra ``milvus``. Exits with 1 if a score differs.
 """
 
 from __future__ import annotations

@@ -10,9 +10,11 @@ import sys
 import threading
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from posh import _durable, _runtime
+from posh.errors import FormatError
 
 # Libraries of others are imported first: they look after themselves. Then what other systems lack is removed.
 ELSEWHERE = """
@@ -158,3 +160,33 @@ def test_a_sync_that_fails_names_the_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(_durable, "sync_descriptor", failing)
     with pytest.raises(OSError, match=re.escape(f"Input/output error: '{tmp_path}'")):
         _durable.sync_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(15, dtype=np.float32).reshape(3, 5),
+        np.asfortranarray(np.arange(15, dtype=np.int64).reshape(3, 5)),
+        np.array([True, False]),
+        np.empty((0, 7), np.uint8),
+        np.float64(2.5),
+    ],
+    ids=["rows", "columns", "bool", "empty", "number"],
+)
+def test_arrays_are_read_into_whole_cache_lines(array, tmp_path):
+    path = tmp_path / "array.npy"
+    _durable.write_with_checksum(path, np.asarray(array))
+    with path.open("rb") as file:
+        found = _durable.read_array(path, file, mmap=False)
+    np.testing.assert_array_equal(found, array, strict=True)
+    assert found.flags.f_contiguous == np.asarray(array).flags.f_contiguous
+    assert found.flags.writeable
+    assert found.ctypes.data % 64 == 0
+
+
+def test_an_array_file_that_ends_early_is_named(tmp_path):
+    path = tmp_path / "array.npy"
+    np.save(path, np.arange(10))
+    os.truncate(path, path.stat().st_size - 8)
+    with path.open("rb") as file, pytest.raises(FormatError, match="expected 80 bytes of numbers, found 72"):
+        _durable.read_array(path, file, mmap=False)

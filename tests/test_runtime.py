@@ -85,7 +85,7 @@ def test_processes_that_run_and_that_do_not():
     assert not _runtime.is_process_alive(10**30)
 
 
-GET_IT = "pip install posh-reproduction, or in a clone: make"
+GET_IT = "posh-reproduction adds more: run make in a clone of POSH"
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from .decode import LinearDecoder as LinearDecoder
 from .errors import CancelledError as CancelledError
 from .errors import CollectionExistsError as CollectionExistsError
 from .errors import DataUnavailableError as DataUnavailableError
+from .errors import FilterWarning as FilterWarning
 from .errors import FormatError as FormatError
 from .errors import MissingExtraError as MissingExtraError
 from .errors import MissingShardsError as MissingShardsError

@@ -315,4 +315,4 @@ def suggest_plugins(group: str) -> str:
     """Return the end of an error about an unknown name: the package that adds names, unless installed."""
     if load_plugins(group):
         return ""
-    return "; posh-reproduction adds more: pip install posh-reproduction, or in a clone: make"
+    return "; posh-reproduction adds more: run make in a clone of POSH"

@@ -372,6 +372,10 @@ class RemoteCollection(BaseCollection):
         body = {"filter": None if where is None else where.source}
         return int(self._ask("POST", "/count", body)["count"])
 
+    def _explain_nothing(self, where: Filter) -> str | None:
+        hint = self._ask("POST", "/count", {"filter": where.source}).get("hint")
+        return None if hint is None else str(hint)
+
     def _items(self, where: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]:
         self._require_open()
         return self._iterate_items(None if where is None else where.source, after, limit)

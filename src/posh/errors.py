@@ -15,7 +15,8 @@
             └── MissingShardsError                 some shards of a collection cannot be searched now
 
     UserWarning
-    └── RecallWarning               searches may find less than was asked for
+    ├── RecallWarning               searches may find less than was asked for
+    └── FilterWarning               a filter passes nothing, because no item has such a field or value
 
 Invalid arguments raise plain ``ValueError`` or ``TypeError``; using a hasher before ``fit`` raises
 scikit-learn's ``NotFittedError``.
@@ -27,6 +28,7 @@ __all__ = [
     "CancelledError",
     "CollectionExistsError",
     "DataUnavailableError",
+    "FilterWarning",
     "FormatError",
     "MissingExtraError",
     "MissingShardsError",
@@ -58,7 +60,33 @@ class MissingExtraError(PoshError, ImportError):
     """An optional dependency is missing; the message contains the pip command that installs it."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {package}: pip install 'posh-ann[{extra}]'", name=package)
+        super().__init__(f"{purpose} needs {package}: {find_install_command(extra)}", name=package)
+
+
+def find_install_command(extra: str) -> str:
+    """Return the pip command that installs an extra into this environment.
+
+    An editable installation is extended from its clone. If ``pip`` belongs to another environment, the
+    command calls the pip of this one.
+    """
+    import json  # these are slow to import, and only errors need them
+    import shlex
+    import shutil
+    import sys
+    from importlib.metadata import distribution
+    from pathlib import Path
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    pip = Path(shutil.which("pip") or "")
+    is_ours = pip.parent == Path(sys.executable).parent
+    install = "pip install" if is_ours else f"{shlex.quote(sys.executable)} -m pip install"
+    source = json.loads(distribution("posh-ann").read_text("direct_url.json") or "{}")
+    if not source.get("dir_info", {}).get("editable"):
+        return f"{install} 'posh-ann[{extra}]'"
+    clone = Path(url2pathname(urlsplit(source["url"]).path))
+    folder = Path() if clone == Path.cwd() else clone
+    return f"{install} --editable {shlex.quote(f'{folder}[{extra}]')}"
 
 
 class UnknownCollectionError(PoshError, LookupError):
@@ -86,6 +114,10 @@ class MissingShardsError(ServiceError):
     def __init__(self, message: str, shards: list[str], seconds: int) -> None:
         super().__init__(message)
         self.shards, self.seconds = shards, seconds
+
+
+class FilterWarning(UserWarning):
+    """A filter passes nothing, because no item has the field, or none a value of the type."""
 
 
 class RecallWarning(UserWarning):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 
 import numpy as np
 import pytest
 
 import posh
 from posh import batch
-from posh.errors import FormatError, MissingExtraError, ServiceError, StorageError
+from posh.errors import FormatError, MissingExtraError, ServiceError, StorageError, find_install_command
 from tests.batch.doing import DIGITS, Here, write_npy, write_parquet
 
 
@@ -227,9 +228,10 @@ def test_missing_packages_and_unreachable_addresses(monkeypatch):
         return real(name, package)
 
     monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(MissingExtraError, match=r"needs ray: pip install 'posh-ann\[ray\]'"):
+    install = find_install_command("ray")
+    with pytest.raises(MissingExtraError, match=re.escape(f"needs ray: {install}")):
         batch.RayWorkers(2)
-    with pytest.raises(MissingExtraError, match=r"s3://b/a.npy needs fsspec: pip install 'posh-ann\[ray\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(f"s3://b/a.npy needs fsspec: {install}")):
         batch.find_shards(["s3://b/a.npy"])
 
 

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from posh.cli import main
+from posh.errors import find_install_command
 from tests.cli.running import one_error
 
 pytest.importorskip("shtab", reason="needs the extra 'completion'")
@@ -59,4 +60,5 @@ def test_an_unknown_shell_and_a_missing_library(capsys, monkeypatch):
     assert "choose from" in one_error(capsys)
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["--print-completion=bash"]) == 1
-    assert "posh --print-completion needs shtab: pip install 'posh-ann[completion]'" in one_error(capsys)
+    line = f"posh --print-completion needs shtab: {find_install_command('completion')}"
+    assert line in one_error(capsys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -218,3 +219,74 @@ def test_an_integer_of_more_than_64_bits(column, suffix, here, capsys):
     assert main(["import", f"a{suffix}", "c", "--payload", "n", "--vector", "vector", "--id", "id"]) == 1
     assert f"a{suffix}: row {BAD}: expected " in (error := one_error(capsys))
     assert str(2**70) in error
+
+
+# Bad rows that are skipped -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bad_rows(tmp_path, monkeypatch):
+    """A file of twelve rows of which six are bad, each in its own way."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("POSH_DEBUG", raising=False)
+    rows = [{"id": i, "vector": [i + 1.0, 2.0], "n": i} for i in range(12)]
+    rows[2]["vector"] = [1.0]
+    rows[3]["vector"] = [1.0, "x"]
+    rows[5]["id"] = None
+    rows[7]["id"] = 6
+    rows[8]["vector"] = [0.0, 0.0]
+    lines = [json.dumps(row) for row in rows]
+    lines[0], lines[9] = "[1, 2", "7"
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    return [0, 2, 3, 5, 7, 9]
+
+
+def test_bad_rows_are_skipped_and_reported(bad_rows, capsys, monkeypatch):
+    monkeypatch.setattr("posh.collection.transfer.IMPORT_BATCH", 4)
+    assert main(["import", "a.jsonl", "c", "--skip-bad", "6", "--report", "bad.jsonl", "--json"]) == 0
+    captured = capsys.readouterr()
+    values = json.loads(captured.out)
+    assert (values["n_written"], values["n_skipped"], values["n_zero"]) == (6, 6, 1)
+    assert "posh: warning: 1 of 6 vectors are zero" in captured.err
+    report = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    assert [row["row"] for row in report] == bad_rows
+    assert report[0]["content"] == "[1, 2"
+    assert report[1]["content"] == {"id": 2, "vector": [1.0], "payload": {"n": 2}}
+    assert "expected a vector of 2 numbers, got 1" in report[1]["reason"]
+    with posh.open("c") as collection:
+        assert [item.id for item in collection.items()] == [1, 4, 6, 8, 10, 11]
+
+
+def test_one_bad_row_too_many(bad_rows, capsys):
+    assert main(["import", "a.jsonl", "c", "--skip-bad", "5"]) == 1
+    assert "this is bad row 6, and --skip-bad allows 5" in capsys.readouterr().err
+    assert main(["import", "a.jsonl", "c", "--skip-bad", "6", "--recall", "0.8"]) == 0
+    with posh.open("c") as collection:
+        assert len(collection) == 6
+        assert collection.index_options["recall"] == 0.8
+
+
+def test_numbers_of_rows_count_skipped_rows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.csv", "b.csv"):
+        Path(name).write_bytes(b"x0,x1,t\n1,2,a\n1\nz,2,b\n3,\xff,c\n5,6,d\n")
+    arguments = ["import", "a.csv", "b.csv", "c", "--skip-bad", "6", "--report", "bad.jsonl", "--json"]
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["n_skipped"] == 6
+    rows = [json.loads(line)["row"] for line in Path("bad.jsonl").read_text().splitlines()]
+    assert sorted(rows) == [1, 1, 2, 2, 3, 3]
+    with posh.open("c") as collection:
+        assert [item.id for item in collection.items()] == [0, 4, 5, 9]
+
+
+def test_options_of_a_new_index(bad_rows, capsys):
+    base = ["import", "a.jsonl", "c", "--skip-bad", "9"]
+    assert main([*base, "--recall", "0.9", "--store", "float16", "--metric", "dot"]) == 0
+    capsys.readouterr()
+    with posh.open("c") as collection:
+        options = collection.index_options
+    assert (options["metric"], options["recall"], options["store"]) == ("dot", 0.9, "float16")
+    assert main([*base, "--recall", "0.95"]) == 2
+    assert "change it with 'posh reindex c --recall 0.95'" in capsys.readouterr().err
+    assert main(["import", "a.jsonl", "c", "--report", "r"]) == 2
+    assert "--report is for --skip-bad" in capsys.readouterr().err

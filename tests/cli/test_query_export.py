@@ -36,7 +36,8 @@ def here(tmp_path, monkeypatch):
 
 def content(path):
     with posh.Collection(path) as collection:
-        return [(item.id, item.vector.tolist(), json.dumps(item.payload)) for item in collection.items()]
+        items = list(collection.items())
+    return [(item.id, item.vector.tolist(), json.dumps(item.payload, sort_keys=True)) for item in items]
 
 
 # Export --------------------------------------------------------------------------------------------------
@@ -54,6 +55,34 @@ def test_importing_an_export_gives_the_same_collection(suffix, kind, here, capsy
     assert (values["n_items"], values["metric"]) == (N, "euclidean" if kind == "int" else None)
     run_json(capsys, "import", f"a.{suffix}", "again")
     assert content("again") == content(source)
+
+
+def test_fields_are_columns_of_parquet(here, capsys):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    payloads = [
+        {"title": f"T {i}", "n": i, "price": 0.5 if i else 3, "new": i > 3, "tags": ["a"], "mixed": i or "x"}
+        for i in range(9)
+    ]
+    payloads[5] = {"n": None, "size": {"width": 3}, "ID": 7}
+    with posh.Collection("d") as collection:
+        collection.upsert(range(9), VECTORS[:9], payloads)
+    run_json(capsys, "export", "d", "a.parquet")
+    table = parquet.read_table("a.parquet")
+    names = {
+        "title": "string",
+        "n": "int64",
+        "price": "double",
+        "new": "bool",
+        "tags": "list<element: string>",
+    }
+    types = {field.name: str(field.type) for field in table.schema}
+    assert {name: types[name] for name in names} == names
+    assert set(types) == {"id", "vector", *names, "payload"}
+    assert table["price"].to_pylist()[:2] == [3.0, 0.5]
+    assert json.loads(table["payload"][5].as_py()) == payloads[5]
+    assert json.loads(table["payload"][0].as_py()) == {"mixed": "x"}
+    run_json(capsys, "import", "a.parquet", "again")
+    assert [json.loads(row[2]) for row in content("again")] == payloads
 
 
 def test_export_of_some_items(here, capsys):
@@ -234,6 +263,29 @@ def test_the_table(here, capsys):
     assert capsys.readouterr().out == "no hits\n"
 
 
+def test_one_vector(here, capsys):
+    vector = json.dumps(VECTORS[7].tolist())
+    for text in (vector, vector.strip("[]").replace(",", " ").join("  ")):
+        (query,) = run_json(capsys, "query", "c", "--vector", text, "-k", "3")["queries"]
+        assert [hit["id"] for hit in query["hits"]] == nearest(VECTORS[7], list(range(N)), 3)
+    assert main(["query", "c", "--vector", "[1, x]"]) == 2
+    assert "expected numbers such as '[0.1, -2, 3]', got '[1, x]'" in one_error(capsys)
+
+
+def test_the_lowest_score_and_the_recall(here, capsys):
+    (query,) = run_json(capsys, "query", "c", "--like", "7", "-k", "9")["queries"]
+    scores = [hit["score"] for hit in query["hits"]]
+    arguments = ["--like", "7", "-k", "9", f"--min-score={scores[3]}", "--recall", "0.8"]
+    (some,) = run_json(capsys, "query", "c", *arguments)["queries"]
+    assert some["hits"] == query["hits"][:4]
+    fails_in_one_line(
+        capsys, 1, ["query", "c", "--like", "7", "--recall", "7"], "expected recall in (0, 1], got 7"
+    )
+    fails_in_one_line(
+        capsys, 2, ["query", "c", "--text", "a", "--recall", "0.9"], "--recall is for vectors: leave it out"
+    )
+
+
 def test_more_results_than_items(here, capsys):
     for source in (["--like", "7"], ["--vectors", "q.npy"]):
         np.save("q.npy", VECTORS[7:8])
@@ -255,7 +307,7 @@ def test_a_text_id_is_preferred_to_a_number(here, capsys):
 def test_wrong_queries(here, capsys):
     like = ["query", "c", "--like", "7"]
     fails_in_one_line(
-        capsys, 2, ["query", "c"], "expected one of --like, --vectors, --text and --fts5, got none"
+        capsys, 2, ["query", "c"], "expected one of --like, --vector, --vectors, --text and --fts5, got none"
     )
     fails_in_one_line(capsys, 2, ["query", "c", "--like", "nope"], "to be the id of an item, got 'nope'")
     fails_in_one_line(capsys, 2, ["query", "c", "--like=--7"], "to be the id of an item, got '--7'")

@@ -75,7 +75,7 @@ def test_info_and_copy_keep_the_text_index(shop, capsys):
 @pytest.mark.parametrize(
     ("code", "arguments", "message"),
     [
-        (2, ["query", "shop"], "expected one of --like, --vectors, --text and --fts5, got none"),
+        (2, ["query", "shop"], "expected one of --like, --vector, --vectors, --text and --fts5, got none"),
         (2, ["query", "shop", "--like", "3", "--text", "x"], "--like finds neighbours by vector only"),
         (2, ["query", "shop", "--exact", "--text", "x"], "--exact is for vectors: leave it out"),
         (1, ["query", "shop", "--fts5", "x AND ("], "expected an expression of FTS5, got 'x AND ('"),

@@ -16,6 +16,7 @@ import posh
 from posh import metrics, tuning
 from posh.cli import _tune_candidates as candidates
 from posh.cli import main
+from posh.errors import find_install_command
 from posh.tuning import Setting, choose_setting, find_best, select_front
 from tests.cli.running import one_error, run_json
 from tests.conftest import clusters
@@ -328,7 +329,8 @@ def test_without_matplotlib_the_table_works(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["tune", "digits.npy"]) == 1
-    assert "(or --no-plot) needs matplotlib: pip install 'posh-ann[plot]'" in one_error(capsys)
+    line = f"(or --no-plot) needs matplotlib: {find_install_command('plot')}"
+    assert line in one_error(capsys)
     assert main(["tune", "digits.npy", "--no-plot"]) == 0
 
 

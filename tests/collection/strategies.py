@@ -36,7 +36,12 @@ _conditions = st.one_of(
     st.builds(lambda field, value: {field: {"eq": value}}, _field, scalars),
     st.builds(lambda field, several: {field: {"in": several}}, _field, st.lists(scalars, max_size=4)),
     st.builds(lambda field, bounds: {field: bounds}, _field, _bounds),
+    st.builds(lambda field, value: {field: {"ne": value}}, _field, scalars),
+    st.builds(lambda field, several: {field: {"nin": several}}, _field, st.lists(scalars, max_size=4)),
     st.builds(lambda field, value: {field: {"contains": value}}, _field, scalars),
+    st.builds(lambda field, several: {field: {"any": several}}, _field, st.lists(scalars, max_size=4)),
+    st.builds(lambda field, start: {field: {"prefix": start}}, _field, strings),
+    st.builds(lambda field, is_there: {field: {"exists": is_there}}, _field, st.booleans()),
     st.just({}),
 )
 filters = st.recursive(

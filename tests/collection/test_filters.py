@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from posh.collection.filters import (
+    OTHER,
     All,
     AnyOf,
     Contains,
@@ -13,12 +18,15 @@ from posh.collection.filters import (
     Not,
     OneOf,
     Range,
+    explain_nothing,
+    find_successor,
     list_fields,
     parse,
     passes,
 )
 from tests.collection import strategies
 
+OPERATORS = "eq, ne, in, nin, gt, gte, lt, lte, prefix, contains, any, exists"
 PAYLOAD = {"n": 3, "x": 2.5, "s": "straße", "yes": True, "none": None, "list": [3], "object": {"n": 3}, "": 0}
 PAYLOAD |= {"deep": {"a": {"tags": ["x", ["y"]]}}, "dot.ted": 1, "dot": {"ted": 2}}
 
@@ -59,6 +67,27 @@ PAYLOAD |= {"deep": {"a": {"tags": ["x", ["y"]]}}, "dot.ted": 1, "dot": {"ted": 
         ({"s": {"gt": "strassz"}}, True),
         ({"s": {"gt": 0}}, False),
         ({"yes": {"gte": 0}}, False),
+        ({"n": {"ne": 3.0}}, False),
+        ({"n": {"ne": "3"}}, True),
+        ({"missing": {"ne": 3}}, True),
+        ({"missing": {"nin": [3, None]}}, True),
+        ({"missing": {"ne": 3, "exists": True}}, False),
+        ({"list": {"ne": 3}}, True),
+        ({"n": {"nin": [2, 3]}}, False),
+        ({"n": {"nin": []}}, True),
+        ({"s": {"prefix": "stra"}}, True),
+        ({"s": {"prefix": ""}}, True),
+        ({"s": {"prefix": "straßen"}}, False),
+        ({"n": {"prefix": ""}}, False),
+        ({"list": {"any": [4, 3.0]}}, True),
+        ({"n": {"any": [4, 3.0]}}, True),
+        ({"n": {"any": ["3", True]}}, False),
+        ({"deep.a.tags": {"any": ["y", "z"]}}, False),
+        ({"none": {"exists": True}}, True),
+        ({"object": {"exists": True}}, True),
+        ({"deep.a": {"exists": True}}, True),
+        ({"deep.b": {"exists": True}}, False),
+        ({"deep.b": {"exists": False}}, True),
         ({"and": []}, True),
         ({"or": []}, False),
         ({"or": [{"n": 4}, {"x": {"lt": 3}}]}, True),
@@ -76,8 +105,12 @@ def test_what_passes(filter_, expected):
         ([], r"expected filter to be an object like .*, got \[\]"),
         ({1: 2}, "expected the fields in filter to be strings, got 1"),
         ({"a": [1]}, "expected filter.a to be a string, a number, true, false or null"),
-        ({"a": {}}, "expected at least one of eq, in, gt, gte, lt, lte, contains in filter.a, got none"),
-        ({"a": {"like": "b"}}, "expected one of eq, in, gt, gte, lt, lte, contains in filter.a, got 'like'"),
+        ({"a": {}}, f"expected at least one of {OPERATORS} in filter.a, got none"),
+        ({"a": {"like": "b"}}, f"expected one of {OPERATORS} in filter.a, got 'like'"),
+        ({"a": {"nin": 3}}, "expected 'nin' in filter.a.nin to be a list, got 3"),
+        ({"a": {"any": "b"}}, "expected 'any' in filter.a.any to be a list, got 'b'"),
+        ({"a": {"prefix": 3}}, "expected filter.a.prefix to be a string, got 3"),
+        ({"a": {"exists": 1}}, "expected filter.a.exists to be true or false, got 1"),
         ({"a": {"in": 3}}, "expected 'in' in filter.a.in to be a list, got 3"),
         (
             {"a": {"contains": [1]}},
@@ -159,3 +192,117 @@ def test_a_payload_passes_its_own_values(payload):
         if scalar and not isinstance(value, bool) and value is not None:
             assert passes(Range(field, "gte", value), payload)
             assert not passes(Range(field, "lt", value), payload)
+
+
+# With a plain predicate ----------------------------------------------------------------------------------
+
+Predicate = Callable[[Any], bool]  # of the value of a field, or of MISSING
+MISSING = object()
+
+
+def kind_of(value):
+    return bool if isinstance(value, bool) else float if isinstance(value, int | float) else type(value)
+
+
+def equals(one, other):
+    return kind_of(one) is kind_of(other) and one == other
+
+
+def is_among(found, values):
+    return any(equals(found, value) for value in values)
+
+
+PREDICATES: dict[str, Callable[[Any], Predicate]] = {
+    "ne": lambda value: lambda found: not equals(found, value),
+    "nin": lambda values: lambda found: not is_among(found, values),
+    "prefix": lambda start: lambda found: isinstance(found, str) and found[: len(start)] == start,
+    "any": lambda values: (
+        lambda found: any(is_among(one, values) for one in (found if isinstance(found, list) else [found]))
+    ),
+    "exists": lambda is_there: lambda found: (found is not MISSING) is is_there,
+}
+_several = st.lists(strategies.scalars, max_size=4)
+_values = {"ne": strategies.scalars, "nin": _several, "prefix": strategies.strings, "any": _several}
+
+
+@pytest.mark.parametrize("operator", PREDICATES)
+@given(data=st.data())
+def test_operators_are_plain_predicates(operator, data):
+    value = data.draw(_values.get(operator, st.booleans()))
+    found = data.draw(st.one_of(st.just(MISSING), strategies.values))
+    payload = {"b": 1} if found is MISSING else {"a": found, "b": 1}
+    expected = PREDICATES[operator](value)(found)
+    assert passes(parse({"a": {operator: value}}).tree, payload) is expected
+
+
+@given(strategies.strings, strategies.strings)
+def test_the_successor_bounds_all_strings_that_start_so(start, text):
+    successor = find_successor(start)
+    is_below = successor is None or text.encode() < successor.encode()
+    assert (start.encode() <= text.encode() and is_below) is text.startswith(start)
+
+
+# Filters that pass nothing -------------------------------------------------------------------------------
+
+KINDS = {
+    "year": ["number"],
+    "title": ["string"],
+    "tags": ["list of strings"],
+    "size": [OTHER],
+    "size.width": ["number"],
+    "yeer": [],
+    "TITLE": [],
+    "width": [],
+    "xyz": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("filter_", "expected"),
+    [
+        ({"year": 1999}, None),
+        ({"year": {"gt": 3, "lt": 2}}, None),
+        ({"yeer": 1999}, 'no item has a field "yeer"; did you mean "year"?'),
+        ({"TITLE": "a"}, 'no item has a field "TITLE"; did you mean "title"?'),
+        ({"width": 3}, 'no item has a field "width"; did you mean "size.width"?'),
+        ({"xyz": 3}, 'no item has a field "xyz"'),
+        ({"xyz": {"exists": True}}, 'no item has a field "xyz"'),
+        ({"xyz": {"exists": False}}, None),
+        ({"xyz": {"ne": 3}}, None),
+        ({"size": {"exists": True}}, None),
+        ({"title": 7}, 'no item has a number in the field "title", only strings; did you mean "7"?'),
+        ({"year": "1999"}, 'no item has a string in the field "year", only numbers; did you mean 1999?'),
+        ({"year": "x"}, 'no item has a string in the field "year", only numbers'),
+        (
+            {"year": {"gt": "1999"}},
+            'no item has a string in the field "year", only numbers; did you mean 1999?',
+        ),
+        ({"year": {"in": ["1999", 1999]}}, None),
+        ({"year": {"in": []}}, None),
+        ({"year": {"prefix": "19"}}, 'no item has a string in the field "year", only numbers'),
+        (
+            {"tags": "red"},
+            'no item has a string in the field "tags", only lists of strings; '
+            'did you mean {"tags": {"contains": "red"}}?',
+        ),
+        (
+            {"title": {"contains": "red"}},
+            'no item has a list of strings in the field "title", only strings; '
+            'did you mean {"title": "red"}?',
+        ),
+        ({"tags": {"any": ["red"]}}, None),
+        ({"size": 3}, 'no item has a number in the field "size", only objects, empty or long lists'),
+        ({"year": 1999, "xyz": 3}, 'no item has a field "xyz"'),
+        ({"or": [{"year": 1999}, {"xyz": 3}]}, None),
+        (
+            {"or": [{"yeer": 1999}, {"xyz": 3}, {"xyz": 4}]},
+            'no item has a field "yeer"; did you mean "year"?; no item has a field "xyz"',
+        ),
+        ({"or": []}, None),
+        ({"not": {"xyz": 3}}, None),
+    ],
+    ids=str,
+)
+def test_why_nothing_can_pass(filter_, expected):
+    names = [name for name, kinds in KINDS.items() if kinds and kinds != [OTHER]]
+    assert explain_nothing(parse(filter_).tree, KINDS, names) == expected

@@ -6,8 +6,9 @@
 - In what is printed, … stands for anything.
 - If ``is_quick``, commands of ``posh`` run in this process: a new one imports for a second or two.
 - ``posh serve`` runs until the end of the page, at a free port in place of 8765.
-- ``<!-- not run: REASON -->`` before a block leaves it out. ``<!-- needs: posh NAME -->`` leaves it out if
-  there is no such command.
+- ``<!-- not run: REASON -->`` before a block leaves it out, with the output that follows it.
+  ``<!-- needs: posh NAME -->`` does so if there is no such command, ``<!-- needs: MODULE -->`` if a library
+  is not installed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,7 +59,8 @@ def blocks(page: str) -> list[Block]:
 def is_run(block: Block) -> bool:
     """Whether a reader could run a block here."""
     if block.mark == "needs":
-        return block.reason.removeprefix("posh ") in cli._COMMANDS
+        program, _, command = block.reason.partition(" ")
+        return command in cli._COMMANDS if command else find_spec(program) is not None
     return not block.mark
 
 
@@ -67,19 +70,21 @@ class Session:
     def __init__(self, name: str, folder: Path, *, is_quick: bool = False) -> None:
         self.name, self.folder, self.is_quick = name, folder, is_quick
         self.names: dict[str, object] = {"__name__": "__main__"}
-        self.missing: set[str] = set()  # programs that this machine does not have
+        self.missing: set[str] = set()  # programs and libraries that this machine does not have
         self._address = ADDRESS
         self._service: subprocess.Popen[str] | None = None
 
     def run(self, page: str) -> None:
         """Run all blocks that can be run, and compare what they print."""
-        printed = ""
+        printed: str | None = ""  # None: by a block that cannot be run here
         for block in blocks(page):
             if not is_run(block):
-                continue
-            if block.language == "python":
+                printed = None
+                if block.mark == "needs":
+                    self.missing.add(block.reason)
+            elif block.language == "python":
                 printed = self._python(block)
-            elif block.language == "text":
+            elif block.language == "text" and printed is not None:
                 self._compare(block, block.text, printed)
             elif block.language == "console":
                 self._console(block)

@@ -7,7 +7,8 @@ import re
 
 import matplotlib as mpl
 import pytest
-from docs.tools import check, commands, docstrings, http, pictures
+import yaml
+from docs.tools import check, commands, docstrings, http, pictures, site
 
 import posh
 from posh import cli
@@ -69,6 +70,19 @@ def test_check_site_reports_problems(link, problem, tmp_path):
     assert len(result.problems) == (problem is not None)
     assert problem is None or problem in result.problems[0]
     assert result.external == re.findall(r"(?:https:)?//[^\"]+", link)
+
+
+def test_every_page_is_in_the_navigation():
+    settings = site.configure(yaml.safe_load((ROOT / "mkdocs.yml").read_text()))
+    assert site.list_orphans(settings["nav"], ROOT / "docs") == []
+    orphans = site.list_orphans([{"Home": "index.md"}], ROOT / "docs")
+    assert "backup.md: expected it in the navigation (mkdocs.yml)" in orphans
+    for name in site.FROM_ROOT:
+        assert name.lower() in str(settings["nav"])
+
+
+def test_pages_of_the_root_link_to_pages_of_the_site():
+    assert doctest.testmod(site).failed == 0 < doctest.testmod(site).attempted
 
 
 def test_the_script_draws_all_pictures(tmp_path):

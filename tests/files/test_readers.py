@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import numpy as np
 import pytest
 
 import posh
+from posh.errors import find_install_command
 from posh.files import Roles, RowError, choose_roles, open_file, take_valid_vectors
 from posh.files.contract import merge_payload
 from tests.files.writing import FULL, IDS, ONLY_VECTORS, TITLES, VECTORS, WIDTH, YEARS, N
@@ -85,7 +87,7 @@ def test_a_missing_extra_prints_the_pip_line(kind, tmp_path, monkeypatch):
     write(tmp_path / name)
     for package in ("pyarrow", "pyarrow.parquet", "pyarrow.ipc", "h5py"):
         monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(posh.MissingExtraError, match="pip install 'posh-ann\\[data\\]'"):
+    with pytest.raises(posh.MissingExtraError, match=re.escape(find_install_command("data"))):
         open_file(tmp_path / name)
 
 

@@ -49,6 +49,15 @@ def share_found(index: posh.Index, queries: np.ndarray, k: int) -> float:
     return float((found.scores >= last - 1e-6 * np.abs(last)).mean())
 
 
+def test_records_and_vectors_begin_at_cache_lines(built, tmp_path):
+    built.save(tmp_path / "index")
+    extended = posh.Index.load(tmp_path / "index").add(draw(600, seed=5))
+    for index in (built, posh.Index.load(tmp_path / "index"), extended):
+        lists = index.snapshot().lists
+        assert lists.graph.records.ctypes.data % 64 == 0
+        assert lists.stored.rows.rows.ctypes.data % 64 == 0
+
+
 # Kernels --------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 
 import posh
+from posh.errors import find_install_command
 from posh.integrations.langchain import PoshVectorStore, _choose_diverse
 
 WORDS = [f"word {i}" for i in range(60)]
@@ -333,9 +334,8 @@ def test_without_the_extra_the_error_says_what_to_install():
         "except posh.MissingExtraError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert (
-        done.stdout == "posh.integrations.langchain needs langchain-core: pip install 'posh-ann[langchain]'\n"
-    )
+    install = find_install_command("langchain")
+    assert done.stdout == f"posh.integrations.langchain needs langchain-core: {install}\n"
 
 
 # Words -------------------------------------------------------------------------------------------------

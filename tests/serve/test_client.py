@@ -14,7 +14,13 @@ import pytest
 import posh
 from posh import client as client_module
 from posh.client import AsyncClient, Client
-from posh.errors import CollectionExistsError, ServiceError, StorageError, UnknownCollectionError
+from posh.errors import (
+    CollectionExistsError,
+    ServiceError,
+    StorageError,
+    UnknownCollectionError,
+    find_install_command,
+)
 from posh.serve.capacity import Limits
 from posh.serve.sources import Folder
 from tests.collection.implementations import DATA, SPARSE
@@ -199,7 +205,7 @@ def test_the_client_needs_httpx_and_the_core_only(tmp_path):
 def test_without_httpx_the_pip_line_is_printed():
     command = [sys.executable, "-c", USE, "http://127.0.0.1:1", f"httpx {SERVICE_ONLY}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert "posh.client needs httpx: pip install 'posh-ann[client]'" in done.stderr
+    assert f"posh.client needs httpx: {find_install_command('client')}" in done.stderr
 
 
 def test_options_of_a_new_collection_are_kept_without_a_hasher(tmp_path):

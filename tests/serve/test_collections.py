@@ -10,7 +10,7 @@ from tests.collection.implementations import DATA
 def test_health(http):
     answer = http.get("/health")
     assert answer.status_code == 200
-    assert answer.json() == {"status": "ok", "version": version("posh-ann"), "collections": 3}
+    assert answer.json() == {"status": "ok", "version": version("posh-ann"), "collections": 3, "opening": 0}
 
 
 def test_a_collection_says_what_it_is(http):

@@ -146,7 +146,7 @@ WRONG = [
     (
         "count",
         {"filter": {"a": {"like": 1}}},
-        "expected one of eq, in, gt, gte, lt, lte, contains in filter.a",
+        "expected one of eq, ne, in, nin, gt, gte, lt, lte, prefix, contains, any, exists in filter.a",
     ),
     ("count", [], "expected the body to be"),
 ]

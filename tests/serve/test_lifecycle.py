@@ -11,7 +11,11 @@ import httpx
 import numpy as np
 import pytest
 
+from posh.errors import StorageError
 from posh.serve.capacity import Limits
+from posh.serve.middleware import Metrics
+from posh.serve.registry import Registry
+from posh.serve.server import Server, bind
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.serve.service import MemorySource, running
@@ -150,3 +154,54 @@ def test_slow_writes_do_not_hold_up_reads_and_searches():
         for writer in writers:
             writer.join()
         assert httpx.post(f"{url}/count", json={}).json() == {"count": 10}
+
+
+class SlowSource(MemorySource):
+    """Opens the collections one after the other, each when it is told to, or fails."""
+
+    opens_in_background = True
+
+    def __init__(self, **collections) -> None:
+        super().__init__(**collections)
+        self.go = threading.Semaphore(0)
+        self.problem: Exception | None = None
+
+    def open(self, name):
+        assert self.go.acquire(timeout=30)
+        if self.problem is not None:
+            raise self.problem
+        return super().open(name)
+
+
+def test_a_service_answers_before_its_collections_are_open():
+    source = SlowSource(a=ReferenceCollection(SPARSE), b=ReferenceCollection(SPARSE))
+    source.collections["b"].upsert([1], DATA[:1])
+    with running(source, limits=Limits(seconds=0.2)) as address:
+        health = httpx.get(f"{address}/health").json()
+        assert (health["collections"], health["opening"]) == (2, 2)
+        source.go.release()
+        body = {"vectors": DATA[:1].tolist(), "include": []}
+        found = httpx.post(f"{address}/v1/collections/a/search", json=body)
+        assert (found.status_code, found.json()["results"]) == (200, [{"hits": []}])
+        assert httpx.get(f"{address}/health").json()["opening"] == 1
+        for path in ("/b/count", "/c/count"):
+            answer = httpx.post(f"{address}/v1/collections{path}", json={})
+            assert answer.status_code == (503 if path.startswith("/b") else 404)
+        assert httpx.get(f"{address}/v1/collections").status_code == 503
+        assert httpx.put(f"{address}/v1/collections/b", json={}).status_code == 409
+        source.go.release()
+        while (answer := httpx.post(f"{address}/v1/collections/b/count", json={})).status_code == 503:
+            pass
+        assert answer.json() == {"count": 1}
+        assert len(httpx.get(f"{address}/v1/collections").json()["collections"]) == 2
+
+
+def test_a_collection_that_cannot_be_opened_stops_the_service():
+    source = SlowSource(a=ReferenceCollection(SPARSE))
+    source.problem = StorageError("expected a disk")
+    registry = Registry(source, Limits(), Metrics())
+    server = Server(registry, bind("127.0.0.1", 0))
+    source.go.release()
+    with pytest.raises(StorageError, match="expected a disk"):
+        server.run()
+    registry.close()

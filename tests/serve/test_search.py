@@ -92,7 +92,7 @@ def test_filters_scoring_and_oversample_are_passed_on(ask, address):
         ({"vectors": DATA[:1].tolist(), "k": 0}, "expected k to be greater than or equal to 1, got 0"),
         ({"vectors": DATA[:1].tolist(), "k": 2.0}, "expected k to be a valid integer, got 2.0"),
         ({"vectors": DATA[:1].tolist(), "scoring": "magic"}, "scoring to be one of 'overlap', 'asymmetric'"),
-        ({"vectors": DATA[:1].tolist(), "filter": {"a": {}}}, "expected at least one of eq, in"),
+        ({"vectors": DATA[:1].tolist(), "filter": {"a": {}}}, "expected at least one of eq, ne"),
         ({"vectors": DATA[:1].tolist(), "filter": [1]}, "expected filter to be an object, got [1]"),
     ],
 )
@@ -173,3 +173,23 @@ def test_lists_to_visit_reach_the_collection(tmp_path):
             found = client.collection("shop").search(DATA[:9], 50, n_probe=n)
             np.testing.assert_array_equal(found.ids, expected.ids)
     assert (wanted[1].ids != wanted[8].ids).any()
+
+
+def test_a_filter_that_cannot_pass_anything_is_explained(tmp_path):
+    with posh.Collection(tmp_path / "shop", metric="cosine") as collection:
+        collection.upsert(range(9), DATA[:9], payloads(9))
+    search = {"vectors": DATA[:1].tolist(), "filter": {"lable": 3}}
+    hint = 'no item has a field "lable"; did you mean "label"?'
+    with running(Folder(tmp_path)) as address:
+
+        def ask(operation, body):
+            return httpx.post(f"{address}/v1/collections/shop/{operation}", json=body).json()
+
+        found = ask("search", search)
+        assert (found["results"], found["hint"]) == ([{"hits": []}], hint)
+        assert ask("search_radius", search | {"min_score": 0.5})["hint"] == hint
+        assert ask("count", {"filter": {"lable": 3}}) == {"count": 0, "hint": hint}
+        assert ask("items", {"filter": {"lable": 3}}) == {"items": [], "next": None, "hint": hint}
+        assert ask("delete", {"filter": {"lable": 3}}) == {"deleted": 0, "more": False, "hint": hint}
+        for possible in ({"label": 77}, {"not": {"lable": 3}}):
+            assert "hint" not in ask("search", search | {"filter": possible})

@@ -17,43 +17,77 @@ import sys
 import threading
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posh._runtime import load_plugins, suggest_plugins
 from posh.cli._command import EXAMPLE, Command, Parser, Report, UsageError, note
-from posh.errors import MissingExtraError, PoshError
+from posh.errors import FilterWarning, MissingExtraError, PoshError
+
+if TYPE_CHECKING:
+    from posh.cli._command import Commands
 
 __all__ = ["build_full_parser", "main"]
 
+_COLLECTIONS, _VECTORS, _CODES, _DATA = "collections", "vectors", "codes", "data"
 _COMMANDS = {
-    "data": Command("list or fetch data sets", "posh.cli._data:add_data"),
-    "fit": Command("fit a hasher to vectors and save it", "posh.cli._fit:add_fit"),
-    "build": Command("build an index of vectors and save it", "posh.cli._index:add_build"),
-    "search": Command("search an index", "posh.cli._index:add_search"),
+    "import": Command(
+        "import vectors, ids and payloads from files into a collection",
+        "posh.cli._transfer:add_import",
+        _COLLECTIONS,
+    ),
+    "query": Command(
+        "find the items of a collection nearest to an item, to vectors or to words",
+        "posh.cli._collection:add_query",
+        _COLLECTIONS,
+    ),
+    "get": Command("print items of a collection", "posh.cli._items:add_get", _COLLECTIONS),
+    "delete": Command(
+        "delete items of a collection, by id or by filter", "posh.cli._items:add_delete", _COLLECTIONS
+    ),
+    "export": Command(
+        "write the items of a collection to a file", "posh.cli._transfer:add_export", _COLLECTIONS
+    ),
+    "copy": Command(
+        "copy a collection to a new folder or to Milvus", "posh.cli._transfer:add_copy", _COLLECTIONS
+    ),
+    "backup": Command(
+        "write a backup of a collection, even while another process writes to it",
+        "posh.cli._maintenance:add_backup",
+        _COLLECTIONS,
+    ),
+    "restore": Command(
+        "check a backup and make a collection of it", "posh.cli._maintenance:add_restore", _COLLECTIONS
+    ),
+    "reindex": Command(
+        "rebuild the index of a collection, with other options if you like",
+        "posh.cli._maintenance:add_reindex",
+        _COLLECTIONS,
+    ),
+    "info": Command(
+        "describe a collection, an index or a model, and check it for damage",
+        "posh.cli._info:add_info",
+        _COLLECTIONS,
+    ),
+    "serve": Command("serve a folder of collections over HTTP", "posh.cli._serve:add_serve", _COLLECTIONS),
+    "build": Command("build an index of vectors and save it", "posh.cli._index:add_build", _VECTORS),
+    "search": Command("search an index", "posh.cli._index:add_search", _VECTORS),
     "tune": Command(
         "measure recall, speed and memory: of candidate settings for your vectors, or of an existing index",
         "posh.cli._tune:add_tune",
-    ),
-    "batch": Command(
-        "fit, encode, build and search vectors in many files, on one machine or on Ray",
-        "posh.cli._batch:add_batch",
-    ),
-    "import": Command(
-        "import vectors, ids and payloads from files into a collection", "posh.cli._transfer:add_import"
-    ),
-    "query": Command(
-        "find the items of a collection nearest to an item or to vectors", "posh.cli._collection:add_query"
+        _VECTORS,
     ),
     "duplicates": Command(
         "find near-duplicates among vectors or the items of a collection",
         "posh.cli._duplicates:add_duplicates",
+        _VECTORS,
     ),
-    "export": Command("write the items of a collection to a file", "posh.cli._transfer:add_export"),
-    "copy": Command("copy a collection to a new folder or to Milvus", "posh.cli._transfer:add_copy"),
-    "serve": Command("serve a folder of collections over HTTP", "posh.cli._serve:add_serve"),
-    "info": Command(
-        "describe a collection, an index or a model, and check it for damage", "posh.cli._info:add_info"
+    "fit": Command("fit a hasher to vectors and save it", "posh.cli._fit:add_fit", _CODES),
+    "batch": Command(
+        "fit, encode, build and search vectors in many files, on one machine or on Ray",
+        "posh.cli._batch:add_batch",
+        _CODES,
     ),
+    "data": Command("list or fetch data sets", "posh.cli._data:add_data", _DATA),
 }
 _GROUP = "posh.commands"  # entry points of this group add commands
 _COMPLETION = "--print-completion"
@@ -77,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(signal.SIGTERM, _exit_on_signal)  # removes unfinished files
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning
+            warnings.simplefilter("always", FilterWarning)
             return _run(sys.argv[1:] if arguments is None else arguments)
     except BrokenPipeError:
         # The interpreter flushes stdout once more when it ends, and must not find the closed pipe again.
@@ -159,7 +194,22 @@ def _build_parser_of(commands: Mapping[str, Command], complete: Collection[str |
         subparser = subparsers.add_parser(name, help=command.summary, description=command.summary)
         if name in complete:
             command.add_arguments(subparser)
+    _group_help(parser, subparsers, commands)
     return parser
+
+
+def _group_help(parser: Parser, subparsers: Commands, commands: Mapping[str, Command]) -> None:
+    """List the commands in ``--help`` under the titles of their groups.
+
+    argparse lists all commands in one section; here its line of each command moves to a section of its group.
+    """
+    sections: dict[str, Any] = {}
+    for line in subparsers._choices_actions:
+        title = commands[line.dest].group
+        if title not in sections:
+            sections[title] = parser.add_argument_group(title)
+        sections[title]._group_actions.append(line)
+    parser._subparsers._group_actions.clear()  # type: ignore[union-attr]  # the section of all commands
 
 
 class _PrintVersion(argparse.Action):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posh.cli._command import Parser, Report, UsageError, declare, parse_count
+from posh.cli._index import add_recall
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from posh import BaseCollection, Hit, Item
 
 __all__ = ["add_collection", "add_filter", "add_milvus", "add_query", "connect_milvus"]
-__all__ += ["find_collection", "is_collection", "open_collection", "open_searchable", "parse_filter"]
-__all__ += ["parse_place", "read_token"]
+__all__ += ["find_collection", "find_items", "is_collection", "open_collection", "open_searchable"]
+__all__ += ["open_writable", "parse_filter", "parse_place", "parse_vector", "read_token"]
 
 _MAX_QUERIES, _MAX_CELL = 5, 40  # printed
 
@@ -83,6 +84,16 @@ def parse_filter(args: argparse.Namespace) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise UsageError(f"expected --filter to be a JSON object, got {args.filter!r:.80}")
     return value
+
+
+def parse_vector(text: str) -> list[float]:
+    """Parse numbers with commas or spaces between them, in brackets or not, for argparse."""
+    try:
+        return [float(word) for word in text.strip().strip("[]").replace(",", " ").split()]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected numbers such as '[0.1, -2, 3]', got {text!r:.80}"
+        ) from None
 
 
 def read_token(path: Path | None) -> str | None:
@@ -152,6 +163,14 @@ def open_collection(place: Path | str, args: argparse.Namespace) -> BaseCollecti
         return posh.Collection(place)  # upgrades a collection of an older version, or reports the damage
 
 
+def open_writable(place: Path | str, args: argparse.Namespace) -> BaseCollection:
+    """Open an existing collection to change it."""
+    collection = find_collection(place, args)
+    if collection is None:
+        raise FileNotFoundError(f"{place}: expected a collection, got another folder or nothing")
+    return collection
+
+
 def open_searchable(place: Path | str, args: argparse.Namespace) -> BaseCollection:
     """Open a collection that has an index, to read it."""
     from posh.collection.transfer import lacks_index
@@ -177,6 +196,12 @@ def add_query(parser: Parser) -> None:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--like", metavar="ID", help="find the neighbours of this item, without the item")
     source.add_argument(
+        "--vector",
+        metavar="NUMBERS",
+        type=parse_vector,
+        help="find the neighbours of this vector, such as '[0.1, -2, 3]'",
+    )
+    source.add_argument(
         "--vectors", metavar="FILE", type=Path, help="find the neighbours of each vector of a file"
     )
     words = parser.add_mutually_exclusive_group()
@@ -193,25 +218,28 @@ def add_query(parser: Parser) -> None:
     parser.add_argument("--key", help="array or column of vectors to read, if the file has several")
     parser.add_argument("-k", type=parse_count, default=10, help="results per query; default: 10")
     add_filter(parser)
+    parser.add_argument(
+        "--min-score", type=float, metavar="SCORE", help="only hits whose score is at least this"
+    )
+    add_recall(parser, "that of the collection")
     parser.add_argument("--exact", action="store_true", help="with a metric: compare all vectors")
 
 
 def _query(args: argparse.Namespace) -> Report:
-    from posh.files import read_vectors
-
     if args.key is not None and args.vectors is None:
         raise UsageError("--key is for --vectors: leave it out")
     where, text = parse_filter(args), _read_text(args)
-    if args.vectors is None and args.like is None:
+    if args.vectors is None and args.like is None and args.vector is None:
         return _query_text(args, where, text)
     with open_searchable(args.collection, args) as collection:
-        item = None if args.vectors is not None else _get_item(args, collection)
-        vectors = read_vectors(args.vectors, args.key) if item is None else item.vector[None]
+        item = None if args.like is None else _get_item(args, collection)
+        vectors = _read_queries(args) if item is None else item.vector[None]
         excluded = None if item is None else item.id
         # One more than k, because the item itself may be among the hits; at most all items.
         k = min(args.k + (item is not None), max(1, len(collection)))
         texts = None if text is None else [text] * len(vectors)
-        hits = collection.search(vectors, k, text=texts, filter=where, exact=args.exact)
+        options = {"exact": args.exact, "recall": args.recall, "min_score": args.min_score}
+        hits = collection.search(vectors, k, text=texts, filter=where, **options)
         queries: list[dict[str, Any]] = [
             {
                 "query": row if item is None else item.id,
@@ -226,22 +254,35 @@ def _query(args: argparse.Namespace) -> Report:
     return Report(values, _format_queries(queries, hits.kind))
 
 
+def _read_queries(args: argparse.Namespace) -> npt.NDArray[np.float32]:
+    """Return the vectors of ``--vector`` or ``--vectors``, (m, d)."""
+    import numpy as np
+
+    from posh.files import read_vectors
+
+    if args.vector is not None:
+        return np.array([args.vector], np.float32)
+    return read_vectors(args.vectors, args.key)
+
+
 def _read_text(args: argparse.Namespace) -> str | dict[str, str] | None:
     """Return the text to search for; raise a UsageError if it contradicts other options."""
     text = args.text if args.fts5 is None else {"fts5": args.fts5}
-    if text is None and args.like is None and args.vectors is None:
-        raise UsageError("expected one of --like, --vectors, --text and --fts5, got none")
+    has_vectors = args.vectors is not None or args.vector is not None
+    if text is None and args.like is None and not has_vectors:
+        raise UsageError("expected one of --like, --vector, --vectors, --text and --fts5, got none")
     if text is not None and args.like is not None:
         raise UsageError("--like finds neighbours by vector only: leave --text or --fts5 out, or --like")
-    if text is not None and args.exact and args.vectors is None:
-        raise UsageError("--exact is for vectors: leave it out")
+    for option in ("exact", "recall"):
+        if text is not None and getattr(args, option) and not has_vectors:
+            raise UsageError(f"--{option} is for vectors: leave it out")
     return text
 
 
 def _query_text(args: argparse.Namespace, where: dict[str, Any] | None, text: Any) -> Report:
     """Search by text alone, which needs no index of vectors."""
     with open_collection(args.collection, args) as collection:
-        hits = collection.search(text=text, k=args.k, filter=where)
+        hits = collection.search(text=text, k=args.k, filter=where, min_score=args.min_score)
         found = _collect_hits(collection, hits.ids[0], hits.scores[0], None, args.k)
     queries = [{"query": text, "hits": found}]
     values = {"collection": str(args.collection), "kind": hits.kind, "k": args.k, "queries": queries}
@@ -249,13 +290,20 @@ def _query_text(args: argparse.Namespace, where: dict[str, Any] | None, text: An
 
 
 def _get_item(args: argparse.Namespace, collection: BaseCollection) -> Item:
-    """Return the item of ``--like``: its id is the text, or else the number."""
-    text = args.like
-    ids: list[int | str] = [text, *([int(text)] if re.fullmatch(r"-?\d+", text) else [])]
-    for item in collection.get(ids):
-        if item is not None:
-            return item
-    raise UsageError(f"{args.collection}: expected --like to be the id of an item, got {text!r}")
+    """Return the item of ``--like``."""
+    (item,) = find_items(collection, [args.like])
+    if item is None:
+        raise UsageError(f"{args.collection}: expected --like to be the id of an item, got {args.like!r}")
+    return item
+
+
+def find_items(collection: BaseCollection, texts: Sequence[str]) -> list[Item | None]:
+    """Return the items with these ids: the id of an item is the text, or else the number."""
+    by_text = collection.get(texts)
+    numbers = [int(text) if re.fullmatch(r"-?\d{1,18}", text) else None for text in texts]
+    by_number = iter(collection.get([number for number in numbers if number is not None]))
+    items = [None if number is None else next(by_number) for number in numbers]
+    return [one or other for one, other in zip(by_text, items, strict=True)]
 
 
 def _collect_hits(

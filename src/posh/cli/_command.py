@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLE", "Command", "Commands", "Parser", "Report", "UsageError"]
 __all__ += ["add_command", "add_output", "add_source", "add_verbs", "declare"]
-__all__ += ["format_size", "note", "parse_count", "read_source", "require_output", "write_arrays"]
+__all__ += ["format_size", "note", "parse_count", "read_source", "require_output", "warn_of_zeros"]
+__all__ += ["write_arrays"]
 
 EXAMPLE = "example:\n  {}"
 
@@ -28,11 +29,13 @@ EXAMPLE = "example:\n  {}"
 class Command(NamedTuple):
     """A summary for ``posh --help``, and ``"module:function"``, the function that declares the arguments.
 
-    The function takes a :class:`Parser`. Its module is imported only if the command is chosen.
+    The function takes a :class:`Parser`. Its module is imported only if the command is chosen. ``group`` is
+    the title of the section of ``posh --help``.
     """
 
     summary: str
     target: str
+    group: str = "more"
 
     def add_arguments(self, parser: Parser) -> None:
         """Import the module of the command and declare its arguments."""
@@ -173,6 +176,15 @@ def format_size(n_bytes: int) -> str:
         if n_bytes >= factor:
             return f"{n_bytes / factor:.1f} {unit}"
     return f"{n_bytes} bytes"
+
+
+def warn_of_zeros(n_zero: int, n: int, metric: str | None) -> None:
+    """Print a warning if some of n vectors are zero and the metric is the cosine."""
+    if n_zero and metric == "cosine":
+        note(
+            f"posh: warning: {n_zero:,} of {n:,} vectors are zero: they have no direction, so their cosine "
+            "with every vector counts as 0"
+        )
 
 
 def note(line: str) -> None:

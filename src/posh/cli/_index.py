@@ -20,6 +20,7 @@ from posh.cli._command import (
     parse_count,
     read_source,
     require_output,
+    warn_of_zeros,
     write_arrays,
 )
 from posh.index.choices import METRICS, OPTIMIZE, REFINER_NAMES, SCORINGS, STORES, STRUCTURE_NAMES
@@ -46,13 +47,16 @@ def add_build(parser: Parser) -> None:
     add_build_options(parser)
 
 
-def add_build_options(parser: Parser) -> None:
-    """Declare the options that :func:`create_index` reads, named after the parameters of the index."""
+def add_build_options(parser: Parser, recall: str = "0.95") -> None:
+    """Declare the options of an index, named after its parameters; ``recall`` describes the default.
+
+    :func:`create_index` reads them.
+    """
     parser.add_argument(
         "--model", type=Path, help="model file of 'posh fit', to search by codes; or choose a --metric"
     )
     parser.add_argument("--metric", choices=METRICS, help="search by this metric instead of codes")
-    add_recall(parser, "0.95")
+    add_recall(parser, recall)
     parser.add_argument(
         "--store", choices=STORES, help="with --metric: number type of stored vectors; default: float32"
     )
@@ -129,6 +133,7 @@ def _build(args: argparse.Namespace) -> Report:
         if isinstance(index, posh.Index)
         else index.estimate_memory(len(vectors))
     )
+    warn_of_zeros(int((~vectors.any(axis=1)).sum()), len(vectors), args.metric)
     note(f"estimated memory: {format_size(estimate)} for {len(vectors):,} documents")
     start = time.perf_counter()
     index.add(vectors)

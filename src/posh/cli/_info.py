@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_info"]
 
+_MAX_FIELDS = 100  # printed
+
 
 class _Description(NamedTuple):
     values: dict[str, Any]
@@ -92,18 +94,20 @@ def _describe_model(path: Path) -> _Description:
 
 def _describe_index(path: Path) -> _Description:
     import posh
+    from posh.collection.indexing import find_recall
     from posh.index import files
     from posh.index.open import load_index
 
     index = load_index(path, mmap=True)
     hasher = index.hasher if isinstance(index, posh.CodeIndex) else None
-    memory, disk = index.memory_usage(), measure_folder(path)
+    memory, disk, recall = index.memory_usage(), measure_folder(path), find_recall(index.snapshot())
     values = {
         "format": files.FORMAT,
         "version": files.VERSION,  # the only version that can be read
         "disk_bytes": disk,
         "n_documents": len(index),
         "params": asdict(index.options),
+        "recall": recall,
         "memory_bytes": memory,
         "hasher": None if hasher is None else _summarize_hasher(hasher),
     }
@@ -112,6 +116,7 @@ def _describe_index(path: Path) -> _Description:
         f"{path}: {files.FORMAT} version {files.VERSION}, {format_size(disk)}",
         f"{index}",
         f"parameters: {_format_params(asdict(index.options))}",
+        *([] if recall is None else [_format_recall(recall)]),
         f"memory: {format_size(memory['total'])}" + (f" ({parts})" if parts else ""),
         *([] if hasher is None else _format_hasher(hasher)),
     ]
@@ -126,6 +131,7 @@ def _describe_collection(path: Path) -> _Description:
         n_items, n_features, hasher = len(collection), collection.n_features, collection.hasher
         params, metadata, text = collection.index_options, collection.metadata, collection.text
         memory, disk = collection.memory_usage() or 0, measure_folder(path)
+        recall, fields = collection.measured_recall(), collection.field_kinds(_MAX_FIELDS)
     version = WITHOUT_TEXT if text is None else VERSION
     values = {
         "format": "posh-collection",
@@ -133,8 +139,10 @@ def _describe_collection(path: Path) -> _Description:
         "disk_bytes": disk,
         "n_items": n_items,
         "n_features": n_features,
+        "fields": fields,
         "metadata": metadata,
         "params": params,
+        "recall": recall,
         "text": None if text is None else asdict(text),
         "memory_bytes": memory,
         "hasher": None if hasher is None else _summarize_hasher(hasher),
@@ -143,7 +151,9 @@ def _describe_collection(path: Path) -> _Description:
     lines = [
         f"{path}: posh-collection version {version}, {format_size(disk)}",
         f"items: {n_items:,}{width}",
+        *([f"fields: {_format_fields(fields)}"] if fields else []),
         f"parameters: {_format_params(params) or 'none, as there is no index yet'}",
+        *([] if recall is None else [_format_recall(recall)]),
         *([f"text: {', '.join(text.fields)} ({text.tokenizer})"] if text is not None else []),
         *([f"metadata: {_format_params(metadata)}"] if metadata else []),
         f"memory: {format_size(memory)}",
@@ -172,6 +182,14 @@ def _format_hasher(hasher: Hasher[Any]) -> list[str]:
         f"  parameters: {_format_params(hasher.get_params())}",
         f"  weights: {n_bits} x {n_columns} float32, {format_size(hasher.weights_.nbytes)}",
     ]
+
+
+def _format_fields(fields: dict[str, list[str]]) -> str:
+    return ", ".join(f"{name} ({', '.join(kinds)})" for name, kinds in fields.items())
+
+
+def _format_recall(recall: float) -> str:
+    return f"recall of the 10 nearest: {recall:.3f}"
 
 
 def _format_params(params: dict[str, Any]) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from posh.cli._collection import (
     add_collection,
@@ -19,12 +21,33 @@ from posh.cli._collection import (
     parse_filter,
     parse_place,
 )
-from posh.cli._command import Parser, Report, UsageError, declare, format_size, note, require_output
-from posh.files import SUFFIXES, WRITERS, Choice, RowError, VectorFile, choose_roles, open_file, write_items
-from posh.index.choices import METRICS
+from posh.cli._command import (
+    Parser,
+    Report,
+    UsageError,
+    declare,
+    format_size,
+    note,
+    parse_count,
+    require_output,
+    warn_of_zeros,
+)
+from posh.cli._index import add_recall
+from posh.files import (
+    SUFFIXES,
+    WRITERS,
+    BadRowHandler,
+    Choice,
+    RowError,
+    VectorFile,
+    choose_roles,
+    open_file,
+    write_items,
+)
+from posh.index.choices import METRICS, STORES
 
 if TYPE_CHECKING:
-    from posh import BaseCollection
+    from posh import BaseCollection, Item
     from posh.collection.text import TextOptions
     from posh.collection.transfer import Importer
 
@@ -69,6 +92,10 @@ def add_import(parser: Parser) -> None:
     )
     parser.add_argument("--no-payload", action="store_true", help="store ids and vectors only")
     parser.add_argument("--metric", choices=METRICS, help=f"metric of a new collection; default: {_METRIC}")
+    add_recall(parser, "0.95, of a new collection")
+    parser.add_argument(
+        "--store", choices=STORES, help="number type of the vectors of a new index; default: float32"
+    )
     parser.add_argument(
         "--text",
         metavar="FIELDS",
@@ -81,22 +108,41 @@ def add_import(parser: Parser) -> None:
         "--replace", action="store_true", help="replace items that have the same id but different content"
     )
     parser.add_argument(
+        "--skip-bad",
+        metavar="N",
+        type=parse_count,
+        help="skip up to N rows that cannot be imported; by default the first one is an error",
+    )
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        type=Path,
+        help="a file of JSON Lines for the skipped rows, with their reasons; needs --skip-bad",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="show how the files are interpreted, and write nothing"
     )
 
 
 def _import(args: argparse.Namespace) -> Report:
+    _require_consistency(args)
+    with _BadRows(args) as bad_rows:
+        return _import_files(args, bad_rows)
+
+
+def _import_files(args: argparse.Namespace, bad_rows: _BadRows) -> Report:
     from posh._runtime import track_progress
     from posh.collection.transfer import IMPORT_BATCH, Importer
 
-    _require_consistency(args)
-    sources = [_open_source(args, path) for path in args.files]
+    on_bad_row = None if args.skip_bad is None else bad_rows.add
+    sources = [_open_source(args, path, on_bad_row) for path in args.files]
     for file, choice in sources:
         for guess in choice.guesses:
             note(f"{file.path}: {guess}")
     if args.dry_run:
         return _report_dry_run(sources)
-    importer = Importer(lambda: _open_target(args), args.metric or _METRIC, args.replace)
+    options = {"metric": args.metric or _METRIC, **_collect_options(args)}
+    importer = Importer(lambda: _open_target(args), options, args.replace, on_bad_row)
     n_items, start = 0, time.perf_counter()
     try:
         if isinstance(args.collection, Path) and is_collection(args.collection):
@@ -117,7 +163,44 @@ def _import(args: argparse.Namespace) -> Report:
         if importer.collection is not None:
             n_items = len(importer.collection)
             importer.collection.close()
-    return _report_import(args, importer, n_items, time.perf_counter() - start)
+    warn_of_zeros(importer.n_zero, importer.n_written, importer.options["metric"])
+    return _report_import(args, importer, n_items, bad_rows.n, time.perf_counter() - start)
+
+
+class _BadRows:
+    """Counts rows that cannot be imported, up to a limit, and writes them to the file of ``--report``."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.n = 0
+        self._limit, self._path = args.skip_bad, args.report
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> _BadRows:
+        if self._path is not None:
+            require_output(self._path)
+            self._file = self._path.open("w", encoding="utf-8", errors="backslashreplace")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, error: RowError) -> None:
+        """Count and report a bad row; raise its error if it is one too many."""
+        self.n += 1
+        if self.n > self._limit:
+            problem = f"{error.problem}; this is bad row {self.n:,}, and --skip-bad allows {self._limit:,}"
+            raise RowError(error.path, error.row, problem)
+        if self._file is not None:
+            values = {"file": str(error.path), "row": error.row, "reason": error.problem}
+            line = json.dumps(values | {"content": error.content}, ensure_ascii=False, default=str)
+            print(line, file=self._file, flush=True)
+
+
+def _collect_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of the index other than the metric, as far as they are given."""
+    given = {"recall": args.recall, "store": args.store}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _require_consistency(args: argparse.Namespace) -> None:
@@ -127,6 +210,11 @@ def _require_consistency(args: argparse.Namespace) -> None:
         )
     if args.number_rows and args.id is not None:
         raise UsageError("--number-rows and --id contradict each other: leave one out")
+    if args.report is not None and args.skip_bad is None:
+        raise UsageError("--report is for --skip-bad: add it, or leave --report out")
+    for name in _collect_options(args):
+        if isinstance(args.collection, str):
+            raise UsageError(f"--{name} needs a collection in a folder, got one on Milvus: leave it out")
     if args.tokenizer is not None and args.text is None:
         raise UsageError("--tokenizer is for --text: leave it out")
     if args.no_payload and args.text is not None:
@@ -135,8 +223,10 @@ def _require_consistency(args: argparse.Namespace) -> None:
         raise UsageError("--no-payload and --payload contradict each other: leave one out")
 
 
-def _open_source(args: argparse.Namespace, path: Path) -> tuple[VectorFile, Choice]:
-    file = open_file(path)
+def _open_source(
+    args: argparse.Namespace, path: Path, on_bad_row: BadRowHandler | None
+) -> tuple[VectorFile, Choice]:
+    file = open_file(path, on_bad_row)
     payload = [] if args.no_payload else args.payload
     return file, choose_roles(file, args.vector, args.id, payload, number_rows=args.number_rows)
 
@@ -153,6 +243,14 @@ def _open_target(args: argparse.Namespace) -> BaseCollection:
             f"{args.collection}: expected --metric {metric or '(none)'}, as this collection has, "
             f"got {args.metric}: leave it out, or choose another collection"
         )
+    present = {} if lacks_index(collection) else collection.index_options
+    for name, value in _collect_options(args).items():
+        if present.get(name, value) != value:
+            collection.close()
+            raise UsageError(
+                f"{args.collection}: expected --{name} {present[name]}, as this collection has, got {value}: "
+                f"leave it out, and change it with 'posh reindex {args.collection} --{name} {value}'"
+            )
     return collection
 
 
@@ -180,7 +278,9 @@ def _describe_progress(args: argparse.Namespace, importer: Importer) -> str:
     return f"the {importer.n_rows:,} rows before it are in {args.collection}"
 
 
-def _report_import(args: argparse.Namespace, importer: Importer, n_items: int, seconds: float) -> Report:
+def _report_import(
+    args: argparse.Namespace, importer: Importer, n_items: int, n_skipped: int, seconds: float
+) -> Report:
     n_present = importer.n_rows - importer.n_written
     values = {
         "collection": str(args.collection),
@@ -188,6 +288,8 @@ def _report_import(args: argparse.Namespace, importer: Importer, n_items: int, s
         "n_written": importer.n_written,
         "n_replaced": importer.n_replaced,
         "n_present": n_present,
+        "n_skipped": n_skipped,
+        "n_zero": importer.n_zero,
         "n_items": n_items,
         "seconds": seconds,
     }
@@ -196,6 +298,8 @@ def _report_import(args: argparse.Namespace, importer: Importer, n_items: int, s
         text += f", {importer.n_replaced:,} of them replaced other items"
     if n_present:
         text += f", {n_present:,} already present"
+    if n_skipped:
+        text += f", {n_skipped:,} bad rows skipped" + (f", see {args.report}" if args.report else "")
     return Report(values, f"{text}; {n_items:,} items in all")
 
 
@@ -256,7 +360,10 @@ def add_export(parser: Parser) -> None:
     declare(parser, "posh export collections/articles articles.parquet", _export)
     add_collection(parser)
     parser.add_argument(
-        "file", metavar="FILE", type=Path, help=f"{' '.join(WRITERS)}: columns id, vector and payload"
+        "file",
+        metavar="FILE",
+        type=Path,
+        help=f"{' '.join(WRITERS)}: columns id, vector and payload; in Parquet, fields are columns, too",
     )
     add_filter(parser)
 
@@ -271,13 +378,23 @@ def _export(args: argparse.Namespace) -> Report:
     start = time.perf_counter()
     with open_collection(args.collection, args) as collection:
         n, metric = collection.count(where), collection.index_options.get("metric")
-        items = track_progress(collection.items(where), "writing", "item", n)
+        items = _Items(lambda: track_progress(collection.items(where), "writing", "item", n))
         write_items(args.file, items, n, collection.n_features or 1)
     seconds, size = time.perf_counter() - start, args.file.stat().st_size
     command = f"posh import {args.file} COLLECTION" + (f" --metric {metric}" if metric else "")
     values = {"file": str(args.file), "n_items": n, "metric": metric, "bytes": size, "seconds": seconds}
     text = f"{args.file}: {n:,} items, {format_size(size)}, in {seconds:.1f} s"
     return Report(values, f"{text}; '{command}' reads it" if n else text)  # an import refuses an empty file
+
+
+class _Items:
+    """Items that can be iterated over more than once."""
+
+    def __init__(self, read: Callable[[], Iterable[Item]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._read())
 
 
 # Copy --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ an underscore, which an engine implements: embedded, remote, or of another distr
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -27,9 +28,10 @@ from posh._validate import (
 )
 from posh.collection.filters import Filter, parse, scalar_type
 from posh.collection.text import NO_TEXT, Fusion, TextOptions, TextQuery, parse_fusion, parse_texts
+from posh.errors import FilterWarning
 from posh.hashers.base import Hasher
 from posh.index.codes.options import CodeParams, require_scoring
-from posh.index.hits import Hits, RadiusHits
+from posh.index.hits import HitRows, Hits, RadiusHits
 from posh.index.nearest.duplicates import Duplicates, collect_duplicates
 from posh.index.nearest.options import NearestParams, RadiusParams
 from posh.index.nearest.report import IndexReport
@@ -43,6 +45,7 @@ __all__ = [
     "Include",
     "Item",
     "Payload",
+    "has_no_hits",
     "validate_fitted_hasher",
     "validate_hasher",
     "validate_ids",
@@ -168,6 +171,10 @@ class CollectionContract(ABC):
     @abstractmethod
     def _count(self, where: Filter | None) -> int: ...
 
+    def _explain_nothing(self, where: Filter) -> str | None:
+        """Return why no item can pass a filter; None if some can, or if the engine does not know."""
+        return None
+
     @abstractmethod
     def _items(self, where: Filter | None, after: Id | None, limit: int | None) -> Iterator[Item]: ...
 
@@ -278,6 +285,11 @@ def _validate_key(key: Any, where: str) -> str:
     return key
 
 
+def has_no_hits(found: HitRows) -> bool:
+    """Return whether no query has a hit."""
+    return not (found.scores > -np.inf).any()
+
+
 NO_HASHER = "expected a collection with a hasher or a metric, got neither: call fit or reindex first"
 SAMPLE = 20_000  # stored vectors that fit uses
 DUPLICATES = 100  # of one item
@@ -373,7 +385,10 @@ class BaseCollection(CollectionContract):
             raise ValueError("expected either ids or a filter of items to delete, got both or neither")
         if filter is not None:
             most = None if limit is None else validate_integer("limit", limit, 1)
-            return self._delete_where(parse(filter), most)
+            where = parse(filter)
+            n_deleted = self._delete_where(where, most)
+            self._warn_of_filter(where, is_empty=not n_deleted)
+            return n_deleted
         if limit is not None:
             raise ValueError(f"limit={limit!r} is for a filter: leave it out with ids")
         return self._delete(validate_ids(ids))
@@ -438,16 +453,28 @@ class BaseCollection(CollectionContract):
         if text is not None:
             if ids is not None:
                 raise ValueError("expected text with queries or alone, got it with ids: leave ids out")
-            return self._search_by_text(text, queries, k, fusion, options, min_score, where, include)
+            hits = self._search_by_text(text, queries, k, fusion, options, min_score, where, include)
+            self._warn_of_filter(where, is_empty=has_no_hits(hits))
+            return hits
         if fusion is not None:
             raise ValueError(f"fusion={fusion!r:.80} is for a search by queries and text: leave it out")
         params = self._make_params(k, min_score=min_score, **options)
         if (queries is None) == (ids is None):
             raise ValueError("expected either queries or ids to search for, got both or neither")
         if ids is not None:
-            return self._search_like(validate_ids(ids, distinct=False), params, where, include)
-        array = validate_vectors(validate_queries(queries, "vectors"), self.n_features)
-        return self._search(array, params, where, include)
+            hits = self._search_like(validate_ids(ids, distinct=False), params, where, include)
+        else:
+            array = validate_vectors(validate_queries(queries, "vectors"), self.n_features)
+            hits = self._search(array, params, where, include)
+        if where is not None:
+            self._warn_of_filter(where, is_empty=has_no_hits(hits))
+        return hits
+
+    def _warn_of_filter(self, where: Filter | None, *, is_empty: bool) -> None:
+        """Warn if a filter was found to pass nothing and cannot pass anything; call it in a public method."""
+        problem = self._explain_nothing(where) if where is not None and is_empty else None
+        if problem is not None:
+            warnings.warn(problem, FilterWarning, stacklevel=3)
 
     def _search_by_text(
         self,
@@ -506,7 +533,9 @@ class BaseCollection(CollectionContract):
         self.require_metric()
         where = None if filter is None else parse(filter)
         array = validate_vectors(validate_queries(queries, "vectors"), self.n_features)
-        return self._search_radius(array, params, where, Include(payloads, vectors))
+        found = self._search_radius(array, params, where, Include(payloads, vectors))
+        self._warn_of_filter(where, is_empty=has_no_hits(found))
+        return found
 
     def duplicates(
         self,
@@ -571,7 +600,10 @@ class BaseCollection(CollectionContract):
 
     def count(self, filter: Mapping[str, Any] | None = None) -> int:  # noqa: A002
         """Return the number of items, or of those that pass the filter."""
-        return self._count(None if filter is None else parse(filter))
+        where = None if filter is None else parse(filter)
+        n_items = self._count(where)
+        self._warn_of_filter(where, is_empty=not n_items)
+        return n_items
 
     def items(
         self,
@@ -587,7 +619,16 @@ class BaseCollection(CollectionContract):
         """
         start = None if after is None else validate_ids([after])[0]
         most = None if limit is None else validate_integer("limit", limit, 0)
-        return self._items(None if filter is None else parse(filter), start, most)
+        where = None if filter is None else parse(filter)
+        items = self._items(where, start, most)
+        return items if where is None or start is not None else self._warn_without_items(items, where)
+
+    def _warn_without_items(self, items: Iterator[Item], where: Filter) -> Iterator[Item]:
+        is_empty = True
+        for item in items:
+            is_empty = False
+            yield item
+        self._warn_of_filter(where, is_empty=is_empty)
 
     def sample(self, n: int) -> Float32:
         """Return up to n stored vectors (m, d), drawn at random; the same ones for the same items."""

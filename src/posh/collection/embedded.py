@@ -15,7 +15,7 @@ from posh._validate import validate_integer, validate_real
 from posh.collection import indexing, opening, store, tables, text_index
 from posh.collection.base import BaseCollection, Id, Include, Item, Payload
 from posh.collection.database import limit_time
-from posh.collection.filters import Filter
+from posh.collection.filters import OTHER, Exists, Filter, explain_nothing, iterate_conditions
 from posh.collection.maintenance import write_backup
 from posh.collection.opening import OpenOptions
 from posh.collection.snapshot import (
@@ -180,6 +180,23 @@ class Collection(BaseCollection):
     def payload_bytes(self, n_bytes: int | None) -> None:
         self._store.payload_bytes = None if n_bytes is None else validate_integer("n_bytes", n_bytes, 2)
 
+    def measured_recall(self) -> float | None:
+        """Return the measured share of the 10 nearest items that searches find; None if it is not known."""
+        return indexing.find_recall(self._snapshot().index)
+
+    def field_kinds(self, limit: int = 1000) -> dict[str, list[str]]:
+        """Return the kinds of values in each field that filters can ask for, up to ``limit`` kinds.
+
+        >>> import posh, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, posh.create(folder, metric="cosine") as shop:
+        ...     _ = shop.upsert(["a"], [[1.0, 0.0]], [{"price": 3, "tags": ["new"]}])
+        ...     shop.field_kinds()
+        {'price': ['number'], 'tags': ['list of strings']}
+        """
+        self._store.require_open()
+        with self._store.database.reading() as connection:
+            return tables.read_field_kinds(connection, validate_integer("limit", limit, 1))
+
     def memory_usage(self) -> int:
         """Return the bytes of memory that the index takes; ids take more memory."""
         index = self._snapshot().index
@@ -267,6 +284,17 @@ class Collection(BaseCollection):
         self._store.require_open()
         snapshot, mask = self._store.evaluate_filter(where.tree)
         return int(np.count_nonzero(mask & snapshot.slot_table.live.rows))
+
+    def _explain_nothing(self, where: Filter) -> str | None:
+        if not self._snapshot().slot_table.n_live:
+            return None
+        fields = {leaf.field for leaf in iterate_conditions(where.tree)}
+        with self._store.database.reading() as connection:
+            kinds = {field: tables.read_kinds_of(connection, field) for field in fields}
+        for field in (field for field in fields if not kinds[field]):
+            snapshot, mask = self._store.evaluate_filter(Exists(field))
+            kinds[field] = [OTHER] if (mask & snapshot.slot_table.live.rows).any() else []
+        return explain_nothing(where.tree, kinds, list(self.field_kinds()))
 
     def _get(self, ids: list[Id]) -> list[Item | None]:
         self._store.require_open()

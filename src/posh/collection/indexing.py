@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 import uuid
@@ -33,14 +34,14 @@ from posh.collection.base import NO_HASHER
 from posh.collection.database import Connection, Database
 from posh.collection.snapshot import CollectionSnapshot, Seqs, SlotTable
 from posh.collection.tables import DamageError
-from posh.errors import StorageError
+from posh.errors import CancelledError, StorageError
 from posh.hashers.base import Hasher
 from posh.index import files
 from posh.index.base import IndexSnapshot
 from posh.index.codes.options import CodeOptions
 from posh.index.codes.snapshot import CodeSnapshot
 from posh.index.nearest.measuring import is_held_out
-from posh.index.nearest.options import NearestOptions
+from posh.index.nearest.options import NearestOptions, NearestParams
 from posh.index.nearest.queries import OwnQueries
 from posh.index.nearest.snapshot import NearestSnapshot
 from posh.index.open import load_snapshot
@@ -55,6 +56,7 @@ __all__ = [
     "count_writes",
     "drop_unused_codes",
     "fill_index",
+    "find_recall",
     "find_saved",
     "insert_generation",
     "is_saved_name",
@@ -77,6 +79,7 @@ __all__ = [
 
 BLOCK = 8192  # items that are read and added together
 AT_ONCE = 20_000  # items that are measured within a write; more are measured in the background
+_TYPICAL_K = 10  # the number of hits whose recall is shown
 _TRAINING = 20_000  # items that an index is trained on, if it does not need more
 
 
@@ -100,6 +103,15 @@ def require_metric(index: IndexSnapshot | None) -> NearestSnapshot:
     if not isinstance(index, NearestSnapshot):
         raise ValueError("expected a collection with a metric and items to calibrate, got one without")
     return index
+
+
+def find_recall(index: IndexSnapshot | None) -> float | None:
+    """Return the measured recall of the 10 nearest; None by codes, and of too few items to measure."""
+    if not isinstance(index, NearestSnapshot) or index.lists is None or not len(index):
+        return None
+    if index.compares_all(NearestParams(_TYPICAL_K)):
+        return 1.0
+    return next((row.recall for row in index.lists.measured_rows() if row.k == _TYPICAL_K), None)
 
 
 def lacks_index(snapshot: CollectionSnapshot) -> bool:
@@ -306,6 +318,8 @@ def read_or_build(
     if name is not None and (folder / name).exists():
         try:
             return _read_saved(folder / name, connection, generation, empty, table)
+        except CancelledError:
+            raise
         except Exception as error:
             logger.warning("%s cannot be used (%s): the index is rebuilt", folder / name, error)
     index = fill_index(connection, generation, empty, table)
@@ -315,7 +329,7 @@ def read_or_build(
 def _read_saved(
     path: Path, connection: Connection, generation: int, empty: IndexSnapshot, table: SlotTable
 ) -> tuple[IndexSnapshot, SlotTable, int]:
-    saved = load_snapshot(path)
+    saved = load_snapshot(path, mmap=_CAN_MAP)
     if type(saved) is not type(empty) or saved.options != empty.options or not saved.is_trained:
         raise ValueError("it belongs to another index")
     seqs, live = saved.id_column.rows.rows, saved.live
@@ -327,12 +341,12 @@ def _read_saved(
     if n_known != n_older or not live[in_slots.live.rows].all():
         raise ValueError("it lacks items")
     deleted = np.flatnonzero(live & ~in_slots.live.rows)
-    newer = slice(n_known, None)
-    in_slots = in_slots.with_items(table.seqs.rows[newer], table.ids.rows[newer])
+    in_slots = table.rearrange(np.concatenate([seqs, table.seqs.rows[n_known:]]))
     index = fill_index(connection, generation, saved.without(deleted), in_slots)
     return index, in_slots, len(deleted) + table.n_live - n_known
 
 
+_CAN_MAP = os.name != "nt"  # Windows does not remove files that are mapped into memory
 _ROWS = 10_000  # codes removed in one transaction: other writes run in between
 
 Reading = Callable[[], AbstractContextManager[tuple[CollectionSnapshot, Connection]]]

@@ -1,4 +1,4 @@
-"""Backups of a collection, concurrent with writes, and the checks of ``posh info --check``."""
+"""Backups of a collection, concurrent with writes; restoring; the checks of ``posh info --check``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from posh.errors import FormatError, StorageError
 from posh.index.codes.snapshot import CodeSnapshot
 from posh.index.open import load_snapshot
 
-__all__ = ["Findings", "check_collection", "write_backup"]
+__all__ = ["Findings", "check_collection", "restore_backup", "write_backup"]
 
 _PAGES = 1024  # copied in one step: other threads work in between
 
@@ -83,6 +83,50 @@ def _copy_database(connection: Connection, file: Path) -> None:
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as target:
         connection.backup(target, pages=_PAGES)
     sync_file(file)
+
+
+def restore_backup(backup: Path, path: Path, *, replace: bool = False) -> None:
+    """Check a backup and copy it to a new folder, completely or not at all; the backup stays.
+
+    With ``replace`` it takes the place of a collection that no process has open for writing. After a crash
+    the folder has either the old or the new items. Damage of the backup is a :class:`posh.FormatError`, and
+    changes nothing.
+    """
+    if not (backup / DATABASE).exists():
+        raise FileNotFoundError(errno.ENOENT, "expected the folder of a backup, found none", str(backup))
+    problems = check_collection(backup).problems
+    if problems:
+        raise FormatError(
+            f"{backup}: expected a backup without damage, found {len(problems)} problems, such as: "
+            f"{problems[0]}"
+        )
+    with contextlib.closing(_connect_read_only(backup / DATABASE)) as connection:
+        if replace and (path / DATABASE).exists():
+            _replace_database(connection, path)
+        else:
+            write_backup(connection, path)
+
+
+def _replace_database(connection: Connection, path: Path) -> None:
+    """Copy the database of a connection over that of a folder; the commit point is a rename."""
+    database_file = path / DATABASE
+    new = path / f"{DATABASE}{database.NEW}"
+    folder_lock = opening.FolderLock(path)
+    try:
+        with translate_sqlite_errors(new):
+            _copy_database(connection, new)
+        with (
+            contextlib.suppress(sqlite3.Error),  # the old database may be damaged
+            contextlib.closing(sqlite3.connect(database_file)) as old,
+        ):
+            old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        for suffix in ("-wal", "-shm"):  # the log of the old database does not belong to the new one
+            database_file.with_name(f"{DATABASE}{suffix}").unlink(missing_ok=True)
+        new.replace(database_file)
+        sync_folder(path)
+    finally:
+        new.unlink(missing_ok=True)
+        folder_lock.release()
 
 
 _MOST = 20  # problems of one kind in a report

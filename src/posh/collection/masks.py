@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,10 +28,15 @@ from posh.collection.filters import (
     AnyOf,
     Condition,
     Contains,
+    Exists,
+    Holds,
     Not,
     OneOf,
+    Prefix,
     Range,
+    Scalar,
     Tree,
+    find_successor,
     iterate_conditions,
     passes,
     to_stored,
@@ -86,34 +91,62 @@ def make_columns(conditions: Sequence[Condition]) -> list[Column]:
     """
     by_kind: dict[int, dict[Any, None]] = {}
     for condition in conditions:
-        for kind, stored in _list_stored_values(condition):
+        for kind, stored in _list_points(condition):
             by_kind.setdefault(kind, {})[stored] = None
     found = []
     for kind, values in by_kind.items():
         points = sorted(values)
         position = {value: i for i, value in enumerate(points)}
         spans = [
-            (number, *_find_span(condition, position[stored], len(points)))
+            (number, *_find_span(condition, stored, position))
             for number, condition in enumerate(conditions)
-            for its_kind, stored in _list_stored_values(condition)
+            for its_kind, stored in _list_starts(condition)
             if its_kind == kind
         ]
         found.append(Column(conditions[0].field, kind, points, spans))
     return found
 
 
-def _list_stored_values(condition: Condition) -> list[tuple[int, str | int | float]]:
+_Stored = tuple[int, str | int | float]
+
+
+def _list_points(condition: Condition) -> list[_Stored]:
+    """Return the types and values that divide the rows for a condition."""
+    starts = _list_starts(condition)
+    if isinstance(condition, Prefix):
+        ((kind, _),) = starts
+        successor = find_successor(condition.start)
+        return starts if successor is None else [*starts, (kind, successor)]
+    return starts
+
+
+def _list_starts(condition: Condition) -> list[_Stored]:
+    """Return the types and values of which each has a span for a condition."""
     match condition:
         case OneOf(_, values):
             return [to_stored(value) for value in values]
         case Contains(_, value):
-            kind, stored = to_stored(value)
-            return [(kind + IN_LIST, stored)]
+            return [_to_listed(value)]
+        case Holds(_, values):
+            return [stored for value in values for stored in (to_stored(value), _to_listed(value))]
         case Range(_, _, bound):
             return [to_stored(bound)]
+        case Prefix(_, start):
+            return [to_stored(start)]
+        case Exists():  # of any type and value
+            return []
 
 
-def _find_span(condition: Condition, i: int, n: int) -> tuple[int, int]:
+def _to_listed(value: Scalar) -> _Stored:
+    kind, stored = to_stored(value)
+    return kind + IN_LIST, stored
+
+
+def _find_span(condition: Condition, stored: Any, position: Mapping[Any, int]) -> tuple[int, int]:
+    i, n = position[stored], len(position)
+    if isinstance(condition, Prefix):
+        successor = find_successor(condition.start)
+        return 2 * i + 1, 2 * n + 1 if successor is None else 2 * position[successor] + 1
     match condition.operator if isinstance(condition, Range) else "eq":
         case "eq":
             return 2 * i + 1, 2 * i + 2
@@ -217,7 +250,7 @@ def _evaluate(tree: Tree, known: dict[str, KnownMask], n: int) -> Mask:
             return mask
         case Not(part):
             return ~_evaluate(part, known, n)
-        case OneOf() | Contains() | Range():
+        case _:
             return known[_make_key(tree)].mask
 
 
@@ -250,7 +283,7 @@ def _look_up(
         if start and old is not None:
             mask[:start] = old.mask[:start]
         masks.append(mask)
-    is_wide = any(isinstance(condition, Range) for condition in conditions)
+    is_wide = any(isinstance(condition, Range | Prefix | Exists) for condition in conditions)
     if is_wide and table.n_slots - start <= FEW:
         payloads = recent.read_after(after)
         for condition, mask in zip(conditions, masks, strict=True):
@@ -259,6 +292,9 @@ def _look_up(
     else:
         for column in make_columns(conditions):
             _mark_slots(masks, column, after, table, connection)
+        for condition, mask in zip(conditions, masks, strict=True):
+            if isinstance(condition, Exists):
+                _mark_existing(mask, condition, after, table, connection)
     for mask in masks:
         mask.flags.writeable = False  # it is shared with later searches
     return masks
@@ -275,6 +311,28 @@ def _mark_slots(
     slots = table.find_slots(np.concatenate(parts))
     for number, first, end in column.spans:
         masks[number][slots[ends[first] : ends[end]]] = True
+
+
+def _mark_existing(
+    mask: Mask, condition: Exists, after: int, table: SlotTable, connection: Connection
+) -> None:
+    """Set the slots of items that have a field.
+
+    Objects, empty and long lists have no row of their own, so the payloads of the other items are read if
+    the name occurs in their text.
+    """
+    statement = "SELECT group_concat(seq), count(*) FROM fields WHERE name = ? AND seq > ?"
+    with_row = _parse_seqs(*connection.execute(statement, [condition.field, after]).fetchone())
+    mask[table.find_slots(with_row)] = True
+    start = int(np.searchsorted(table.seqs.rows, after, "right"))
+    if (mask | ~table.live.rows)[start:].all():
+        return
+    seqs = tables.find_seqs_with_key(connection, condition.field.rpartition(".")[2], after)
+    slots = table.find_slots(seqs)
+    candidates = table.seqs.rows[slots[~mask[slots]]]
+    for seq, payload in tables.read_payloads(connection, candidates):
+        if passes(condition, payload):
+            mask[table.find_slots(np.array([seq]))] = True
 
 
 def _parse_seqs(text: str | None, n: int) -> npt.NDArray[np.int64]:

@@ -26,7 +26,7 @@ from posh._runtime import is_process_alive
 from posh.collection import base, indexing, tables, text_index
 from posh.collection.base import Payload
 from posh.collection.database import NEW, Connection, Database, create_database
-from posh.collection.snapshot import CollectionSnapshot, SlotTable
+from posh.collection.snapshot import CollectionSnapshot, IdReader, SlotTable
 from posh.collection.tables import WRONG_CONTENT, DamageError
 from posh.collection.text import TextOptions
 from posh.errors import FormatError, StorageError
@@ -139,6 +139,9 @@ def _read_pid(file: int) -> int | None:
     return int(text) if text.isdigit() else None
 
 
+_AT_ONCE = (
+    20_000  # ids that are read, and whose checksum is compared, at opening; of more when they are needed
+)
 DATABASE = "collection.sqlite3"
 _UNFINISHED = f"{DATABASE}{NEW}"
 
@@ -316,22 +319,27 @@ def read_snapshot(
     """Return the state of the database, and the number of items that the saved index lacks."""
     with database.reading() as connection:
         try:
-            return _read_snapshot(folder, connection, numbering)
+            return _read_snapshot(folder, connection, numbering, IdReader(database.reading))
         except FormatError:
             raise
         except WRONG_CONTENT as error:
             raise DamageError(str(error)) from error
 
 
-def _read_snapshot(folder: Path, connection: Connection, numbering: int) -> tuple[CollectionSnapshot, int]:
+def _read_snapshot(
+    folder: Path, connection: Connection, numbering: int, reader: IdReader
+) -> tuple[CollectionSnapshot, int]:
     keys = ("version", "generation", "n_features", "options", "last_seq", "ids_sum")
     version, generation, n_features, options, last_seq, ids_sum = (
         tables.get_meta(connection, key) for key in keys
     )
     stored_options = _parse_options(options)
-    seqs, ids = tables.read_ids(connection)
     tables.require_width(connection, n_features)
-    table = SlotTable.of(seqs, ids, np.ones(len(seqs), bool), numbering)
+    seqs = tables.read_seqs(connection)
+    table = SlotTable.stored(seqs, reader, numbering)
+    if len(seqs) <= _AT_ONCE:
+        seqs, ids = tables.read_ids(connection)
+        table = SlotTable.of(seqs, ids, np.ones(len(seqs), bool), numbering)
     index, n_trained, n_unsaved = None, 0, len(seqs)
     if generation:
         empty, n_trained, measured_seq = indexing.read_index(connection, generation)

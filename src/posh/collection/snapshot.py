@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from posh.collection.base import NO_HASHER
-from posh.collection.tables import DamageError, Seqs
+from posh.collection import tables
+from posh.collection.base import NO_HASHER, Id
+from posh.collection.tables import Connection, DamageError, Seqs
 from posh.collection.text import Fused, Ranking, TextOptions
-from posh.index.arrays import AppendOnlyArray, Mask, Slots
+from posh.index.arrays import AppendOnlyArray, Mask, Slots, cached
 from posh.index.base import IndexSnapshot
 from posh.index.hits import Hits, RadiusHits
 from posh.index.nearest.options import RadiusParams
@@ -21,10 +24,80 @@ from posh.index.nearest.snapshot import NearestSnapshot
 from posh.index.params import SearchParams
 from posh.preprocess import Float32
 
-__all__ = ["CollectionSnapshot", "Mask", "Seqs", "SlotTable", "Slots", "make_hits", "rank_vectors"]
-__all__ += ["search_snapshot", "search_snapshot_radius"]
+__all__ = ["CollectionSnapshot", "IdReader", "Mask", "Seqs", "SlotTable", "Slots", "StoredIds"]
+__all__ += ["make_hits", "rank_vectors", "search_snapshot", "search_snapshot_radius"]
 
+_FEW_IDS = 1000  # ids that are looked up; more are faster read together
+_LOOKUPS = 16  # by one reader, before it reads all ids
 _SPARE = 10_000  # slots of deleted items that are not worth compacting
+
+
+class IdReader:
+    """Reads ids from the database when they are first needed; many threads may use it.
+
+    A few ids are looked up, all are read together if more are needed or after some searches. Until all are
+    read, no item may be written: a write calls :meth:`SlotTable.load_ids` first.
+    """
+
+    def __init__(self, reading: Callable[[], AbstractContextManager[Connection]]) -> None:
+        self._reading, self._lock = reading, threading.Lock()
+        self._all: tuple[Seqs, npt.NDArray[Any]] | None = None
+        self._n_lookups = 0
+
+    def read_all(self) -> tuple[Seqs, npt.NDArray[Any]]:
+        """Return the seqs of all items, ascending, and their ids."""
+        with self._lock:
+            if self._all is None:
+                with self._reading() as connection:
+                    self._all = tables.read_ids(connection)
+            return self._all
+
+    def find(self, seqs: Seqs) -> npt.NDArray[Any]:
+        """Return the ids (n,) of these seqs; None for a seq without an item."""
+        found = self._look_up(seqs) if self._all is None and len(seqs) <= _FEW_IDS else None
+        ids = np.full(len(seqs), None, object)
+        if found is not None:
+            ids[:] = [found[seq] for seq in seqs.tolist()]
+            return ids
+        all_seqs, all_ids = self.read_all()
+        if len(all_seqs):
+            places = np.minimum(np.searchsorted(all_seqs, seqs), len(all_seqs) - 1)
+            is_there = all_seqs[places] == seqs
+            ids[is_there] = all_ids[places[is_there]]
+        return ids
+
+    def _look_up(self, seqs: Seqs) -> dict[int, Id] | None:
+        """Return the ids by seq; None if one is missing, or if all ids had better be read."""
+        self._n_lookups += 1
+        if self._n_lookups > _LOOKUPS:
+            return None
+        distinct = np.unique(seqs)
+        with self._reading() as connection:
+            found = tables.read_ids_of(connection, distinct)
+        return found if len(found) == len(distinct) else None
+
+
+class StoredIds:
+    """The ids of slots with these seqs, in place of an :class:`AppendOnlyArray` of them."""
+
+    def __init__(self, seqs: Seqs, reader: IdReader) -> None:
+        self.seqs, self.reader = seqs, reader
+
+    @cached
+    def rows(self) -> npt.NDArray[Any]:
+        """The ids (n,)."""
+        self.reader.read_all()
+        return self.reader.find(self.seqs)
+
+    def with_rows(self, rows: npt.NDArray[Any]) -> AppendOnlyArray:
+        """Return an array with more ids."""
+        return AppendOnlyArray.of(self.rows).with_rows(rows)
+
+    def take(self, slots: Slots) -> npt.NDArray[Any]:
+        """Return the ids in slots of any shape."""
+        if "rows" in vars(self):
+            return np.asarray(self.rows[slots])
+        return self.reader.find(self.seqs[slots].ravel()).reshape(slots.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +116,7 @@ class SlotTable:
 
     numbering: int
     seqs: AppendOnlyArray
-    ids: AppendOnlyArray
+    ids: AppendOnlyArray | StoredIds
     live: AppendOnlyArray
     n_live: int
 
@@ -62,6 +135,16 @@ class SlotTable:
             AppendOnlyArray.of(live),
             int(live.sum()),
         )
+
+    @classmethod
+    def stored(cls, seqs: Seqs, reader: IdReader, numbering: int = 0) -> SlotTable:
+        """Return a table of items with these ascending seqs, whose ids are read when they are needed."""
+        live = AppendOnlyArray.of(np.ones(len(seqs), bool))
+        return cls(numbering, AppendOnlyArray.of(seqs), StoredIds(seqs, reader), live, len(seqs))
+
+    def load_ids(self) -> None:
+        """Read all ids, if that was put off: call it before items change."""
+        _ = self.ids.rows
 
     @property
     def n_slots(self) -> int:
@@ -99,10 +182,13 @@ class SlotTable:
         """Return a table with these ascending seqs; an item that this table lacks counts as deleted."""
         places = np.minimum(np.searchsorted(self.seqs.rows, seqs), max(0, self.n_slots - 1))
         live = np.zeros(len(seqs), bool)
-        ids = np.full(len(seqs), None, object)
         if self.n_slots:
             live = (self.seqs.rows[places] == seqs) & self.live.rows[places]
-            ids[live] = self.ids.rows[places[live]]
+        if isinstance(self.ids, StoredIds):
+            table = SlotTable.stored(seqs, self.ids.reader, self.numbering + 1)
+            return replace(table, live=AppendOnlyArray.of(live), n_live=int(live.sum()))
+        ids = np.full(len(seqs), None, object)
+        ids[live] = self.ids.rows[places[live]]
         return SlotTable.of(seqs, ids, live, self.numbering + 1)
 
     def find_slots(self, seqs: Seqs) -> Slots:
@@ -116,8 +202,12 @@ class SlotTable:
         """Return the ids in slots of any shape; None where the slot is -1."""
         if not self.n_slots:
             return np.full(slots.shape, None, object)
-        ids = self.ids.rows[np.maximum(slots, 0)]
-        ids[slots < 0] = None
+        if not isinstance(self.ids, StoredIds):
+            ids = self.ids.rows[np.maximum(slots, 0)]
+            ids[slots < 0] = None
+            return ids
+        ids = np.full(slots.shape, None, object)
+        ids[slots >= 0] = self.ids.take(slots[slots >= 0])
         return ids
 
 

@@ -356,6 +356,7 @@ class Store:
             self.require_open()
             self._read_again_if_interrupted()
             before = self.snapshot
+            before.slot_table.load_ids()
             with self.database.writing() as connection:
                 after = step(connection, before)
             self.snapshot = after
@@ -713,6 +714,7 @@ class ReadOnlyStore(Store):
             except BaseException:
                 newest.close()
                 raise
+            self.snapshot.slot_table.load_ids()  # searches of the old snapshot cannot read them any more
             old, self.snapshot, self.database = self.database, snapshot, newest
             old.close()
 

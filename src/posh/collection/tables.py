@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from posh.codes import Codes, PackedCodes
 from posh.collection.base import Id, Item, Payload
-from posh.collection.filters import list_fields
+from posh.collection.filters import KINDS, list_fields
 from posh.hashers.base import Hasher, SparseHasher
 from posh.preprocess import Float32
 
@@ -42,6 +42,7 @@ __all__ = [
     "dump_payload",
     "find_items",
     "find_seq",
+    "find_seqs_with_key",
     "get_meta",
     "insert_codes",
     "insert_items",
@@ -50,11 +51,16 @@ __all__ = [
     "parse_item",
     "put_meta",
     "read_blocks",
+    "read_field_kinds",
     "read_ids",
+    "read_ids_of",
     "read_items",
     "read_items_in_parts",
+    "read_kinds_of",
+    "read_payloads",
     "read_payloads_after",
     "read_payloads_of",
+    "read_seqs",
     "read_vectors",
     "require_width",
     "split_rows",
@@ -321,6 +327,63 @@ def read_ids(connection: Connection) -> tuple[Seqs, npt.NDArray[Any]]:
     return seqs[order], ids[order]
 
 
+def read_seqs(connection: Connection) -> Seqs:
+    """Return the seqs of all items, ascending; faster than :func:`read_ids`, as SQLite makes one text."""
+    text, n = connection.execute("SELECT group_concat(seq), count(*) FROM items INDEXED BY ids").fetchone()
+    seqs = np.fromiter(map(int, text.split(",") if text else ()), np.int64, n)
+    seqs.sort()
+    return seqs
+
+
+def read_ids_of(connection: Connection, seqs: Seqs) -> dict[int, Id]:
+    """Return the ids of the items with these seqs that exist, after comparing the checksums of the items."""
+    found: dict[int, Id] = {}
+    for part in _split(seqs.tolist(), _MANY):
+        for row in _read_item_rows(connection, f"WHERE seq IN ({_write_places(part)})", part):
+            found[row.seq] = row.id
+    return found
+
+
+def read_field_kinds(connection: Connection, limit: int) -> dict[str, list[str]]:
+    """Return the kinds of values, ``KINDS`` of the filters, that filters find in each field.
+
+    At most ``limit`` pairs of a field and a kind are returned, by name. Each pair costs one look into the
+    primary key, however many items there are.
+    """
+    found: dict[str, list[str]] = {}
+    name, kind = "", -1
+    for _ in range(limit):
+        row = connection.execute(
+            "SELECT name, type FROM fields WHERE (name, type) > (?, ?) ORDER BY name, type LIMIT 1",
+            (name, kind),
+        ).fetchone()
+        if row is None:
+            break
+        name, kind = row
+        found.setdefault(name, []).append(_name_kind(kind))
+    return found
+
+
+def read_kinds_of(connection: Connection, field: str) -> list[str]:
+    """Return the kinds of values that filters find in one field."""
+    kinds: list[str] = []
+    kind = -1
+    while True:
+        row = connection.execute(
+            "SELECT type FROM fields WHERE name = ? AND type > ? ORDER BY type LIMIT 1", (field, kind)
+        ).fetchone()
+        if row is None:
+            return kinds
+        kind = row[0]
+        kinds.append(_name_kind(kind))
+
+
+def _name_kind(kind: Any) -> str:
+    if kind not in range(len(KINDS)):
+        raise DamageError(f"a field has the type {kind!r:.80}")
+    return str(KINDS[kind])
+
+
 def require_width(connection: Connection, n_features: int | None) -> None:
     """Raise a DamageError if the vector of the first item has another number of columns."""
     row = connection.execute("SELECT length(vector), typeof(vector) FROM items LIMIT 1").fetchone()
@@ -383,6 +446,23 @@ def read_payloads_after(connection: Connection, seq: int) -> Iterator[tuple[int,
     """Yield the seqs, ascending, and the payloads of the items above ``seq``."""
     for row in _read_item_rows(connection, "WHERE seq > ? ORDER BY seq", [seq]):
         yield row.seq, load_payload(row.payload)
+
+
+def find_seqs_with_key(connection: Connection, key_end: str, after: int) -> Seqs:
+    """Return the seqs above ``after``, ascending, of items with a key in their payload that ends so.
+
+    Other text of a payload may look like a key, so there may be more.
+    """
+    text = f"{_ENCODER.encode(key_end)[1:]}:"
+    rows = connection.execute("SELECT seq FROM items WHERE seq > ? AND instr(payload, ?)", [after, text])
+    return np.array([seq for (seq,) in rows], np.int64)
+
+
+def read_payloads(connection: Connection, seqs: Seqs) -> Iterator[tuple[int, Payload]]:
+    """Yield the seqs and the payloads of the items with these ascending seqs."""
+    for part in _split(seqs.tolist(), _MANY):
+        for row in _read_existing(connection, part):
+            yield row.seq, load_payload(row.payload)
 
 
 def read_payloads_of(connection: Connection, ids: Sequence[Id]) -> Iterator[tuple[int, Payload]]:

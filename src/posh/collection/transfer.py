@@ -23,7 +23,7 @@ import numpy as np
 from posh.collection import base
 from posh.collection.base import BaseCollection, Id, Item, Payload
 from posh.errors import StorageError
-from posh.files import Batch, Roles, RowError, VectorFile, take_valid_vectors
+from posh.files import BadRowHandler, Batch, Roles, RowError, VectorFile, take_valid_vectors
 from posh.hashers.base import Hasher
 from posh.preprocess import Float32
 
@@ -49,49 +49,69 @@ class Importer:
     """Writes files to a collection.
 
     ``open_collection`` is called before the first row is written, so a file without a valid row creates no
-    collection. ``metric`` is that of a collection without an index, unless an interrupted import has chosen
-    one. ``replace`` allows rows to replace other items with the same ids; otherwise they raise an error.
+    collection. ``options``, among them the metric, are those of a collection without an index, whose
+    metric an interrupted import may have chosen. ``replace`` allows rows to replace other items with the same
+    ids; otherwise they are bad rows. ``on_bad_row`` is called for each bad row, which is then skipped;
+    without it, a bad row is an error.
     """
 
     open_collection: Callable[[], BaseCollection]
-    metric: str
+    options: dict[str, Any]
     replace: bool = False
+    on_bad_row: BadRowHandler | None = None
     collection: BaseCollection | None = None
     n_rows: int = 0  # rows that are in the collection now
     n_written: int = 0
     n_replaced: int = 0  # of those written
+    n_zero: int = 0  # rows whose vector has no direction
     _seen: set[Id] = field(default_factory=set)
     _was_empty: bool = True
+    _offset: int = 0  # of the numbers of rows: those without ids are numbered through all files
 
     def open(self) -> BaseCollection:
         """Open the collection, if it is not open yet."""
         if self.collection is None:
             self.collection = self.open_collection()
             self._was_empty = len(self.collection) == 0
-            if lacks_index(self.collection) and find_metric(self.collection) is None:
-                self.collection.set_metadata(self.collection.metadata | {IMPORT: {"metric": self.metric}})
+            if lacks_index(self.collection):
+                begun = self.collection.metadata.get(IMPORT, {})
+                options = begun | self.options | {"metric": begun.get("metric", self.options["metric"])}
+                if options != begun:
+                    self.collection.set_metadata(self.collection.metadata | {IMPORT: options})
         return self.collection
 
     def steps(self, file: VectorFile, roles: Roles) -> Iterator[int]:
         """Write the rows of a file; yield the number of rows of each batch when it is on the disk.
 
         A row that cannot be imported raises :class:`~posh.files.RowError`, after all rows before it are
-        written.
+        written, unless bad rows are skipped.
         """
-        offset = self.n_rows  # rows without ids are numbered through all files
+        offset = self._offset
         for batch in file.batches(roles, IMPORT_BATCH):
-            width = None if self.collection is None else self.collection.n_features
-            n_good, problem = self._write(*take_valid_rows(batch, width, offset, self._seen))
-            yield n_good
-            if problem is not None:
-                raise RowError(file.path, batch.first_row + n_good, problem)
+            error, n_before, start = None, self.n_rows, 0
+            self._offset = offset + batch.first_row + len(batch.payloads)
+            while start < len(batch.payloads):
+                rest = batch.rows_from(start)
+                width = None if self.collection is None else self.collection.n_features
+                n_good, problem = self._write(*take_valid_rows(rest, width, offset, self._seen))
+                start += n_good
+                if problem is None:
+                    break
+                error = RowError(file.path, rest.first_row + n_good, problem, _describe_row(rest, n_good))
+                if self.on_bad_row is None:
+                    break
+                self.on_bad_row(error)
+                start, error = start + 1, None
+            yield self.n_rows - n_before
+            if error is not None:
+                raise error
 
     def finish(self) -> None:
         """Build the index of a collection that has none, and mark the import as complete."""
         if self.collection is None:
             return
         if lacks_index(self.collection):
-            self.collection.reindex(metric=find_metric(self.collection))
+            self.collection.reindex(**self.collection.metadata.get(IMPORT, self.options))
         metadata = self.collection.metadata
         if metadata.pop(IMPORT, None) is not None:
             self.collection.set_metadata(metadata)
@@ -122,6 +142,8 @@ class Importer:
             n_good = len(ids)
         rows = sorted(new + others)
         collection.upsert([ids[i] for i in rows], vectors[rows], [payloads[i] for i in rows])
+        self._seen.difference_update(ids[n_good:])  # rows that are not written yet
+        self.n_zero += int(np.count_nonzero(~vectors[rows].any(axis=1)))
         self.n_rows += n_good
         self.n_written += len(rows)
         self.n_replaced += len(others)
@@ -150,9 +172,17 @@ def take_valid_rows(
     ``offset`` on. ``seen`` has the ids of the rows before; those of these rows are added.
     """
     vectors, problem = take_valid_vectors(batch.vectors, width)
-    ids, problem = _take_valid_ids(batch, offset, len(vectors), problem, seen)
-    payloads, problem = _take_valid_payloads(batch.payloads[: len(ids)], problem)
-    return ids[: len(payloads)], vectors[: len(payloads)], payloads, problem
+    payloads, problem = _take_valid_payloads(batch.payloads[: len(vectors)], problem)
+    ids, problem = _take_valid_ids(batch, offset, len(payloads), problem, seen)
+    return ids, vectors[: len(ids)], payloads[: len(ids)], problem
+
+
+def _describe_row(batch: Batch, i: int) -> dict[str, Any]:
+    """Return a row as JSON has it, for a report of bad rows."""
+    vector = batch.vectors[i]
+    vector = vector.tolist() if isinstance(vector, np.ndarray) else vector
+    item_id = None if batch.ids is None else batch.ids[i]
+    return {"id": item_id, "vector": vector, "payload": batch.payloads[i]}
 
 
 def _take_valid_ids(

@@ -11,13 +11,14 @@ r"""Readers and writers of files with vectors, ids and payloads.
 ['a', 'b'] [[1, 2], [3, 4]] [{}, {'year': 1999}]
 """
 
-from posh.files.contract import Batch, Column, Roles, RowError, VectorFile
+from posh.files.contract import BadRowHandler, Batch, Column, Roles, RowError, VectorFile
 from posh.files.formats import SUFFIXES, WRITERS, open_file, read_vectors, write_items
 from posh.files.roles import Choice, OptionNames, choose_roles, take_valid_vectors
 
 __all__ = [
     "SUFFIXES",
     "WRITERS",
+    "BadRowHandler",
     "Batch",
     "Choice",
     "Column",

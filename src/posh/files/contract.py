@@ -11,7 +11,7 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -25,7 +25,17 @@ from numpy.typing import NDArray
 
 from posh.errors import FormatError, MissingExtraError, PoshError
 
-__all__ = ["Batch", "Column", "Kind", "Roles", "RowError", "Stray", "StraySearch", "VectorFile"]
+__all__ = [
+    "BadRowHandler",
+    "Batch",
+    "Column",
+    "Kind",
+    "Roles",
+    "RowError",
+    "Stray",
+    "StraySearch",
+    "VectorFile",
+]
 __all__ += ["build_payloads", "describe_columns", "import_extra", "merge_payload", "parse_numbered_name"]
 __all__ += ["refuse_objects", "refuse_oversized", "to_json_value", "translate_errors"]
 
@@ -123,16 +133,27 @@ class Batch(NamedTuple):
     ids: list[Any] | None
     payloads: list[dict[str, Any]]
 
+    def rows_from(self, start: int) -> Batch:
+        """Return the rows after the first ``start`` ones."""
+        ids = None if self.ids is None else self.ids[start:]
+        return Batch(self.first_row + start, self.vectors[start:], ids, self.payloads[start:])
+
 
 class RowError(FormatError):
-    """A row of a file cannot be read; rows are counted from 0."""
+    """A row of a file cannot be read; rows are counted from 0.
 
-    def __init__(self, path: Path, row: int, problem: str) -> None:
+    ``content`` is what was read of the row, as JSON has it.
+    """
+
+    def __init__(self, path: Path, row: int, problem: str, content: Any = None) -> None:
         super().__init__(f"{path}: row {row}: {problem}")
-        self.path, self.row, self.problem = path, row, problem
+        self.path, self.row, self.problem, self.content = path, row, problem, content
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path, self.row, self.problem)
+        return type(self), (self.path, self.row, self.problem, self.content)
+
+
+BadRowHandler = Callable[[RowError], None]
 
 
 class VectorFile(ABC):
@@ -140,6 +161,10 @@ class VectorFile(ABC):
 
     path: Path
     columns: list[Column]
+    on_bad_row: BadRowHandler | None = None
+    """Called for each row that cannot be read, which is then skipped; None raises the error."""
+    bad_row: RowError | None = None
+    """The first bad row among those that were read to learn the columns, if the reader looks for it."""
 
     @abstractmethod
     def batches(self, roles: Roles, n: int) -> Iterator[Batch]:
@@ -147,7 +172,7 @@ class VectorFile(ABC):
 
         Raises
         ------
-        RowError : a row cannot be read. All rows before it are yielded first.
+        RowError : a row cannot be read, and there is no ``on_bad_row``. All rows before it are yielded first.
 
         """
 

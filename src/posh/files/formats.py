@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from posh._durable import write_atomically
 from posh.errors import FormatError
 from posh.files.binary import open_arrow, open_hdf5, open_npy, open_npz, open_parquet, open_vecs
-from posh.files.contract import PAYLOAD, PAYLOAD_ENDS, Roles, RowError, VectorFile, import_extra
+from posh.files.contract import (
+    PAYLOAD,
+    PAYLOAD_ENDS,
+    BadRowHandler,
+    Roles,
+    RowError,
+    VectorFile,
+    import_extra,
+)
 from posh.files.roles import OptionNames, choose_roles, take_valid_vectors
 from posh.files.text import CsvFile, JsonLinesFile
 
@@ -43,8 +51,11 @@ SUFFIXES: dict[str, Callable[[Path], VectorFile]] = {
 """The function that opens a file of each suffix."""
 
 
-def open_file(path: str | Path) -> VectorFile:
+def open_file(path: str | Path, on_bad_row: BadRowHandler | None = None) -> VectorFile:
     """Open a file of vectors, ids and payloads; its suffix names the format.
+
+    ``on_bad_row`` is called for each row that cannot be read, which is then skipped; without it, such a row
+    is an error.
 
     Raises
     ------
@@ -60,7 +71,11 @@ def open_file(path: str | Path) -> VectorFile:
         raise FileNotFoundError(f"{path}: no such file")
     if not path.stat().st_size:
         raise FormatError(f"{path}: expected a {path.suffix} file, got an empty one")
-    return opener(path)
+    file = opener(path)
+    if on_bad_row is None and file.bad_row is not None:
+        raise file.bad_row
+    file.on_bad_row = on_bad_row
+    return file
 
 
 def read_vectors(path: str | Path, key: str | None = None) -> NDArray[np.float32]:
@@ -167,9 +182,10 @@ class Item(Protocol):
 def write_items(path: Path, items: Iterable[Item], n: int, width: int) -> None:
     """Write n items with vectors of ``width`` numbers; the suffix of the path names the format.
 
-    The file is written atomically. In Parquet and npz files, payloads are JSON, and ids are all integers or
-    all text. In npz files, ``payload`` holds the bytes of all payloads, and that of row i ends before
-    ``payload_ends[i]``.
+    The file is written atomically. In Parquet and npz files, ids are all integers or all text. A Parquet file
+    has a column for each field whose values have one type, and the rest of the payloads as JSON; its writer
+    iterates twice over the items. In npz files, ``payload`` holds the bytes of all payloads as JSON, and that
+    of row i ends before ``payload_ends[i]``.
     """
     writer = WRITERS.get(path.suffix.lower())
     if writer is None:
@@ -185,23 +201,105 @@ def _write_json_lines(path: Path, items: Iterable[Item], n: int, width: int) -> 
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
+_MAX_COLUMNS = 1000  # for fields; a payload may use names as if they were values
+_RESERVED = {"", "id", "vector", PAYLOAD}  # in any case: a reader takes ID for a column of ids
+_EXACT = 2**53  # larger integers are not exact as floats
+_INT64 = range(-(2**63), 2**63)
+
+
+class _FieldTypes:
+    """The types of the fields of payloads, to write those with one type as columns."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, set[str]] = {}
+
+    def add(self, payload: dict[str, Any]) -> None:
+        for name, value in payload.items():
+            if name in self._seen or len(self._seen) < _MAX_COLUMNS:
+                self._seen.setdefault(name, set()).add(_find_type(value))
+
+    def choose_columns(self) -> dict[str, str]:
+        """Return the type of each field that becomes a column; an explicit null stays in the JSON."""
+        columns = {}
+        for name, types in self._seen.items():
+            given = types - {"null"}
+            if given == {"integer", "float"}:
+                given = {"float"}
+            if len(given) == 1 and "other" not in given and name.lower() not in _RESERVED:
+                (columns[name],) = given
+        return columns
+
+
+def _find_type(value: Any) -> str:
+    """Return the type of a column that holds the value: bool, integer, float, text, texts, null or other."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "bool"
+        case int():
+            return "integer" if value in _INT64 else "other"
+        case float():
+            return "float"
+        case str():
+            return "text"
+        case list() if value and all(isinstance(one, str) for one in value):
+            return "texts"
+        case _:
+            return "other"
+
+
+def _fits(value: Any, column: str) -> bool:
+    kind = _find_type(value)
+    return kind == column or (column == "float" and kind == "integer" and abs(value) <= _EXACT)
+
+
 def _write_parquet(path: Path, items: Iterable[Item], n: int, width: int) -> None:
     arrow = import_extra("pyarrow", "writing Parquet")
     parquet = import_extra("pyarrow.parquet", "writing Parquet")
-    parts = _split_items(items)
-    first = next(parts, [])
-    id_type = arrow.int64() if not first or isinstance(first[0].id, int) else arrow.string()
-    fields = {"id": id_type, "vector": arrow.list_(arrow.float32(), width), "payload": arrow.string()}
+    types, id_type = _FieldTypes(), None
+    for item in items:
+        id_type = id_type or (arrow.int64() if isinstance(item.id, int) else arrow.string())
+        types.add(item.payload)
+    id_type, columns = id_type or arrow.int64(), types.choose_columns()
+    arrow_types = {
+        "bool": arrow.bool_(),
+        "integer": arrow.int64(),
+        "float": arrow.float64(),
+        "text": arrow.string(),
+        "texts": arrow.list_(arrow.string()),
+    }
+    fields = {"id": id_type, "vector": arrow.list_(arrow.float32(), width)}
+    fields |= {name: arrow_types[kind] for name, kind in columns.items()} | {PAYLOAD: arrow.string()}
     schema = arrow.schema(list(fields.items()))
     with parquet.ParquetWriter(path, schema) as writer:
-        for part in itertools.chain([first], parts):
-            values = np.concatenate([item.vector for item in part]) if part else np.empty(0, np.float32)
-            columns = [
+        for part in _split_items(items):
+            values = np.concatenate([item.vector for item in part])
+            arrays = [
                 arrow.array(_validate_ids(part, int if id_type == arrow.int64() else str), id_type),
                 arrow.FixedSizeListArray.from_arrays(arrow.array(values, arrow.float32()), width),
-                arrow.array([_dump_payload(item) for item in part], arrow.string()),
+                *(
+                    arrow.array([_take_column(item.payload, name, kind) for item in part], arrow_types[kind])
+                    for name, kind in columns.items()
+                ),
+                arrow.array([_dump_rest(item.payload, columns) for item in part], arrow.string()),
             ]
-            writer.write_batch(arrow.RecordBatch.from_arrays(columns, schema=schema))
+            writer.write_batch(arrow.RecordBatch.from_arrays(arrays, schema=schema))
+
+
+def _take_column(payload: dict[str, Any], name: str, kind: str) -> Any:
+    value = payload.get(name)
+    return value if _fits(value, kind) else None
+
+
+def _dump_rest(payload: dict[str, Any], columns: dict[str, str]) -> str | None:
+    """Return the fields that are in no column as JSON; None if there are none."""
+    rest = {
+        name: value
+        for name, value in payload.items()
+        if name not in columns or not _fits(value, columns[name])
+    }
+    return json.dumps(rest, ensure_ascii=False) if rest else None
 
 
 def _write_npz(path: Path, items: Iterable[Item], n: int, width: int) -> None:

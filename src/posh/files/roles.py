@@ -110,7 +110,7 @@ def _explain_payload(file: VectorFile, roles: Roles, option: str) -> list[str]:
 
 def _require_numbers(file: VectorFile, names: Iterable[str], option: str) -> None:
     for column in map(file.column, names):
-        if column.kind in _NUMERIC:
+        if column.kind in _NUMERIC or (column.stray is not None and file.on_bad_row is not None):
             continue
         remedy = f"correct the file, or choose the columns with {option}"
         if column.stray is None:

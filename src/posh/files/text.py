@@ -9,10 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from posh.errors import FormatError
 from posh.files.contract import (
+    BadRowHandler,
     Batch,
     Column,
     Kind,
@@ -33,23 +34,31 @@ __all__ = ["CsvFile", "JsonLinesFile"]
 Row = TypeVar("Row")
 
 
-def _split_rows(rows: Iterator[Row], n: int) -> Iterator[tuple[int, list[Row]]]:
-    """Yield the number of the first row and the rows, up to n at a time; then raise the RowError, if any."""
-    start, is_finished = 0, False
-    while not is_finished:
-        part: list[Row] = []
-        error = None
-        try:
-            for row in islice(rows, n):
-                part.append(row)  # the rows before an error are needed
-        except RowError as problem:
-            error = problem
-        is_finished = len(part) < n
-        if part:
+def _split_rows(
+    rows: Iterator[Row | RowError], n: int, on_bad_row: BadRowHandler | None
+) -> Iterator[tuple[int, list[Row]]]:
+    """Yield the number of the first row and the rows, up to n at a time.
+
+    The rows before an error are yielded first; the error is then handed to ``on_bad_row`` or raised.
+    """
+    start = 0
+    part: list[Row] = []
+    for row in rows:
+        is_bad = isinstance(row, RowError)
+        if isinstance(row, RowError):
+            error = row
+        else:
+            part.append(row)
+        if part and (is_bad or len(part) == n):
             yield start, part
-        if error is not None:
-            raise error
-        start += len(part)
+            start, part = start + len(part), []
+        if is_bad:
+            if on_bad_row is None:
+                raise error
+            on_bad_row(error)
+            start += 1
+    if part:
+        yield start, part
 
 
 # JSON Lines ----------------------------------------------------------------------------------------
@@ -70,7 +79,9 @@ class JsonLinesFile(VectorFile):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        sample = islice(self._parse_rows(), _SAMPLED_ROWS)
+        rows = list(islice(self._parse_rows(), _SAMPLED_ROWS))
+        self.bad_row = next((row for row in rows if isinstance(row, RowError)), None)
+        sample = [row for row in rows if not isinstance(row, RowError)]
         with translate_errors(path, "JSON Lines"), path.open("rb") as file:
             n_rows = sum(not line.isspace() for line in file)
         values: dict[str, Any] = {}
@@ -84,6 +95,8 @@ class JsonLinesFile(VectorFile):
                 else:
                     searches[name].add(number, value, is_gap=value is None)
         if not values:
+            if self.bad_row is not None:
+                raise self.bad_row
             raise FormatError(f"{path}: expected one JSON object per line, got an empty file")
         self.columns = [
             _describe_field(name, value, n_rows, searches[name].stray) for name, value in values.items()
@@ -92,10 +105,10 @@ class JsonLinesFile(VectorFile):
     def batches(self, roles: Roles, n: int) -> Iterator[Batch]:
         """Yield the rows in batches of up to n."""
         unused = {column.name for column in self.columns} - {*self.payload_names(roles)}
-        for start, rows in _split_rows(self._rows_with_known_vector(roles.vector), n):
+        for start, rows in _split_rows(self._rows_with_known_vector(roles.vector), n, self.on_bad_row):
             yield _build_batch(rows, roles, start, unused)
 
-    def _parse_rows(self) -> Iterator[dict[str, Any]]:
+    def _parse_rows(self) -> Iterator[dict[str, Any] | RowError]:
         number = 0
         with self.path.open("rb") as file:
             for line in file:
@@ -103,31 +116,37 @@ class JsonLinesFile(VectorFile):
                     yield self._parse(line, number)
                     number += 1
 
-    def _rows_with_known_vector(self, vector: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-        """Yield the rows; raise RowError for a new field that may belong to the vector."""
+    def _rows_with_known_vector(self, vector: tuple[str, ...]) -> Iterator[dict[str, Any] | RowError]:
+        """Yield the rows, and in place of one with a new field that may belong to the vector an error."""
         known = {column.name for column in self.columns}
         names = vector if len(vector) > 1 else ()
         families = {family for family, number in map(parse_numbered_name, names) if number is not None}
         for number, row in enumerate(self._parse_rows()):
+            if isinstance(row, RowError):
+                yield row
+                continue
             for name in row.keys() - known if families else ():
                 family, place = parse_numbered_name(name)
                 if place is not None and family in families:
-                    raise RowError(
-                        self.path,
-                        number,
+                    problem = (
                         f"expected only numbered fields that the first {_SAMPLED_ROWS} rows have, "
-                        f"got {name!r}, which may belong to the vector: add that field to the first row",
+                        f"got {name!r}, which may belong to the vector: add that field to the first row"
                     )
-            yield row
+                    yield RowError(self.path, number, problem, row)
+                    break
+            else:
+                yield row
 
-    def _parse(self, line: bytes, number: int) -> dict[str, Any]:
+    def _parse(self, line: bytes, number: int) -> dict[str, Any] | RowError:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise RowError(self.path, number, f"expected a JSON object, got invalid JSON ({error})") from None
-        if not isinstance(row, dict):
-            raise RowError(self.path, number, f"expected a JSON object, got {type(row).__name__}")
-        return row
+            problem = f"expected a JSON object, got invalid JSON ({error})"
+        else:
+            if isinstance(row, dict):
+                return row
+            problem = f"expected a JSON object, got {type(row).__name__}"
+        return RowError(self.path, number, problem, line.decode(errors="replace").strip())
 
 
 def _build_batch(rows: list[dict[str, Any]], roles: Roles, start: int, unused: set[str]) -> Batch:
@@ -175,8 +194,9 @@ class CsvFile(VectorFile):
     def __init__(self, path: Path) -> None:
         self.path = path
         csv.field_size_limit(2**31 - 1)  # the default refuses vectors of a few thousand numbers
-        with translate_errors(path, "CSV"), path.open(encoding="utf-8-sig", newline="") as file:
+        with translate_errors(path, "CSV"), self._open() as file:
             header = file.readline()
+            header.encode()
         if not header.strip():
             raise FormatError(f"{path}: expected a first line with the names of the columns, got none")
         self._delimiter = max(",;\t", key=header.count)
@@ -191,17 +211,18 @@ class CsvFile(VectorFile):
         self.columns = self._learn_columns()
         self._kinds = {column.name: column.kind for column in self.columns}
 
+    def _open(self) -> IO[str]:
+        """Open the file; a byte that is not UTF-8 becomes a character that UTF-8 cannot encode."""
+        return self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
+
     def _learn_columns(self) -> list[Column]:
         summaries = [_CellSummary() for _ in self._names]
         n_rows = 0
-        try:
-            for cells in self._parse_rows():
-                for summary, cell in zip(summaries, cells, strict=True):
-                    if cell and summary.kind != "vectors":
-                        summary.add(n_rows, cell)
-                n_rows += 1
-        except RowError:
-            pass  # batches() raises it after the rows before it
+        for cells in self._parse_rows():
+            for summary, cell in () if isinstance(cells, RowError) else zip(summaries, cells, strict=True):
+                if cell and summary.kind != "vectors":
+                    summary.add(n_rows, cell)
+            n_rows += 1
         return [
             Column(name, summary.kind or "text", summary.describe_type(), n_rows, summary.search.stray)
             for name, summary in zip(self._names, summaries, strict=True)
@@ -209,7 +230,7 @@ class CsvFile(VectorFile):
 
     def batches(self, roles: Roles, n: int) -> Iterator[Batch]:
         """Yield the rows in batches of up to n."""
-        for start, rows in _split_rows(self._parse_rows(), n):
+        for start, rows in _split_rows(self._parse_rows(), n, self.on_bad_row):
             yield self._build_batch(rows, roles, start)
 
     def _build_batch(self, rows: list[list[str]], roles: Roles, start: int) -> Batch:
@@ -227,9 +248,9 @@ class CsvFile(VectorFile):
         convert: Any = {"integers": int, "numbers": _parse_number}.get(self._kinds[name], str)
         return [convert(cell) if cell else None for cell in cells]
 
-    def _parse_rows(self) -> Iterator[list[str]]:
+    def _parse_rows(self) -> Iterator[list[str] | RowError]:
         number = 0
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
+        with self._open() as file:
             rows = csv.reader(file, delimiter=self._delimiter, strict=True)
             next(rows)
             while True:
@@ -237,18 +258,25 @@ class CsvFile(VectorFile):
                     cells = next(rows)
                 except StopIteration:
                     return
-                except (csv.Error, UnicodeDecodeError) as error:
-                    raise RowError(self.path, number, f"expected a line of CSV ({error})") from None
+                except csv.Error as error:
+                    yield RowError(self.path, number, f"expected a line of CSV ({error})")
+                    number += 1
+                    continue
                 if not cells:  # an empty line
                     continue
-                if len(cells) != len(self._names):
-                    raise RowError(
-                        self.path,
-                        number,
-                        f"expected {len(self._names)} cells, as in line 1, got {len(cells)}",
-                    )
-                yield cells
+                problem = self._find_problem(cells)
+                yield cells if problem is None else RowError(self.path, number, problem, cells)
                 number += 1
+
+    def _find_problem(self, cells: list[str]) -> str | None:
+        if len(cells) != len(self._names):
+            return f"expected {len(self._names)} cells, as in line 1, got {len(cells)}"
+        for name, cell in zip(self._names, cells, strict=True):
+            try:
+                cell.encode()
+            except UnicodeEncodeError:  # a byte that surrogateescape has kept
+                return f"expected text in UTF-8, got other bytes in the column {name!r}"
+        return None
 
 
 class _CellSummary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import isabstract
 from typing import Any
 
 from posh.hashers.base import DenseHasher, EpochHasher, Hasher, SparseHasher
@@ -37,20 +38,11 @@ __all__ = [
     "make_hasher",
 ]
 
-_ALL: tuple[type[Hasher[Any]], ...] = (
-    BOSL,
-    ITQ,
-    KNNH,
-    LSH,
-    OSL,
-    POSH,
-    BioHash,
-    FruitFly,
-    Hadamard,
-    PowerHash,
-    SphericalHash,
-)
-HASHERS = {hasher.__name__: hasher for hasher in _ALL}
+HASHERS: dict[str, type[Hasher[Any]]] = {
+    name: found
+    for name in __all__
+    if isinstance(found := globals().get(name), type) and not isabstract(found)
+}
 """All hashers by name, for the command line, the service and experiments."""
 
 

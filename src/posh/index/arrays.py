@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from posh._durable import empty_aligned
+
 __all__ = ["AppendOnlyArray", "Mask", "Slots", "cached", "get_fields", "pack_mask", "zero_deleted"]
 
 T = TypeVar("T")
@@ -54,7 +56,7 @@ class AppendOnlyArray:
         n = self.n + len(rows)
         buffer = self.buffer
         if n > len(buffer):
-            buffer = np.empty((max(n, self.n + self.n // 2), *buffer.shape[1:]), buffer.dtype)
+            buffer = empty_aligned((max(n, self.n + self.n // 2), *buffer.shape[1:]), buffer.dtype)
             buffer[: self.n] = self.rows
         buffer[self.n : n] = rows
         return AppendOnlyArray(buffer, n)

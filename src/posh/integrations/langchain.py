@@ -1,4 +1,4 @@
-"""A vector store for LangChain over a collection: ``pip install 'posh-ann[langchain]'``."""
+"""A vector store for LangChain over a collection. Needs the extra ``langchain``."""
 
 from __future__ import annotations
 

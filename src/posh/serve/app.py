@@ -153,7 +153,9 @@ def _with_collection(
     """Return a handler with the collection of the path, which stays open until the response is ready."""
 
     async def handle(request: Request) -> Response:
-        opened = registry.get(request.path_params["name"])
+        name = request.path_params["name"]
+        await registry.wait_until_open(name)
+        opened = registry.get(name)
         opened.begin_request()
         try:
             return await handler(request, opened)

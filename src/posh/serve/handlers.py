@@ -15,12 +15,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posh._wire import pack_vectors
-from posh.collection.base import NO_HASHER, Id, Include, make_search_params, validate_vectors
-from posh.collection.filters import parse
+from posh.collection.base import (
+    NO_HASHER,
+    Id,
+    Include,
+    has_no_hits,
+    make_search_params,
+    validate_ids,
+    validate_vectors,
+)
+from posh.collection.filters import Filter, parse
 from posh.collection.text import parse_fusion
 from posh.hashers import make_hasher
 from posh.hashers.base import Hasher, SparseHasher
-from posh.index.hits import Hits
+from posh.index.hits import Hits, RadiusHits
 from posh.index.nearest.options import RadiusParams
 from posh.preprocess import Float32
 from posh.serve import requests
@@ -31,7 +39,15 @@ from posh.serve.middleware import CONTENT_TYPE
 from posh.serve.overview import write_fields, write_map
 from posh.serve.registry import OpenCollection, Registry
 from posh.serve.requests import FieldNames, Reader, unpack_rows, wait_for_disconnect
-from posh.serve.responses import ItemWriter, ProblemError, dump_json, join_json, respond, respond_json
+from posh.serve.responses import (
+    ItemWriter,
+    PageOfItems,
+    ProblemError,
+    dump_json,
+    join_json,
+    respond,
+    respond_json,
+)
 from posh.serve.uploads import write_table
 
 __all__ = [
@@ -111,7 +127,8 @@ class SearchOperations(Operations):
         # The payloads of a single query are small: a batch bounds them.
         is_small = (include == ["payload"] and len(vectors) == 1) or (not include and hits.ids.size <= _MANY)
         results = write() if is_small else await opened.reads.run(write)
-        end = orjson.dumps({"kind": hits.kind, "seconds": time.perf_counter() - start})
+        hint = await _find_hint(opened, where, is_empty=where is not None and has_no_hits(hits))
+        end = orjson.dumps({"kind": hits.kind, **hint, "seconds": time.perf_counter() - start})
         return respond_json(join_json(b'{"results":[', results, b"]," + end[1:]))
 
     async def _search_by_text(
@@ -145,13 +162,14 @@ class SearchOperations(Operations):
         writer = self._make_writer(request, opened, include, index_options.get("document_active"))
         fields = Include("payload" in include, needs_vectors, self._make_writer(request, opened, []).charge)
 
-        def search() -> tuple[str, list[bytes]]:
+        def search() -> tuple[Hits, list[bytes]]:
             arguments = (texts, vectors, body.k, fusion, options, body.min_score, where, fields)
             hits = collection._search_by_text(*arguments)
-            return hits.kind, writer.write_results(hits, vectors, index_options.get("query_active"))
+            return hits, writer.write_results(hits, vectors, index_options.get("query_active"))
 
-        kind, results = await opened.reads.run(search)
-        end = orjson.dumps({"kind": kind, "seconds": time.perf_counter() - start})
+        hits, results = await opened.reads.run(search)
+        hint = await _find_hint(opened, where, is_empty=has_no_hits(hits))
+        end = orjson.dumps({"kind": hits.kind, **hint, "seconds": time.perf_counter() - start})
         return respond_json(join_json(b'{"results":[', results, b"]," + end[1:]))
 
     def _read_texts(self, body: requests.Search, depth: int) -> list[str | dict[str, str]]:
@@ -193,14 +211,15 @@ class SearchOperations(Operations):
         charge = self._make_writer(request, opened, []).charge
         fields = Include("payload" in include, "vector" in include, charge)
 
-        def find() -> tuple[list[bytes], str]:
+        def find() -> tuple[list[bytes], RadiusHits]:
             collection.require_metric()
             found = collection._search_radius(vectors, params, where, fields)
             writer = self._make_writer(request, opened, include)
-            return writer.write_results(found, vectors, None), found.kind
+            return writer.write_results(found, vectors, None), found
 
-        results, kind = await opened.reads.run(find)
-        end = orjson.dumps({"kind": kind, "seconds": time.perf_counter() - start})
+        results, found = await opened.reads.run(find)
+        hint = await _find_hint(opened, where, is_empty=has_no_hits(found))
+        end = orjson.dumps({"kind": found.kind, **hint, "seconds": time.perf_counter() - start})
         return respond_json(join_json(b'{"results":[', results, b"]," + end[1:]))
 
     async def _search(
@@ -239,6 +258,14 @@ def _require_index(hasher: Hasher[Any] | None, options: Mapping[str, Any]) -> No
     """Raise a problem if a collection cannot be searched by vectors."""
     if hasher is None and options.get("metric") is None:
         raise ProblemError(409, "no-hasher", NO_HASHER)
+
+
+async def _find_hint(opened: OpenCollection, where: Filter | None, *, is_empty: bool) -> dict[str, str]:
+    """Return the member ``hint`` of a response if a filter passed nothing because no item can pass it."""
+    if where is None or not is_empty:
+        return {}
+    hint = await opened.reads.run(opened.collection._explain_nothing, where)
+    return {} if hint is None else {"hint": hint}
 
 
 def _choose_fields(opened: OpenCollection, body: requests.Search | requests.SearchRadius) -> FieldNames:
@@ -290,8 +317,9 @@ class ItemOperations(Operations):
             return respond({"deleted": n, "more": False})
         require_filter_bytes(body.filter, self._limits)
         limit = min(body.limit or self._limits.items, self._limits.items)
-        n = await opened.writes.run(opened.collection.delete, filter=body.filter, limit=limit)
-        return respond({"deleted": n, "more": n == limit})
+        where = parse(body.filter)
+        n = await opened.writes.run(opened.collection._delete_where, where, limit)
+        return respond({"deleted": n, "more": n == limit, **await _find_hint(opened, where, is_empty=not n)})
 
     async def update_payload(self, request: Request, opened: OpenCollection) -> Response:
         """Change the payloads of items, all or none, and keep their vectors.
@@ -327,14 +355,18 @@ class ItemOperations(Operations):
         """Return a page of items, in the order of writing."""
         body = await self._reader.parse(request, requests.Items)
 
-        def write() -> bytes:
-            limit = min(body.limit or self._limits.page, self._limits.page)
-            items = opened.collection.items(body.filter, after=body.after, limit=limit + 1)
-            page = self._make_item_writer(request, opened, body.include).write_page(items, limit)
-            following = orjson.dumps(None if page.is_complete else page.last)
-            return join_json(b'{"items":[', page.items, b'],"next":%b}' % following)
+        where = None if body.filter is None else parse(body.filter)
+        after = None if body.after is None else validate_ids([body.after])[0]
 
-        return respond_json(await opened.reads.run(write))
+        def write() -> PageOfItems:
+            limit = min(body.limit or self._limits.page, self._limits.page)
+            items = opened.collection._items(where, after, limit + 1)
+            return self._make_item_writer(request, opened, body.include).write_page(items, limit)
+
+        page = await opened.reads.run(write)
+        hint = await _find_hint(opened, where, is_empty=not page.items and body.after is None)
+        end = orjson.dumps({"next": None if page.is_complete else page.last, **hint})
+        return respond_json(join_json(b'{"items":[', page.items, b"]," + end[1:]))
 
     def _make_item_writer(self, request: Request, opened: OpenCollection, include: FieldNames) -> ItemWriter:
         n_active = opened.collection.index_options.get("document_active")
@@ -343,7 +375,9 @@ class ItemOperations(Operations):
     async def count(self, request: Request, opened: OpenCollection) -> Response:
         """Return the number of items, or of those that pass a filter."""
         body = await self._reader.parse(request, requests.Count)
-        return respond({"count": await opened.reads.run(opened.collection.count, body.filter)})
+        where = None if body.filter is None else parse(body.filter)
+        n_items = await opened.reads.run(opened.collection._count, where)
+        return respond({"count": n_items, **await _find_hint(opened, where, is_empty=not n_items)})
 
 
 class HasherOperations(Operations):
@@ -499,7 +533,10 @@ class CollectionOperations(Operations):
 
     async def health(self, request: Request) -> Response:
         """Return the state of the service."""
-        return respond({"status": "ok", "version": _VERSION, "collections": len(self._registry)})
+        n_open, n_opening = len(self._registry), self._registry.n_opening
+        return respond(
+            {"status": "ok", "version": _VERSION, "collections": n_open + n_opening, "opening": n_opening}
+        )
 
     async def metrics(self, request: Request) -> Response:
         """Return counters in the text format of Prometheus."""
@@ -511,6 +548,7 @@ class CollectionOperations(Operations):
 
     async def list_collections(self, request: Request) -> Response:
         """Describe all collections."""
+        await self._registry.wait_until_open()
         with self._registry.all_in_use() as collections:
             infos = await self._registry.overviews.run(
                 lambda: [self._describe(opened) for opened in collections]
@@ -548,6 +586,7 @@ class CollectionOperations(Operations):
 
     async def drop_collection(self, request: Request) -> Response:
         """Delete a collection permanently."""
+        await self._registry.wait_until_open(request.path_params["name"])
         await self._registry.drop(request.path_params["name"])
         return Response(status_code=204)
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from posh._runtime import cancel_on
 from posh._wire import is_name, validate_name
 from posh.collection.base import BaseCollection
-from posh.errors import CollectionExistsError, UnknownCollectionError
+from posh.errors import CancelledError, CollectionExistsError, UnknownCollectionError
 from posh.serve.capacity import CallQueue, Limits, make_busy_problem, make_executor
 from posh.serve.coalesce import Coalescer
 from posh.serve.indexing import FitMemory, Indexer
@@ -23,6 +24,7 @@ from posh.serve.sources import CollectionSource
 __all__ = ["OpenCollection", "Registry"]
 
 _OVERVIEWS = 64  # cached fields and maps of all collections: a map may take 2 MB
+_POLL_SECONDS = 0.01  # between two checks whether a collection is open
 _PATIENCE = 10.0  # seconds for all fits to react to their cancellation when the service stops
 
 
@@ -99,7 +101,7 @@ class OpenCollection:
 
 
 class Registry:
-    """All collections of a source, open.
+    """All collections of a source. A thread opens them one after the other if the source allows that.
 
     Each has its own queues, so that none waits for calls of another. ``overviews`` and ``changes`` (creating
     and dropping collections) are the queues for calls that concern all of them.
@@ -116,12 +118,35 @@ class Registry:
         self._changing = threading.Lock()
         self._opened: dict[str, OpenCollection] = {}
         self._dropping: set[str] = set()
-        try:
-            for name in sorted(name for name in source.names() if is_name(name)):
-                self._opened[name] = OpenCollection(name, source.open(name), self)
-        except BaseException:
+        self._opening = sorted(name for name in source.names() if is_name(name))  # not open yet
+        self.opening_error: BaseException | None = None
+        self._stop_opening = threading.Event()
+        self._opener: threading.Thread | None = None
+        if source.opens_in_background:
+            self._opener = threading.Thread(target=self._open_all, name="posh-opening", daemon=True)
+            self._opener.start()
+            return
+        self._open_all()
+        if self.opening_error is not None:
             self.close()
-            raise
+            raise self.opening_error
+
+    def _open_all(self) -> None:
+        try:
+            with cancel_on(self._stop_opening):
+                while self._opening and not self._stop_opening.is_set():
+                    name = self._opening[0]
+                    self._opened[name] = OpenCollection(name, self.source.open(name), self)
+                    self._opening.pop(0)
+        except CancelledError:
+            pass  # the service stops
+        except BaseException as error:  # the server stops with this error
+            self.opening_error = error
+
+    @property
+    def n_opening(self) -> int:
+        """Collections that are not open yet."""
+        return len(self._opening)
 
     def __len__(self) -> int:
         return len(self._opened)
@@ -134,6 +159,17 @@ class Registry:
             for opened in collections:
                 stack.enter_context(opened.in_use())
             yield collections
+
+    async def wait_until_open(self, name: str | None = None) -> None:
+        """Wait until a collection is open, by default all of them; raise a problem if that takes long.
+
+        It does nothing for a name without a collection.
+        """
+        deadline = time.monotonic() + self.limits.seconds
+        while name in self._opening or (name is None and self._opening):
+            if time.monotonic() > deadline:
+                raise make_busy_problem("expected collections that are open, got some that are being opened")
+            await asyncio.sleep(_POLL_SECONDS)
 
     def get(self, name: str) -> OpenCollection:
         """Return the collection of this name, or raise UnknownCollectionError."""
@@ -148,11 +184,11 @@ class Registry:
         """Create a collection; call it in a thread."""
         validate_name(name)
         with self._changing:
-            if name in self._opened or name in self._dropping:
+            if name in self._opened or name in self._dropping or name in self._opening:
                 raise CollectionExistsError(
                     f"expected a new name, got {name!r}, which is taken: drop it first"
                 )
-            if len(self._opened) >= self.limits.collections:
+            if len(self._opened) + len(self._opening) >= self.limits.collections:
                 raise ValueError(
                     f"expected at most {self.limits.collections} collections, got one more: drop another"
                 )
@@ -182,11 +218,14 @@ class Registry:
 
     def cancel(self) -> None:
         """Cancel all fits."""
-        for opened in self._opened.values():
+        for opened in list(self._opened.values()):
             opened.indexing.cancel()
 
     def close(self) -> None:
         """Cancel fits, finish other calls, and close all collections."""
+        self._stop_opening.set()
+        if self._opener is not None:
+            self._opener.join()
         self.cancel()
         self.executor.shutdown()
         deadline = time.monotonic() + _PATIENCE

@@ -395,12 +395,19 @@ class Problem(BaseModel):
     detail: str = Field(description="The expected value, the actual one, and a remedy.")
 
 
+_HINT = (
+    "Only if the filter passed nothing because no item has the field, or none a value of the type: the "
+    "reason, and often a suggestion."
+)
+
+
 class Health(BaseModel):
     """The service is up."""
 
     status: Literal["ok"]
     version: str
     collections: int
+    opening: int = Field(description="Collections that are not open yet; requests to them wait.")
 
 
 class Collections(BaseModel):
@@ -420,6 +427,7 @@ class Deleted(BaseModel):
 
     deleted: int
     more: bool = Field(description="Whether more items may pass the filter: then repeat the request.")
+    hint: str | None = Field(None, description=_HINT)
 
 
 class Updated(BaseModel):
@@ -432,6 +440,7 @@ class ItemCount(BaseModel):
     """The number of items."""
 
     count: int
+    hint: str | None = Field(None, description=_HINT)
 
 
 class Item(BaseModel):
@@ -454,6 +463,7 @@ class ItemsPage(BaseModel):
 
     items: list[Item]
     next: Id | None = Field(description="The value of after for the next page; null on the last one.")
+    hint: str | None = Field(None, description=_HINT)
 
 
 class Hit(Item):
@@ -479,6 +489,7 @@ class SearchResults(BaseModel):
     results: list[Result]
     kind: str = Field(description="The kind of scores, as in posh.Hits.", examples=["overlap"])
     seconds: float = Field(description="Time from the parsed request to its result, including the queue.")
+    hint: str | None = Field(None, description=_HINT)
 
 
 class RadiusResult(Result):
@@ -493,6 +504,7 @@ class RadiusResults(BaseModel):
     results: list[RadiusResult]
     kind: str = Field(description="The kind of scores, as in posh.Hits.", examples=["cosine"])
     seconds: float = Field(description="Time from the parsed request to its result, including the queue.")
+    hint: str | None = Field(None, description=_HINT)
 
 
 class VectorSample(BaseModel):

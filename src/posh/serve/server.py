@@ -84,7 +84,7 @@ class Server:
         serving = asyncio.create_task(server.serve())
         try:
             await self._announce(serving)
-            while not (self._should_stop or serving.done()):
+            while not (self._should_stop or serving.done() or self._registry.opening_error):
                 await asyncio.sleep(_POLL_SECONDS)
         finally:
             self._registry.cancel()
@@ -92,6 +92,8 @@ class Server:
             done, _ = await asyncio.wait({serving}, timeout=_STOP_SECONDS)
         for task in done:
             task.result()
+        if self._registry.opening_error is not None:
+            raise self._registry.opening_error
 
     async def _announce(self, serving: asyncio.Task[None]) -> None:
         """Call ``listening`` once the server accepts connections."""

@@ -10,7 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from posh._durable import make_folder, sync_folder
 from posh._wire import is_name, validate_name
@@ -31,6 +31,9 @@ _log = logging.getLogger("posh.serve")
 
 class CollectionSource(ABC):
     """Opens, creates and drops collections by name. The registry has validated each name."""
+
+    opens_in_background: ClassVar[bool] = False
+    """Whether a service may answer before all collections are open, because opening may rebuild an index."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -72,6 +75,8 @@ class Folder(CollectionSource):
     Other processes may open, create and drop collections of the same folder. ``filter_seconds`` and
     ``payload_bytes`` are set on each collection. ``backups`` is the folder for copies of collections.
     """
+
+    opens_in_background = True
 
     def __init__(
         self,

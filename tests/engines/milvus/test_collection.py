@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import posh
 from posh.engines.milvus import Milvus, MilvusCollection, table
 from posh.engines.milvus import search as milvus_search
-from posh.errors import FormatError, MissingExtraError, ServiceError
+from posh.errors import FormatError, MissingExtraError, ServiceError, find_install_command
 from tests.collection.implementations import DATA, DENSE, OTHER, SPARSE
 from tests.collection.reference import ReferenceCollection
 from tests.collection.test_operations import same_hits
@@ -262,5 +263,5 @@ def test_errors_in_the_middle_of_reading(client):
 @pytest.mark.parametrize(("package", "name"), [("pymilvus", "pymilvus"), ("milvus_lite", "milvus-lite")])
 def test_a_missing_package_is_named(client, monkeypatch, tmp_path, package, name):
     monkeypatch.setitem(__import__("sys").modules, package, None)
-    with pytest.raises(MissingExtraError, match=rf"needs {name}: pip install 'posh-ann\[milvus\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(f"needs {name}: {find_install_command('milvus')}")):
         Milvus(tmp_path / "shop.db")

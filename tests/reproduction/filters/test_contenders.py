@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from posh.errors import MissingExtraError
+from posh.errors import MissingExtraError, find_install_command
 from posh_reproduction.ann.cases import Case, Prepared
 from posh_reproduction.filters.cells import RELATIONS, FilteredData
 from posh_reproduction.filters.contenders import CONTENDERS, OURS, chosen
@@ -80,7 +80,7 @@ def test_a_missing_library_is_an_error_with_the_pip_line(name, monkeypatch):
         raise ImportError(module)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    pattern = rf"'{name}' needs .*: pip install 'posh-ann\[bench-filters\]'"
+    pattern = rf"'{name}' needs .*: {re.escape(find_install_command('bench-filters'))}"
     with pytest.raises(MissingExtraError, match=pattern):
         chosen([name])
 

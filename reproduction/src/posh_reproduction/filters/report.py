@@ -82,20 +82,20 @@ def _blocks(results: Path) -> Iterator[Block]:
     cases = cases_in(results)
     yield Heading(1, "Recall and speed under filters")
     yield Text.of(
-        "How much searches find of the nearest documents that pass a filter, and how fast, compared with",
-        "other libraries. `posh bench filters` repeats the measurement. The raw results are in",
+        "Recall and speed of searches for the nearest documents that pass a filter, compared with other",
+        "libraries. `posh bench filters` repeats the measurement. The raw results are in",
         "`results/filters`.",
-        "[The promise of recall](promise.md) says what is promised, [Filters](filters.md) how to use them.",
+        "[The promise of recall](promise.md) has the guarantee, [Filters](filters.md) the usage.",
     )
     if not cases:
         yield NO_RECORDS
         return
     yield Heading(2, "Summary")
     yield Text.of(
-        "In how many cells (a kind of filter, a share that passes, a number of results) a contender finds "
-        f"less than {ENOUGH:.2f}, and in how many of the others it is faster than `{OURS[0]}`. The ratio is "
-        f"the median of its rate relative to `{OURS[0]}` in the cells in which it finds enough. + has "
-        "enlarged parameters, see below."
+        "A cell is a kind of filter, a share of documents that passes, and a number of results. For each "
+        f"contender, the table counts the cells with a recall below {ENOUGH:.2f}. Of the other cells, it "
+        f"counts those in which the contender is faster than `{OURS[0]}`, and gives the median ratio of its "
+        f"rate to that of `{OURS[0]}`. + has enlarged parameters, see below."
     )
     yield _verdicts(cases)
     yield Heading(2, "How it is measured")

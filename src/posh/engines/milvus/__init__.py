@@ -1,4 +1,4 @@
-"""Collections on Milvus, in a file (Milvus Lite) or on a server: ``pip install 'posh-ann[milvus]'``."""
+"""Collections on Milvus, in a file (Milvus Lite) or on a server. Needs the extra ``milvus``."""
 
 from posh.engines.milvus.collection import MilvusCollection
 from posh.engines.milvus.connection import Milvus

@@ -13,8 +13,8 @@ must find all of them has a 1 there, too.
 Filters become expressions of Milvus that select a superset of the matching items. Milvus compares JSON values
 differently from :func:`posh.collection.filters.passes`, and its versions differ from each other: some treat
 ``true`` as 1, some lack ``not``. So the filter is applied again to the payloads that Milvus returns. A
-condition without a reliable translation is left out: ``not``, ``null``, integers of more than 53 bits, names
-and strings with control characters. Strings become literals with escaped quotes and backslashes.
+condition without a reliable translation is left out: ``not``, ``exists``, ``null``, integers of more than 53
+bits, names and strings with control characters. Strings become literals with escaped quotes and backslashes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,22 @@ import numpy.typing as npt
 
 from posh import kernels
 from posh.codes import Codes, PackedCodes
-from posh.collection.filters import All, AnyOf, Contains, Filter, Not, OneOf, Range, Scalar, Tree, passes
+from posh.collection.filters import (
+    All,
+    AnyOf,
+    Contains,
+    Exists,
+    Filter,
+    Holds,
+    Not,
+    OneOf,
+    Prefix,
+    Range,
+    Scalar,
+    Tree,
+    find_successor,
+    passes,
+)
 from posh.engines.milvus.table import MAX_HITS, ItemTable, Ranked, Row, SparseVector, build_key_filter
 from posh.hashers.base import Hasher, SparseHasher
 from posh.index.codes.options import CodeOptions, CodeParams
@@ -309,12 +324,19 @@ def _translate(tree: Tree) -> str | None:
             return _join("and", [part for part in map(_translate, parts) if part is not None])
         case AnyOf(parts):
             return _join_alternatives([_translate(part) for part in parts])
-        case Not():
+        case Not() | Exists():
             return None
         case OneOf(field, values):
             return _join_alternatives([_compare(field, "==", _format_literal(value)) for value in values])
         case Contains(field, value):
             return _format_contains(field, _format_literal(value))
+        case Holds(field, values):
+            return _translate(AnyOf((OneOf(field, values), *(Contains(field, value) for value in values))))
+        case Prefix(field, start):
+            bounds = {"gte": start, "lt": find_successor(start)}
+            return _translate(
+                All(tuple(Range(field, name, bound) for name, bound in bounds.items() if bound is not None))
+            )
         case Range(field, operator, bound):
             return _compare(field, _OPERATORS[operator], _format_literal(bound))
 

@@ -8,6 +8,7 @@ documents are passed through but not returned.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posh import _native, kernels
+from posh._durable import empty_aligned
 from posh._model_files import Arrays, require_array
 from posh._runtime import no_fork, resolve_threads, track_progress
 from posh.index.arrays import Slots
@@ -45,7 +47,7 @@ _LOST = 0.07  # share of the squares that the transformation may lose
 _TWO_BITS = 128  # columns up to which codes have two bits for each
 _SAMPLE = 20_000  # documents that the transformation is computed from
 _LEAST_ENTRIES, _ENTRY_NUMBERS = 256, 65_536  # numbers in the vectors of entry points: a search reads all
-_CANDIDATES = 48  # nearest documents among which neighbours are chosen
+_CANDIDATES = 64  # nearest documents among which neighbours are chosen
 _CANDIDATE_RECALL = 0.9
 _FEW = 2000  # documents that show how much the transformation loses
 _AT_ONCE = 8192  # documents whose candidates are searched for together
@@ -66,6 +68,7 @@ _CAREFUL = 1.05  # with more vectors to compare, only stops from this one on are
 _ENOUGH = 0.998  # recall: more careful searches are not tried
 _GAIN = 0.0005  # recall that the next two stops must add at least
 _MOST_ENTRIES = 65_536
+_MOST_CHOSEN = 1000  # efforts that are kept
 
 
 class Row(NamedTuple):
@@ -223,7 +226,7 @@ class Graph:
         lost = np.empty(len(slots), np.float32)
         for part in _parts(len(slots)):
             vectors[part], lost[part] = self.transform.apply(lists.stored.at(slots[part]))
-        records = np.empty((len(all_slots), self.records.shape[1]), np.uint8)
+        records = empty_aligned((len(all_slots), self.records.shape[1]), np.uint8)
         records[:n_old] = self.records
         shape, kernel = _native.GraphShape(n_columns, self.transform.n_bits, DEGREE), kernels.active()
         plan = shape, vectors, lost, candidates, entries, _ALPHA, records
@@ -290,7 +293,24 @@ class Graph:
         return float(lost.sum()) / max(kept + float(lost.sum()), float(np.finfo(np.float32).tiny))
 
     def choose_effort(self, recall: float, k: int) -> GraphEffort | None:
-        """Return the cheapest effort that finds this share of the k nearest, if any does."""
+        """Return the cheapest effort that finds this share of the k nearest, if any does.
+
+        It is chosen once: this takes longer than a search.
+        """
+        chosen, key = self._chosen, (recall, k)
+        with contextlib.suppress(KeyError):
+            return chosen[key]
+        effort = self._choose_effort(recall, k)
+        if len(chosen) >= _MOST_CHOSEN:
+            chosen.clear()
+        chosen[key] = effort
+        return effort
+
+    @cached_property
+    def _chosen(self) -> dict[tuple[float, int], GraphEffort | None]:
+        return {}
+
+    def _choose_effort(self, recall: float, k: int) -> GraphEffort | None:
         ks = np.unique(self.measured[:, 0])
         if not len(ks) or k > ks[-1]:
             return None

@@ -375,6 +375,8 @@ class Lists:
         rows = np.searchsorted(known, ranks)
         in_region = np.full(len(ranks), depends) | (ranks > self._highest_rank_by_chance(assumed))
         again = in_region | (rows > np.searchsorted(known, assumed))
+        if not again.any():
+            return found
         for row, is_region in np.unique(np.stack([rows, in_region], axis=1)[again], axis=0).tolist():
             some = np.flatnonzero(again & (rows == row) & (in_region == is_region))
             rank = known[row] if row < len(known) else np.inf
@@ -431,6 +433,11 @@ class Lists:
         """Vectors (s, d) of the sample."""
         return self.vectors(self._sampled[0])
 
+    @cached_property
+    def _sampled_squares(self) -> Float32:
+        """The squared lengths (s,) of these vectors."""
+        return np.asarray(np.einsum("ij,ij->i", self._sampled_vectors, self._sampled_vectors))
+
     @property
     def n_sampled(self) -> int:
         """The size of the sample."""
@@ -451,7 +458,7 @@ class Lists:
             products = queries @ sample.T
         if self.space.metric.is_distance:
             squares = np.einsum("ij,ij->i", queries, queries)[:, None]
-            products = 2 * products - np.einsum("ij,ij->i", sample, sample) - squares
+            products = 2 * products - self._sampled_squares - squares
         return np.asarray(products)
 
     def _estimate_ranks(self, X: npt.NDArray[Any], scores: Float32) -> npt.NDArray[np.float64]:

@@ -10,10 +10,14 @@ const OPERATORS = {
   gte: { words: "is at least", make: (field, value) => ({ [field]: { gte: value } }) },
   contains: { words: "has", make: (field, value) => ({ [field]: { contains: value } }) },
   lte: { words: "is at most", make: (field, value) => ({ [field]: { lte: value } }) },
+  prefix: { words: "starts with", make: (field, value) => ({ [field]: { prefix: value } }) },
 };
 const EQUAL = ["is", "is-not"];
-const BY_TYPE = { string: EQUAL, boolean: EQUAL, number: ["gte", "lte", ...EQUAL], list: ["contains"] };
-const SIGNS = { eq: "=", gt: ">", gte: "≥", lt: "<", lte: "≤", in: "in", contains: "has" };
+const BY_TYPE = { string: [...EQUAL, "prefix"], boolean: EQUAL, number: ["gte", "lte", ...EQUAL], list: ["contains"] };
+const SIGNS = {
+  ...{ eq: "=", ne: "≠", gt: ">", gte: "≥", lt: "<", lte: "≤", in: "in", nin: "not in" },
+  ...{ prefix: "starts with", contains: "has", any: "has one of", exists: "exists:" },
+};
 let fields = [];
 
 /** Offer the fields of a collection. */

@@ -46,6 +46,7 @@ export async function search({ collection }, asked, query, signal) {
     hits: hits.filter((hit) => !isSame(hit, query)).slice(0, options.k),
     code,
     kind: answer.kind,
+    hint: answer.hint, // why nothing can pass the filter
     seconds: answer.seconds,
     roundTrip: (performance.now() - began) / 1000,
   };

@@ -21,9 +21,15 @@ export function column(place, found, query, view, act) {
     element("h3", {}, metadata.title ?? collection.name),
     found.hits.length
       ? show(place, found, act)
-      : element("p", { class: "none" }, found.kind === "bm25" ? "Nothing with these words. Fewer words, or a beginning such as scar*, find more." : "Nothing passes the filter."),
+      : element("p", { class: "none" }, reason(found)),
     element("p", { class: "note" }, `${query.text ? "" : `${capital(describe(collection))}. `}${explainScores(found.kind)} ${times}.`),
   );
+}
+
+/** Say why nothing was found. */
+function reason({ hint, kind }) {
+  if (hint) return `Nothing passes the filter: ${hint}`;
+  return kind === "bm25" ? "Nothing with these words. Fewer words, or a beginning such as scar*, find more." : "Nothing passes the filter.";
 }
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
