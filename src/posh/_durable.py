@@ -415,9 +415,16 @@ def empty_aligned(
 
     A row of 64 bytes is then in one line, not in two, and a kernel that prefetches a row fetches all of it.
 
+    Arrays of objects are NumPy's own, which are filled with None: in other memory, any bytes would be taken
+    for the address of an object.
+
     >>> empty_aligned((3, 16), np.float32).ctypes.data % 64
     0
+    >>> empty_aligned((2,), object)
+    array([None, None], dtype=object)
     """
+    if np.dtype(dtype).hasobject:
+        return np.empty(shape, dtype, order)
     size = math.prod(shape) * np.dtype(dtype).itemsize
     buffer = np.empty(size + _LINE, np.uint8)
     return np.ndarray(shape, dtype, buffer, -buffer.ctypes.data % _LINE, order=order)
