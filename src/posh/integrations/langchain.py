@@ -333,7 +333,7 @@ class PoshIndex(DocumentIndex):
     Use it where LangChain takes a ``BaseRetriever`` or a ``DocumentIndex``. Documents that are written
     replace those with the same ids.
 
-    Parameters
+    Attributes
     ----------
     store : PoshVectorStore
         Store of the documents.
