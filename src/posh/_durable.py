@@ -415,7 +415,8 @@ def empty_aligned(
 
     A row of 64 bytes is then in one line, not in two, and a kernel that prefetches a row fetches all of it.
 
-    Arrays of objects are not aligned: NumPy has to fill them with references.
+    Arrays of objects are NumPy's own, which are filled with None: in other memory, any bytes would be taken
+    for the address of an object.
 
     >>> empty_aligned((3, 16), np.float32).ctypes.data % 64
     0

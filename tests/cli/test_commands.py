@@ -50,6 +50,21 @@ def test_the_example_in_the_help_works(
     assert main(shlex.split(example[1])) == 0
 
 
+def test_help_imports_little() -> None:
+    """Scikit-learn alone takes more than a second."""
+    code = "import sys; from posh.cli import build_full_parser; build_full_parser(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"posh.cli._transfer", "posh.cli._maintenance"} <= {*done.stdout.split()}
+    assert {"sklearn", "scipy", "pandas", "pyarrow"}.isdisjoint(done.stdout.split())
+
+
+def test_help_lists_commands_by_group(capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of([], capsys)
+    titles = re.findall(r"^(\w+):$", text, re.MULTILINE)
+    assert titles == ["options", "collections", "vectors", "codes", "data", "more", "example"]
+    assert re.search(r"^collections:\n(  .*\n)*  reindex ", text, re.MULTILINE)
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])

@@ -162,6 +162,13 @@ def test_a_disk_that_fails_leaves_an_index(tmp_path, monkeypatch, when):
 # Mapped files ----------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def small_files_are_mapped(monkeypatch):
+    """As if they were large."""
+    monkeypatch.setattr(_durable, "_COPIED", 0)
+
+
+@pytest.mark.usefixtures("small_files_are_mapped")
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_mapped_file_that_was_cut_is_named(tmp_path, kind):
     KINDS[kind].save(tmp_path / "index")
@@ -179,6 +186,8 @@ def test_a_mapped_file_that_was_cut_is_named(tmp_path, kind):
 
 TRUNCATED = """
 import os, sys, pathlib, numpy as np, posh
+from posh import _durable
+_durable._COPIED = 0
 index = posh.CodeIndex.load(sys.argv[1], mmap=True)
 for file in pathlib.Path(sys.argv[1]).glob("*/*.npy"):
     os.truncate(file, 0)
@@ -195,6 +204,7 @@ def test_an_emptied_mapped_file_does_not_kill_the_process(tmp_path):
     assert (done.returncode, done.stdout) == (0, "noticed\n"), done.stderr
 
 
+@pytest.mark.usefixtures("small_files_are_mapped")
 def test_a_mapped_index_outlives_saves_and_what_is_not_mapped_any_more_may_change(tmp_path):
     INDEXES[0].save(tmp_path)
     index = posh.CodeIndex.load(tmp_path, mmap=True)

@@ -91,7 +91,7 @@ class Page:
         from selenium.webdriver.common.action_chains import ActionChains
 
         pad = self.one("#pad")
-        half = pad.size["width"] / 2
+        half = min(pad.size["width"], pad.size["height"]) / 2
         places = [(round(half * x), round(half * y)) for x, y in points]
         chain = ActionChains(self.driver, duration=10).move_to_element_with_offset(pad, *places[0])
         chain.click_and_hold()
@@ -129,12 +129,16 @@ class Page:
 
     def map_place(self, address, collection, i):
         """Where item i of a map is on its canvas, from its middle, and its id."""
-        found = httpx.get(f"{address}/v1/collections/{collection}/map").json()
+        found = httpx.get(f"{address}/v1/collections/{collection}/map", timeout=60).json()
         points = np.array(found["points"])
         low, high = points.min(axis=0), points.max(axis=0)
         x, y = (points[i] - (low + high) / 2) / ((high - low).max() * 1.08)
-        side = self.one("#map").size["width"]
+        side = min(self.one("#map").size.values())
         return (round(x * side), round(-y * side)), found["ids"][i]
+
+    def wait_for_map(self):
+        """Wait until the map is arranged."""
+        self.wait(lambda: self.one("#map-about").is_displayed())
 
     def hover_at(self, css, x, y):
         """Move the pointer to a place, from the middle of an element."""

@@ -27,6 +27,7 @@ OPERATIONS = [
     ("get", "/health"),
     ("get", "/metrics"),
     ("get", "/v1/collections"),
+    ("post", "/v1/read"),
     ("put", "/v1/collections/{name}"),
     ("get", "/v1/collections/{name}"),
     ("delete", "/v1/collections/{name}"),

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import time
 
 import httpx
 import numpy as np
 import pytest
 
+import posh
+from posh._wire import unpack_vectors
 from posh.serve import overview
 from posh.serve.capacity import CallQueue, Limits, make_executor
+from posh.serve.layout import arrange, find_neighbours
 from posh.serve.overview import (
     MOST_FIELDS,
     MOST_VALUES,
@@ -19,6 +24,7 @@ from posh.serve.overview import (
     compute_plane,
     shorten_payload,
     summarise,
+    write_map,
 )
 from tests.collection.implementations import DATA, SPARSE
 from tests.collection.reference import ReferenceCollection
@@ -163,28 +169,107 @@ def test_fields_are_asked_for(http, books):
     assert sorted(first) == ["crime", "poetry", "travel"]
 
 
-def test_a_map_has_the_points_of_its_plane(http, books):
+def test_a_map_has_items_fields_and_coordinates(http, books):
     found = http.get("/map").json()
     items = list(books.sample_items(20))
     assert found["ids"] == [item.id for item in items]
-    vectors = np.array([item.vector for item in items])
-    points = (vectors - np.array(found["mean"])) @ np.array(found["axes"]).T
-    np.testing.assert_allclose(found["points"], points, atol=1e-4)
+    assert np.shape(found["points"]) == (20, 2)
+    check_coordinates(found, np.array([item.vector for item in items]))
     assert found["titles"] == [item.payload["title"] for item in items]
-    assert found["group"] == "genre"
-    assert [found["groups"][i] for i in found["group_of"]] == [item.payload["genre"] for item in items]
+    fields = {field["name"]: field for field in found["fields"]}
+    assert set(fields) == {"genre", "pages", "sold"}
+    genre, pages = fields["genre"], fields["pages"]
+    assert [genre["values"][i] for i in genre["of"]] == [item.payload["genre"] for item in items]
+    assert pages["of"] == [item.payload["pages"] for item in items]
+    assert min(pages["of"]) < pages["low"] < pages["high"] < max(pages["of"])
     assert (found["count"], found["by_direction"]) == (30, False)
 
 
-def test_directions_are_mapped_if_cosines_are_compared():
+def check_coordinates(found, vectors):
+    axes = unpack_vectors(found["axes"]["shape"], found["axes"]["float32"])
+    packed = found["coordinates"]
+    rough = np.frombuffer(base64.b64decode(packed["int8"]), np.int8).reshape(packed["shape"])
+    exact = (vectors - np.array(found["mean"])) @ axes.T
+    np.testing.assert_allclose(rough * packed["scale"], exact, atol=packed["scale"])
+
+
+def test_directions_are_compared_if_the_metric_is_the_cosine():
     collection = ReferenceCollection(metric="cosine").upsert(range(30), DATA[:30])
     with running(MemorySource(all=collection)) as address:
         found = httpx.get(f"{address}/v1/collections/all/map").json()
     assert found["by_direction"]
-    units = DATA[:30] / np.linalg.norm(DATA[:30], axis=1, keepdims=True)
-    points = (units - np.array(found["mean"])) @ np.array(found["axes"]).T
-    np.testing.assert_allclose(found["points"], points, atol=1e-4)
-    assert (found["group"], found["titles"]) == (None, [None] * 30)
+    check_coordinates(found, DATA[:30] / np.linalg.norm(DATA[:30], axis=1, keepdims=True))
+    assert (found["fields"], found["titles"]) == ([], [None] * 30)
+
+
+def share_of_neighbours(places, of, k=5):
+    """The share of the k nearest items on a map that are of the same group."""
+    apart = np.linalg.norm(places[:, None] - places, axis=2)
+    np.fill_diagonal(apart, np.inf)
+    return np.mean(of[np.argsort(apart, axis=1)[:, :k]] == of[:, None])
+
+
+def test_a_layout_separates_what_a_plane_mixes():
+    rng = np.random.default_rng(0)
+    of = np.arange(300) % 6
+    vectors = (4 * rng.normal(size=(6, 20))[of] + rng.normal(size=(300, 20))).astype(np.float32)
+    start = rng.normal(size=(300, 2)).astype(np.float32)
+    places = arrange(find_neighbours(vectors, 10, "euclidean", None), start)
+    assert share_of_neighbours(start, of) < 0.3
+    assert share_of_neighbours(places, of) > 0.95
+    np.testing.assert_array_equal(places, arrange(find_neighbours(vectors, 10, "euclidean", None), start))
+    assert not np.array_equal(places, arrange(find_neighbours(vectors, 10, "euclidean", None), start, seed=1))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "dot", None])
+def test_neighbours_are_those_of_the_metric(metric):
+    X = DATA[:100]
+    compared = X / np.linalg.norm(X, axis=1, keepdims=True) if metric in ("cosine", "dot") else X
+    apart = np.linalg.norm(compared[:, None].astype(np.float64) - compared, axis=2)
+    np.fill_diagonal(apart, np.inf)
+    found = np.take_along_axis(apart, find_neighbours(X, 4, metric, None), axis=1)
+    np.testing.assert_allclose(found, np.sort(apart, axis=1)[:, :4], rtol=1e-4)
+
+
+def test_neighbours_of_codes_share_bits():
+    index = posh.CodeIndex(SPARSE).add(DATA[:100])
+    found = find_neighbours(DATA[:100], 4, None, SPARSE)
+    expected = index.search(DATA[:100], k=5).ids
+    assert all(i not in row for i, row in enumerate(found))
+    assert all(set(row) <= set(other) for row, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3])
+def test_few_items_and_equal_ones_have_places(n):
+    vectors = np.ones((n, 3), np.float32)
+    places = arrange(find_neighbours(vectors, 10, "euclidean", None), np.zeros((n, 2), np.float32))
+    assert places.shape == (n, 2)
+    assert np.isfinite(places).all()
+
+
+def test_the_first_field_is_the_label_or_the_one_that_tells_most_about_neighbours():
+    rng = np.random.default_rng(0)
+    of = np.arange(60) % 3
+    vectors = 5 * rng.normal(size=(3, 8))[of] + rng.normal(size=(60, 8))
+    payloads = [
+        {"coin": rng.integers(2).item(), "group": "abc"[i], "ratio": rng.random(), "tags": ["x"]} for i in of
+    ]
+    for metadata, first in (({}, "group"), ({"label": {"field": "coin", "values": [0, 1]}}, "coin")):
+        collection = ReferenceCollection(metric="euclidean", metadata=metadata)
+        collection.upsert(range(60), vectors, payloads)
+        fields = json.loads(write_map(collection, 100))["fields"]
+        assert fields[0]["name"] == first
+        assert {field["name"] for field in fields} == {"coin", "group", "ratio"}
+
+
+def test_rare_values_are_grey():
+    payloads = [{"kind": f"kind {min(i % 40, 15)}"} for i in range(400)]
+    collection = ReferenceCollection(metric="euclidean").upsert(range(400), DATA[:400], payloads)
+    (field,) = json.loads(write_map(collection, 400))["fields"]
+    assert len(field["values"]) == 11
+    assert "kind 15" in field["values"]
+    assert {field["values"][i] for i in field["of"] if i >= 0} == set(field["values"])
+    assert field["of"].count(-1) == 50
 
 
 def test_an_empty_collection_has_a_map_of_nothing():

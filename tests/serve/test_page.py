@@ -32,7 +32,7 @@ def address(source):
 
 @pytest.fixture
 def page(driver, address):
-    with opened(driver, address, lambda page: page.all("#welcome .card") and page.all("#items li")) as page:
+    with opened(driver, address, lambda page: page.all("#welcome .card")) as page:
         yield page
 
 
@@ -46,14 +46,19 @@ def test_a_drawn_digit_finds_that_digit(page, stroke, label):
     names = page.names()
     assert len(names) == 10
     assert Counter(names)[label] > 5
+    assert page.text("#results-title").startswith(f"Looks like a {label}: ")
+    assert page.text("#results-title").endswith(f"{Counter(names)[label]} of 10 neighbours")
     assert "Your drawing" in page.text("#asked")
     assert "10 neighbours" in page.text("#status")
 
 
 def test_clear_leaves_nothing_to_search_for(page):
     page.draw(*BAR)
+    assert not page.one("#pad-hint").is_displayed()
     page.one("#clear").click()
     page.wait(lambda: page.all("#welcome .card"))
+    assert page.one("#pad-hint").is_displayed()
+    assert not page.one("#clear").is_displayed()
     assert page.driver.execute_script(
         "const c = document.getElementById('pad');"
         "const { data } = c.getContext('2d').getImageData(0, 0, c.width, c.height);"
@@ -84,8 +89,8 @@ def test_only_one_label_if_asked_for(page):
     page.choose("#value", "6")
     page.wait_for_new(lambda: page.one("#add-condition button").click())
     assert set(page.names()) == {"6"}
-    page.one("#tab-browse").click()
-    page.wait(lambda: {one.text for one in page.all("#items .name")} <= {"6", ""})
+    page.one("#clear").click()
+    page.wait(lambda: {one.text for one in page.all("#welcome .name")} == {"6"})
 
 
 def test_a_written_filter(page):
@@ -100,7 +105,7 @@ def test_the_scoring_can_be_chosen(page, scoring):
     page.draw(*CIRCLE)
     open_choices(page)
     page.wait_for_new(lambda: page.choose("#scoring", scoring))
-    assert {"overlap": "shared bits", "asymmetric": "projection"}[scoring] in page.text(".column p")
+    assert {"overlap": "shared bits", "asymmetric": "projection"}[scoring] in page.text(".column .note")
 
 
 def test_two_hashers_side_by_side(page):
@@ -127,27 +132,34 @@ def test_a_hit_of_the_other_collection_is_asked_for_as_what_it_is_there(page, so
     open_choices(page)
     page.wait_for_new(lambda: page.choose("#compare", "fly"))
     number = page.ids_shown(".column:nth-child(2) .card")[0]
-    page.wait_for_new(lambda: page.one(".column:nth-child(2) .card .name").click())
+    page.wait_for_new(lambda: page.one(".column:nth-child(2) .card .near").click())
     assert f"Item {number}" in page.text("#asked")
     for column, name in enumerate(("digits", "fly"), 1):
         assert page.ids_shown(f".column:nth-child({column}) .card") == neighbours(source, name, number)
 
 
+def open_first(page):
+    number = page.ids_shown("#welcome .card")[0]
+    page.wait_for_new(lambda: page.one("#welcome .name").click())
+    return number
+
+
 def test_an_item_is_browsed_and_its_neighbours_are_walked(page, source):
-    page.one("#tab-browse").click()
-    page.wait_for_new(lambda: page.one("#items .name").click())
-    assert "Item 0" in page.text("#asked")
-    expected = neighbours(source, "digits", 0)
+    number = open_first(page)
+    assert f"Item {number}" in page.text("#asked")
+    expected = neighbours(source, "digits", number)
     assert page.ids_shown(".column .card") == expected
-    page.wait_for_new(lambda: page.one(".column .card .name").click())
+    page.wait_for_new(lambda: page.one(".column .card .near").click())
     assert f"Item {expected[0]}" in page.text("#asked")
 
 
 def test_more_items(page):
-    page.one("#tab-browse").click()
-    before = len(page.all("#items li"))
+    before = page.ids_shown("#welcome .card")
     page.one("#more").click()
-    page.wait(lambda: len(page.all("#items li")) > before)
+    page.wait(lambda: len(page.all("#welcome .card")) > len(before))
+    shown = page.ids_shown("#welcome .card")
+    assert shown[: len(before)] == before
+    assert len(set(shown)) == len(shown)
 
 
 CELLS = """
@@ -163,9 +175,8 @@ return row
 
 
 def test_shared_bits_come_first(page, source):
-    page.one("#tab-browse").click()
-    page.wait_for_new(lambda: page.one("#items .name").click())
-    score = int(page.text(".column .score").split()[1])
+    open_first(page)
+    score = int(page.text(".column .score").split()[0])
     strip = page.one(".column .card .strip")
     assert strip.get_attribute("aria-label") == f"{score} of 32 set bits shared with the query"
     cells = page.driver.execute_script(CELLS, strip)
@@ -176,10 +187,9 @@ def test_shared_bits_come_first(page, source):
 
 
 def test_details_show_the_whole_codes(page):
-    page.one("#tab-browse").click()
-    page.wait_for_new(lambda: page.one("#items .name").click())
-    score = int(page.text(".column .score").split()[1])
-    page.one(".column .more").click()
+    open_first(page)
+    score = int(page.text(".column .score").split()[0])
+    page.one(".column .card .name").click()
     assert f"{score} of 32 bits shared" in page.text("#details")
     rasters = page.all("#details .raster")
     assert len(rasters) == 2
@@ -194,9 +204,8 @@ def test_details_show_the_whole_codes(page):
     [("1, 2, x", "Expected numbers, got “x”"), ("1 2 3", "got 3"), ("[1, NaN]", "got “NaN”")],
 )
 def test_a_bad_vector_is_explained(page, text, message):
-    page.one("#tab-paste").click()
-    page.one("#vector").send_keys(text)
-    page.one("#way-paste button").click()
+    page.set("#query", text)
+    page.one("#search button").click()
     page.wait(lambda: page.one("#problem").is_displayed())
     assert message in page.text("#problem")
     assert page.all(".column, #welcome .card") == []
@@ -204,27 +213,28 @@ def test_a_bad_vector_is_explained(page, text, message):
 
 def test_a_good_vector_is_searched(page, source):
     vector = source.collections["digits"].get([7])[0].vector
-    page.one("#tab-paste").click()
-    page.driver.execute_script("arguments[0].value = arguments[1]", page.one("#vector"), str(vector.tolist()))
-    page.wait_for_new(lambda: page.one("#way-paste button").click())
+    page.driver.execute_script("arguments[0].value = arguments[1]", page.one("#query"), str(vector.tolist()))
+    page.wait_for_new(lambda: page.one("#search button").click())
     assert page.ids_shown(".column .card")[0] == 7
 
 
 def test_a_word_is_typed(page):
     page.choose("#collection", "words")
-    page.wait(lambda: page.one("#name").is_displayed() and "Words" in page.text("#welcome"))
+    page.wait(lambda: page.text("#results-title") == "Words" and page.all("#welcome .card"))
+    assert page.one("#query").get_attribute("placeholder") == "Type a word"
+    assert not page.one("#draw").is_displayed()
     word = page.ids_shown("#welcome .card")[3]
-    page.one("#name").send_keys(word)
-    page.wait_for_new(lambda: page.one("#way-name button").click())
+    page.one("#query").send_keys(word)
+    page.wait_for_new(lambda: page.one("#search button").click())
     assert len(page.names()) == 10
     assert word not in page.names()
 
 
 def test_an_unknown_word_is_explained(page):
     page.choose("#collection", "words")
-    page.wait(lambda: page.one("#name").is_displayed())
-    page.one("#name").send_keys("nonsense")
-    page.one("#way-name button").click()
+    page.wait(lambda: page.text("#results-title") == "Words")
+    page.set("#query", "nonsense")
+    page.one("#search button").click()
     page.wait(lambda: page.one("#problem").is_displayed())
     assert "nonsense" in page.text("#problem")
 
@@ -235,13 +245,30 @@ def test_everything_has_a_name_for_screen_readers(page):
     page.require_names(at_least=30)
 
 
-def test_tabs_are_walked_with_the_arrow_keys(page):
+def test_the_enter_key_searches_for_an_id_and_the_drawing_disappears(page):
     from selenium.webdriver.common.keys import Keys
 
-    page.one("#tab-draw").send_keys(Keys.ARROW_RIGHT)
-    assert page.one("#tab-name").get_attribute("aria-selected") == "true"
-    assert page.one("#way-name").is_displayed()
-    assert not page.one("#way-draw").is_displayed()
+    page.draw(*BAR)
+    page.wait_for_new(lambda: page.one("#query").send_keys("7", Keys.ENTER))
+    assert "Item 7" in page.text("#asked")
+    assert page.one("#pad-hint").is_displayed()
+
+
+def test_cards_are_of_equal_height_and_open_details_wherever_they_are_clicked(page):
+    page.draw(*CIRCLE)
+    boxes = page.driver.execute_script(
+        "return [...document.querySelectorAll('.card')].map((one) => one.getBoundingClientRect().height)"
+    )
+    assert max(boxes) - min(boxes) < 1
+    heights = {one.size["height"] for one in page.all(".card .score")}
+    assert len(heights) == 1
+    page.click_at(".column .card canvas", 0, 0)
+    page.wait(lambda: page.one("#details").is_displayed())
+    number = page.ids_shown(".column .card")[0]
+    assert page.text("#details-body p").startswith(f"Item {number}: ")
+    page.wait_for_new(lambda: page.one("#details .primary").click())
+    assert f"Item {number}" in page.text("#asked")
+    assert not page.one("#details").is_displayed()
 
 
 def test_every_control_is_reached_with_the_tab_key(page):
@@ -254,8 +281,8 @@ def test_every_control_is_reached_with_the_tab_key(page):
     for _ in range(60):
         page.driver.switch_to.active_element.send_keys(Keys.TAB)
         seen.append(page.driver.switch_to.active_element.get_attribute("id"))
-    wanted = {"collection", "open-import", "tab-draw", "pad", "clear", "field", "operator", "value", "k"}
-    wanted |= {"scoring", "filter", "compare", "map", "zoom-in"}
+    wanted = {"collection", "open-import", "query", "pad", "clear", "field", "operator", "value", "k"}
+    wanted |= {"scoring", "filter", "compare", "map", "map-colour", "zoom-in"}
     assert wanted <= set(seen)
 
 
@@ -276,6 +303,7 @@ def test_on_a_phone_the_drawing_stays_in_view_above_the_results(page):
     with page.screen(360, height=640):
         page.draw(*CIRCLE)
         pad, card = page.box("#pad"), page.box(".column .card canvas")
+        assert pad["width"] > 330
         assert 0 <= pad["top"] < pad["bottom"] <= card["top"] < card["bottom"] <= 640
         page.driver.execute_script("window.scrollTo(0, 500)")
         assert page.box("#pad")["top"] >= 0
@@ -302,8 +330,7 @@ def test_a_drawing_comes_back_with_its_address(page):
         "const c = document.getElementById('pad');"
         "return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v, i) => i % 4 < 3 && v)"
     )
-    page.one("#tab-browse").click()
-    page.wait_for_new(lambda: page.one("#items .name").click())
+    page.wait_for_new(lambda: page.one(".column .near").click())
     page.wait_for_new(page.driver.back)
     page.wait(lambda: page.ids_shown(".column .card") == shown)
     assert page.one("#pad").is_displayed()

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from posh.files import choose_roles, open_file
 from posh.serve.capacity import Limits
 from posh.serve.sources import Folder
 from tests.serve.browser import Page, opened, require_browser
@@ -34,7 +35,7 @@ def driver(driver, address):
     page.wait(lambda: page.one("#ask-token").is_displayed())
     page.one("#token").send_keys("secret\n")
     page.wait(lambda: page.one("#problem").is_displayed())
-    assert "There are no collections yet. “Import…” creates one" in page.text("#problem")
+    assert "There are no collections yet. “Import” creates one" in page.text("#problem")
     driver.get_log("browser")  # the 401 that led to the question is logged by the browser itself
     return driver
 
@@ -98,9 +99,8 @@ def test_csv_with_a_number_in_each_column_into_the_same_collection(page, tmp_pat
     page.choose("#import-vector", "x0 … x3")
     imported(page, "my-books")
     assert "50 items" in page.text("#welcome")
-    page.one("#tab-name").click()
-    page.one("#name").send_keys("more.csv:3")
-    page.wait_for_new(lambda: page.one("#way-name button").click())
+    page.one("#query").send_keys("more.csv:3")
+    page.wait_for_new(lambda: page.one("#search button").click())
     assert "Item more.csv:3" in page.text("#asked")
     assert page.ids_shown("#columns .card")[0] == "b2"
 
@@ -113,7 +113,7 @@ def test_csv_with_a_vector_in_one_column(page, tmp_path):
     page.wait_for_new(lambda: page.one("#welcome .card .name").click())
     assert sorted(page.ids_shown("#columns .card")) != []
     assert all(isinstance(number, int) for number in page.ids_shown("#columns .card"))
-    page.one("#columns .more").click()
+    page.one("#columns .card .name").click()
     assert page.text("#details dd") == "007"
     page.one("#details form button").click()
 
@@ -150,7 +150,7 @@ UNREADABLE = {
     ),
     "short.csv": ("id,x0,x1\n1,2,3\n4,5\n", "Row 2: expected 3 values, got 2. Nothing was imported."),
     "cut.csv": ('id,x0,x1\n1,2,"3', "Row 1: expected an end of a quoted value"),
-    "words.txt": ("a b", "Expected a file whose name ends in .jsonl, .json, .csv or .npy, got “words.txt”."),
+    "words.txt": ("a b", "ends in .jsonl, .json, .csv, .parquet or .npy, got “words.txt”."),
     "no.npy": ("something else", "Expected a .npy file, got something else."),
 }
 
@@ -174,6 +174,83 @@ def test_a_file_that_cannot_be_read_is_explained(page, tmp_path, name):
     choose_file(page, tmp_path / name)
     assert message in page.text("#import-problem")
     assert not page.one("#import-columns").is_displayed()
+
+
+def write_parquet(path, rows, **columns):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    vectors = pa.array([row["vector"] for row in rows], pa.list_(pa.float32()))
+    names = [name for name in rows[0] if name != "vector"]
+    table = pa.table({name: [row[name] for row in rows] for name in names} | {"vector": vectors, **columns})
+    pq.write_table(table, path)
+
+
+def test_parquet(page, tmp_path):
+    rows = [{"isbn_id": f"b{i}", "vector": VECTORS[i].tolist(), **book(i)} for i in range(30)]
+    write_parquet(tmp_path / "rows.parquet", rows)
+    choose_file(page, tmp_path / "rows.parquet")
+    assert "30 rows, with isbn_id, title, summary" in page.text("#import-about")
+    assert page.one("#import-id").get_attribute("value") == "isbn_id"
+    imported(page, "rows")
+    page.one("#query").send_keys("b3")
+    page.wait_for_new(lambda: page.one("#search button").click())
+    assert "Book 3" in page.text("#asked")
+
+
+@pytest.mark.parametrize(
+    ("vector", "message"),
+    [
+        ([1.0, None, 2.0, 3.0], "Row 18: expected finite numbers"),
+        ([1.0, 2.0], "Row 18: expected a vector of 4 numbers, got 2. Nothing was imported."),
+    ],
+)
+def test_a_bad_parquet_file_is_refused_before_anything_is_written(page, tmp_path, vector, message):
+    rows = [dict(row) for row in ROWS]
+    rows[17]["vector"] = vector
+    write_parquet(tmp_path / "bad.parquet", rows)
+    choose_file(page, tmp_path / "bad.parquet")
+    assert message in page.text("#import-problem")
+    assert "bad" not in [one.text for one in page.all("#collection option")]
+    page.driver.get_log("browser")  # the answer 422 is logged by the browser itself
+
+
+def test_a_parquet_file_that_is_none_is_explained(page, tmp_path):
+    (tmp_path / "no.parquet").write_text("something else")
+    choose_file(page, tmp_path / "no.parquet")
+    assert page.text("#import-problem").startswith("no.parquet: ")
+    page.driver.get_log("browser")  # the answer 422 is logged by the browser itself
+
+
+ID_COLUMNS = [
+    {"id": [1, 2], "user_id": ["a", "b"]},
+    {"Id": [1, 2]},
+    {"UUID": ["a", "b"]},
+    {"_ids": ["a", "b"]},
+    {"book_id": ["a", "b"], "n": [1, 2]},
+    {"identity": ["a", "b"]},
+    {"n": [1, 2]},
+    {"book_id": ["a", "b"], "user_id": ["a", "b"]},
+    {"id": [1.5, 2.5]},
+    {"key": [None, "b"]},
+]
+
+
+@pytest.mark.parametrize("columns", ID_COLUMNS, ids=lambda columns: "+".join(columns))
+def test_ids_are_found_as_the_command_line_finds_them(page, tmp_path, columns):
+    rows = [{name: column[i] for name, column in columns.items()} | {"vector": [1.0, i]} for i in range(2)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(lines(rows))
+    try:
+        expected = choose_roles(open_file(path)).roles.id or ""
+    except ValueError:
+        expected = None
+    choose_file(page, path)
+    chosen = page.one("#import-id").get_attribute("value")
+    if expected is not None:
+        assert chosen == expected
+        return
+    start(page)
+    page.wait(lambda: page.one("#import-problem").is_displayed())
+    assert "Choose the column of ids, or number the rows." in page.text("#import-problem")
 
 
 def test_a_wrong_width_for_the_collection_is_named(page, tmp_path):

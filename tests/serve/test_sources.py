@@ -17,6 +17,10 @@ import posh
 from posh.client import Client
 from posh.errors import CollectionExistsError
 from posh.serve import sources
+from posh.serve.capacity import Limits
+from posh.serve.middleware import Metrics
+from posh.serve.registry import Registry
+from posh.serve.server import Server, bind
 from posh.serve.sources import Folder
 from tests.collection.implementations import DATA, OTHER, SPARSE
 from tests.serve.service import running
@@ -79,12 +83,11 @@ def test_what_an_interrupted_drop_left_is_removed(tmp_path):
 
 
 def test_a_collection_in_use_elsewhere_stops_the_start(tmp_path):
-    with (
-        posh.Collection(tmp_path / "a"),
-        pytest.raises(posh.StorageError, match="expected a collection that is not open elsewhere"),
-        running(Folder(tmp_path)),
-    ):
-        pass
+    with posh.Collection(tmp_path / "a"):
+        registry = Registry(Folder(tmp_path), Limits(), Metrics())
+        with pytest.raises(posh.StorageError, match="expected a collection that is not open elsewhere"):
+            Server(registry, bind("127.0.0.1", 0)).run()
+        registry.close()
 
 
 def test_codes_have_the_bits_of_the_index(tmp_path):

@@ -153,6 +153,7 @@ def list_operations(registry: Registry, reader: Reader) -> list[Operation]:
         Operation("PUT", f"{one}/restore", collections.restore, requests.Restore, responses.Info),
         Operation("PUT", f"{one}/metadata", on(collections.set_metadata), requests.Metadata, None, 204),
         Operation("GET", "/v1/collections", collections.list_collections, None, responses.Collections),
+        Operation("POST", "/v1/read", collections.read_table, file, responses.FileTable, query="name"),
         Operation("PUT", one, collections.create_collection, requests.Create, responses.Info, 201),
         Operation("GET", one, on(collections.get_collection), None, responses.Info),
         Operation("DELETE", one, collections.drop_collection, None, None, 204),
@@ -190,8 +191,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 class Operation(NamedTuple):
     """A method at a path; ``body`` and ``answer`` are models, or media types, or None.
 
-    ``options`` is the model of the query parameter ``index``. A read-only token allows operations that only
-    read.
+    ``options`` is the model of the query parameter ``index``, ``query`` the name of one that is a text. A
+    read-only token allows operations that only read.
     """
 
     method: str
@@ -201,6 +202,7 @@ class Operation(NamedTuple):
     answer: type | str | None
     status: int = 200
     options: type | None = None
+    query: str | None = None
 
     @property
     def only_reads(self) -> bool:
@@ -274,6 +276,9 @@ def _describe_operation(operation: Operation, with_token: bool) -> dict[str, Any
     if operation.options is not None:
         content = _describe_content(operation.options)
         description["parameters"].append({"name": "index", "in": "query", "content": content})
+    if operation.query is not None:
+        text = {"name": operation.query, "in": "query", "required": True, "schema": {"type": "string"}}
+        description["parameters"] = [text]
     if operation.body is not None:
         description["requestBody"] = {"required": True, "content": _describe_content(operation.body)}
     if is_protected:

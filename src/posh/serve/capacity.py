@@ -102,7 +102,7 @@ class Limits:
     """Vectors in a sample."""
     fields: int = 1_000
     """Items whose payloads are read to list the fields."""
-    map: int = 2_000
+    map: int = 5_000
     """Items on a map; fewer if their vectors would take more than 32 MB."""
     collections: int = 1_000
     """Collections in the folder."""

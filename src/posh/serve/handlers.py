@@ -49,6 +49,7 @@ from posh.serve.responses import (
     respond,
     respond_json,
 )
+from posh.serve.uploads import write_table
 
 __all__ = [
     "CollectionOperations",
@@ -527,9 +528,10 @@ class OverviewOperations(Operations):
         return respond_json(await opened.fields.get(compute))
 
     async def map(self, request: Request, opened: OpenCollection) -> Response:
-        """Map a sample of items to the plane of the two largest principal components of their vectors.
+        """Arrange a sample of items in a plane so that nearest neighbours are close.
 
-        The result is cached until the collection changes.
+        The layout takes seconds, and continues in the background if the client disconnects. The result is
+        cached until the collection changes.
         """
         return respond_json(await opened.map.get(partial(write_map, opened.collection, self._limits.map)))
 
@@ -561,6 +563,20 @@ class CollectionOperations(Operations):
                 lambda: [self._describe(opened) for opened in collections]
             )
         return respond({"collections": infos})
+
+    async def read_table(self, request: Request) -> Response:
+        """Convert a Parquet or Arrow file, the body, to rows and packed vectors; nothing is stored.
+
+        The query parameter ``name`` is the name of the file. Every vector is validated.
+        """
+        content = await self._reader.read_file(request)
+
+        def convert() -> bytes:
+            most = self._limits.answer_bytes
+            self._reader.hold_response(request.scope, 3 * most)
+            return write_table(content, request.query_params.get("name", ""), most)
+
+        return respond_json(await self._registry.overviews.run(convert))
 
     async def create_collection(self, request: Request) -> Response:
         """Create a collection."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import time
 from collections import Counter, OrderedDict
@@ -10,11 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posh._runtime import iterate_cancellable, one_blas_thread
+from posh._wire import pack_vectors
 from posh.collection.base import BaseCollection, Id
 from posh.preprocess import Float32
 from posh.serve.capacity import CallQueue
+from posh.serve.layout import arrange, find_neighbours
 from posh.serve.responses import dump_json
 
 __all__ = [
@@ -197,19 +201,29 @@ def _is_picture(value: str) -> bool:
 
 
 _VECTOR_BYTES = 32 << 20  # of all vectors of a sample
+_NEIGHBOURS = 10  # of an item that attract it on the map
+_AXES = 24  # directions in which the page compares vectors that are not in the sample with those that are
+_COLOURS = 11  # values that have a colour of their own
+_COLOURED = 0.4  # of the items must have one of them
+_MOST_COLOURED = 20  # fields
 
 
 class Plane(NamedTuple):
-    """Points are ``(vectors - mean) @ axes.T``: ``mean`` (d,), ``axes`` (2, d), float32."""
+    """Coordinates are ``(vectors - mean) @ axes.T``: ``mean`` (d,), ``axes`` (m, d), float32."""
 
     mean: Float32
     axes: Float32
 
+    def project(self, vectors: Float32) -> Float32:
+        """Return the coordinates (n, m) of vectors (n, d)."""
+        centred = vectors - self.mean.astype(np.float64)
+        return np.asarray(centred @ self.axes.T.astype(np.float64), np.float32)
 
-def compute_plane(vectors: Float32) -> Plane:
-    """Return the plane of the two largest principal components of vectors (n, d).
 
-    Without two directions in which the vectors differ, an axis is zero. The largest number of an axis is
+def compute_plane(vectors: Float32, n_axes: int = 2) -> Plane:
+    """Return the first principal components of vectors (n, d).
+
+    With fewer directions in which the vectors differ, an axis is zero. The largest number of an axis is
     positive, so that recomputed maps do not flip.
 
     >>> import numpy as np
@@ -221,11 +235,11 @@ def compute_plane(vectors: Float32) -> Plane:
     from sklearn.decomposition import PCA  # a service without a map need not import it
 
     n, n_features = vectors.shape
-    axes = np.zeros((2, n_features), np.float32)
+    axes = np.zeros((n_axes, n_features), np.float32)
     if not n:
         return Plane(np.zeros(n_features, np.float32), axes)
     scale = np.abs(vectors).max() or 1.0  # squares of any numbers fit into float64
-    pca = PCA(min(2, n, n_features), svd_solver="randomized", iterated_power=15, random_state=0)
+    pca = PCA(min(n_axes, n, n_features), svd_solver="randomized", iterated_power=15, random_state=0)
     with np.errstate(invalid="ignore"):  # shares of the variance: 0 / 0 if all vectors are equal
         pca.fit(vectors.astype(np.float64) / scale)
     for i, (axis, length) in enumerate(zip(pca.components_, pca.singular_values_, strict=True)):
@@ -245,27 +259,34 @@ def write_fields(collection: BaseCollection, n: int, n_examples: int) -> bytes:
 
 
 def write_map(collection: BaseCollection, most: int) -> bytes:
-    """Map a sample of at most ``most`` items to a plane, as JSON."""
+    """Arrange a sample of at most ``most`` items in the plane by their nearest neighbours, as JSON.
+
+    The page places other vectors among the items that are near in the principal components.
+    """
     n_features = collection.n_features or 1
     n = max(1, min(most, _VECTOR_BYTES // (4 * n_features)))
-    by_direction = collection.index_options.get("metric") == "cosine"
+    metric = collection.index_options.get("metric")
     ids, payloads, vectors = _sample(collection, n, n_features)
-    if by_direction:
+    compared = vectors
+    if metric == "cosine":
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors /= np.where(lengths > 0, lengths, 1)
+        compared = np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
     with one_blas_thread:  # other threads would spin after each of many small products
-        plane = compute_plane(vectors)
-    points = (vectors - plane.mean.astype(np.float64)) @ plane.axes.T.astype(np.float64)
+        plane = compute_plane(compared, _AXES)
+    coordinates = plane.project(compared)
+    neighbours = find_neighbours(vectors, _NEIGHBOURS, metric, collection.hasher)
+    points = arrange(neighbours, coordinates[:, :2])
     summary = summarise(payloads, collection.metadata)
     content: dict[str, Any] = {
         "count": collection.count(),
-        "by_direction": by_direction,
-        "mean": plane.mean,
-        "axes": plane.axes,
         "ids": ids,
-        "points": points.astype(np.float32),
+        "points": points,
         "titles": [_get_title(payload, summary) for payload in payloads],
-        **_assign_groups(payloads, summary),
+        "fields": _colour_fields(payloads, summary, neighbours, collection.metadata),
+        "by_direction": metric == "cosine",
+        "mean": plane.mean,
+        "axes": pack_vectors(plane.axes),
+        "coordinates": _pack_roughly(coordinates),
     }
     return dump_json(content)
 
@@ -283,17 +304,61 @@ def _sample(
     return ids, payloads, vectors[: len(ids)]
 
 
-def _assign_groups(payloads: list[dict[str, Any]], summary: Summary) -> dict[str, Any]:
-    """Return the field that colours items, its values, and the index of each item's value, -1 for none."""
-    field = summary["group"]
-    if field is None:
-        return {"group": None, "groups": [], "group_of": []}
-    values = [payload.get(field) for payload in payloads]
-    groups = sorted(
-        {value for value in values if value is not None}, key=lambda value: (str(type(value)), value)
-    )
-    numbers = {value: i for i, value in enumerate(groups)}
-    return {"group": field, "groups": groups, "group_of": [numbers.get(value, -1) for value in values]}
+def _pack_roughly(values: Float32) -> dict[str, Any]:
+    """Pack an array (n, m) as base64 of 8-bit integers, to be multiplied by ``scale``."""
+    scale = float(np.abs(values).max(initial=0)) / 127 or 1.0
+    content = np.rint(values / scale).astype(np.int8).tobytes()
+    return {"shape": list(values.shape), "scale": scale, "int8": base64.b64encode(content).decode()}
+
+
+def _colour_fields(
+    payloads: list[dict[str, Any]],
+    summary: Summary,
+    neighbours: NDArray[np.int64],
+    metadata: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Return the fields that can colour the map: the labels first, then those that neighbours share most."""
+    roles = {summary[role] for role in ("title", "text", "image")} - {summary["group"]}
+    names = [field["name"] for field in summary["fields"] if field["name"] not in roles]
+    columns = ((name, [payload.get(name) for payload in payloads]) for name in names)
+    fields = [field for name, values in columns if (field := _colour_field(name, values)) is not None]
+    label = metadata.get("label")
+    first = label.get("field") if isinstance(label, dict) else None
+    fields.sort(key=lambda field: (field["name"] != first, -_measure_agreement(field, neighbours)))
+    return fields[:_MOST_COLOURED]
+
+
+def _measure_agreement(field: dict[str, Any], neighbours: NDArray[np.int64]) -> float:
+    """Return the information, in nats, that the value of an item has about the value of a neighbour."""
+    if "values" not in field or not neighbours.size:
+        return 0.0
+    of, n = np.array(field["of"]) + 1, len(field["values"]) + 1
+    pairs = (of[:, None] * n + of[neighbours]).ravel()
+    joint = np.bincount(pairs, minlength=n * n).reshape(n, n) / len(pairs)
+    chance = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0)
+    seen = joint > 0
+    return float((joint[seen] * np.log(joint[seen] / chance[seen])).sum())
+
+
+def _colour_field(name: str, values: list[Any]) -> dict[str, Any] | None:
+    """Return a scale of numbers, or a few values and the index of each item's value, -1 for others."""
+    keys = [
+        (type(value) is bool, value) if isinstance(value, str | int | float) else None for value in values
+    ]
+    counts = Counter(key for key in keys if key is not None)
+    is_number = [key is not None and not key[0] and not isinstance(key[1], str) for key in keys]
+    if len(counts) > _COLOURS + 1 and 2 * sum(is_number) > len(values):
+        numbers = [value if is_one else None for value, is_one in zip(values, is_number, strict=True)]
+        known = np.array([value for value in numbers if value is not None], np.float64)
+        low, high = np.quantile(known, [0.02, 0.98]).tolist()
+        return {"name": name, "low": low, "high": high, "of": numbers} if high > low else None
+    chosen = [key for key, _ in counts.most_common(_COLOURS if len(counts) > _COLOURS + 1 else None)]
+    if len(counts) < 2 or sum(counts[key] for key in chosen) < _COLOURED * len(values):
+        return None
+    chosen.sort(key=lambda key: (str(type(key[1])), key[1]))
+    places = {key: i for i, key in enumerate(chosen)}
+    of = [-1 if key is None else places.get(key, -1) for key in keys]
+    return {"name": name, "values": [value for _, value in chosen], "of": of}
 
 
 _SHARE = 0.05  # of the time is spent on recomputing an overview while writes continue

@@ -30,6 +30,9 @@ _POLL_SECONDS = 0.01  # between two checks whether a collection is open
 _PATIENCE = 10.0  # seconds for all fits to react to their cancellation when the service stops
 
 
+_MAP_TIMES = 4  # the time of a request: the page does not wait for the map
+
+
 class OpenCollection:
     """A collection, with the queues of its calls and the state of its indexing.
 
@@ -48,7 +51,8 @@ class OpenCollection:
         self.long_work = CallQueue(executor, 1, seconds, None)
         self._overviews = CallQueue(executor, 1, seconds, seconds)
         self.fields = CachedOverview(registry.cache, self._overviews, self._get_version)
-        self.map = CachedOverview(registry.cache, self._overviews, self._get_version)
+        self._maps = CallQueue(executor, 1, seconds, _MAP_TIMES * seconds)
+        self.map = CachedOverview(registry.cache, self._maps, self._get_version)
         self._registry, self._n_users = registry, 0
 
     @contextmanager
@@ -91,7 +95,7 @@ class OpenCollection:
 
     @property
     def _is_busy(self) -> bool:
-        queues = (self.reads, self.writes, self.long_work, self._overviews)
+        queues = (self.reads, self.writes, self.long_work, self._overviews, self._maps)
         return self.coalescer.is_busy or self.indexing.is_running or any(queue.n_running for queue in queues)
 
     def describe_state(self, disk_bytes: int | None, last_backup: float | None) -> CollectionState:

@@ -569,19 +569,54 @@ class Fields(BaseModel):
     examples: list[Id] = Field(description="A few items of the sample, from all groups.")
 
 
-class CollectionMap(BaseModel):
-    """Items in a plane: ``points[i]`` is ``axes @ (vector - mean)`` of the item ``ids[i]``.
+class Colours(BaseModel):
+    """A field of the items on a map: its most frequent values, or the range of its numbers."""
 
-    If ``by_direction`` is true, vectors were divided by their lengths before.
+    name: str
+    values: list[str | int | float | bool] | None = None
+    low: float | None = None
+    high: float | None = None
+    of: list[int | float | None] = Field(
+        description="For each item the index of its value, -1 for others; or its number."
+    )
+
+
+class NamedVectors(VectorSample):
+    """A column of vectors, or columns of numbers."""
+
+    name: str
+
+
+class FileTable(BaseModel):
+    """The rows of a file: their other columns, and each choice for the vector."""
+
+    rows: list[dict[str, Any]]
+    columns: list[str]
+    vectors: list[NamedVectors]
+
+
+class RoughRows(BaseModel):
+    """Numbers as bytes: base64 of 8-bit integers, row by row, to be multiplied by ``scale``."""
+
+    shape: list[int]
+    scale: float
+    int8: str
+
+
+class CollectionMap(BaseModel):
+    """A sample of items, arranged in a plane so that nearest neighbours are close.
+
+    ``coordinates[i]`` is ``axes @ (vector - mean)`` of the item ``ids[i]``: other vectors belong where the
+    items are whose coordinates are near. If ``by_direction`` is true, vectors are divided by their lengths
+    before.
     """
 
     count: int = Field(description="Items of the collection.")
-    by_direction: bool
-    mean: list[float]
-    axes: list[list[float]]
     ids: list[Id]
     points: list[list[float]]
     titles: list[str | None]
-    group: str | None = Field(description="The field that colours items.")
-    groups: list[str | int | float | bool] = Field(description="Its values.")
-    group_of: list[int] = Field(description="For each item the number of its value; -1 for none.")
+    fields: list[Colours] = Field(description="Fields that can colour the map, the best one first.")
+    by_direction: bool
+    mean: list[float]
+    axes: VectorSample
+    coordinates: RoughRows

@@ -1,4 +1,7 @@
-"""``posh reproduce list``, ``run`` and ``report``: run the experiments of the paper and report on them."""
+"""``posh reproduce list``, ``run`` and ``report``: run the experiments of the paper and report on them.
+
+The experiments are imported inside functions, so that ``--help`` is quick.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,10 @@ from typing import TYPE_CHECKING
 from posh._runtime import track_progress
 from posh.cli._command import Parser, Report, UsageError, add_command, add_verbs, note, parse_count
 from posh.errors import PoshError
-from posh_reproduction.experiments import (
-    KINDS,
-    SPECS,
-    Outcome,
-    Unit,
-    cost_minutes,
-    key,
-    missing_files,
-    remaining,
-    run,
-)
-from posh_reproduction.report import write
 
 if TYPE_CHECKING:
     from posh.cli._command import Commands
+    from posh_reproduction.experiments import Outcome, Unit
 
 __all__ = ["add_reproduce"]
 
@@ -42,7 +34,7 @@ def add_reproduce(parser: Parser) -> None:
 def _add_run(verbs: Commands) -> None:
     summary = "run experiments, except those that are already recorded"
     parser = add_command(verbs, "run", summary, "posh reproduce run --all --quick --jobs 2", _run)
-    parser.add_argument("names", metavar="NAME", nargs="*", help=f"one of {', '.join(SPECS)}")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="an experiment of 'posh reproduce list'")
     parser.add_argument("--all", action="store_true", help="run every experiment")
     parser.add_argument("--quick", action="store_true", help="run laptop-sized versions")
     parser.add_argument(
@@ -77,6 +69,8 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(args: argparse.Namespace) -> Report:
+    from posh_reproduction.report import write
+
     results, output = (path or _QUICK for path in (args.results, args.output))
     if not args.quick:
         results, output = args.results or _FULL, args.output or _DOCS
@@ -85,6 +79,8 @@ def _report(args: argparse.Namespace) -> Report:
 
 
 def _list(args: argparse.Namespace) -> Report:
+    from posh_reproduction.experiments import SPECS, cost_minutes
+
     values, lines = {}, []
     for spec in SPECS.values():
         minutes = {name: cost_minutes(spec.units(quick=name == "quick")) for name in ("full", "quick")}
@@ -103,6 +99,8 @@ def _list(args: argparse.Namespace) -> Report:
 
 
 def _run(args: argparse.Namespace) -> Report:
+    from posh_reproduction.experiments import SPECS, cost_minutes, key, remaining, run
+
     units = [unit for name in _chosen(args) for unit in SPECS[name].units(quick=args.quick)]
     if args.all:
         units = _possible(units)
@@ -134,6 +132,8 @@ def _repeated(args: argparse.Namespace) -> list[str]:
 
 def _possible(units: list[Unit]) -> list[Unit]:
     """The units whose data is here or can be fetched: only their authors can give some of the files."""
+    from posh_reproduction.experiments import missing_files
+
     missing = missing_files(units)
     if missing:
         note(
@@ -143,6 +143,8 @@ def _possible(units: list[Unit]) -> list[Unit]:
 
 
 def _chosen(args: argparse.Namespace) -> list[str]:
+    from posh_reproduction.experiments import SPECS
+
     if args.all == bool(args.names):
         raise UsageError(f"expected names of experiments ({', '.join(SPECS)}), or --all")
     for name in args.names:
@@ -152,6 +154,8 @@ def _chosen(args: argparse.Namespace) -> list[str]:
 
 
 def _line(outcome: Outcome) -> str:
+    from posh_reproduction.experiments import KINDS, key
+
     if outcome.record is None:
         return f"{key(outcome.unit)} FAILED\n{outcome.error}"
     return KINDS[outcome.unit["kind"]].headline(outcome.record)

@@ -22,13 +22,14 @@ export function onTokenNeeded(ask) {
 
 /** Call the service: GET without a body, else POST or `method`. Errors are problems with the service's message. */
 export async function call(path, body, signal, method = body ? "POST" : "GET") {
+  const isFile = body instanceof Blob;
   const token = sessionStorage.getItem(TOKEN);
   const headers = { ...(token && { authorization: `Bearer ${token}` }) };
-  if (body) headers["content-type"] = "application/json";
+  if (body) headers["content-type"] = isFile ? "application/octet-stream" : "application/json";
   const answer = await fetchFrom(path, {
     method,
     headers,
-    body: body && JSON.stringify(body),
+    body: isFile || !body ? body : JSON.stringify(body),
     signal,
   });
   if (answer.ok) return answer.json();
@@ -56,6 +57,7 @@ export const search = (name, body, signal) => call(of(name, "search"), body, sig
 export const fields = (name) => call(of(name, "fields"));
 export const map = (name) => call(of(name, "map"));
 export const upsert = (name, body) => call(of(name, "upsert"), body);
+export const readFile = (file) => call(`v1/read?name=${encodeURIComponent(file.name)}`, file);
 export const create = (name, body) => call(`v1/collections/${encodeURIComponent(name)}`, body, undefined, "PUT");
 
 /** The limits of the service, from its description. */

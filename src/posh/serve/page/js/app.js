@@ -1,6 +1,7 @@
 // The page: choose a collection, search, view the results. The address holds the query; everything is shown from it.
 
 import * as address from "./address.js";
+import { answer } from "./answer.js";
 import * as api from "./api.js";
 import * as controls from "./controls.js";
 import { showDetails } from "./details.js";
@@ -10,12 +11,15 @@ import { makeMap } from "./map.js";
 import { makePad } from "./pad.js";
 import { element } from "./pictures.js";
 import { placeOf, makeQuery, queryLine, search } from "./query.js";
-import { card, column, markBoth } from "./results.js";
-import { welcome } from "./welcome.js";
+import { column, markBoth } from "./results.js";
+import { describeBox, fillBox, findItem, interpret, keepBreaks } from "./searchbox.js";
+import { milliseconds } from "./scores.js";
+import { examples, welcome } from "./welcome.js";
 
 const PAGE = 48;
 const byId = (id) => document.getElementById(id);
-const state = { all: [], asked: {}, place: null, ready: null, items: [], after: undefined, running: null };
+const EXAMPLES = 12;
+const state = { all: [], asked: {}, place: null, shown: new Set(), after: undefined, running: null };
 
 api.onTokenNeeded(askToken);
 const pad = makePad(byId("pad"), searchByDrawing);
@@ -32,7 +36,7 @@ async function start() {
 async function reload() {
   state.all = await api.collections();
   controls.options("collection", state.all.map((one) => [one.name, one.metadata.title ?? one.name]));
-  if (!state.all.length) throw new api.Problem(0, "There are no collections yet. “Import…” creates one from a file; “make serve” creates samples.");
+  if (!state.all.length) throw new api.Problem(0, "There are no collections yet. “Import” creates one from a file; “make serve” creates samples.");
 }
 
 function wire() {
@@ -42,16 +46,15 @@ function wire() {
     byId("results").focus();
   });
   byId("collection").addEventListener("change", (event) => guard(() => go({ collection: event.target.value, view: state.asked.view })));
-  for (const tab of document.querySelectorAll('[role="tab"]')) tab.addEventListener("click", () => controls.choose(tab));
-  controls.walkTabs(byId("ways"), controls.choose);
   byId("clear").addEventListener("click", () => {
     pad.clear();
     if (state.asked.drawing) navigate({});
   });
   byId("more").addEventListener("click", () => guard(browse));
-  byId("way-text").addEventListener("submit", (event) => submitForm(event, () => navigate({ text: byId("text").value.trim() || undefined })));
-  byId("way-name").addEventListener("submit", (event) => submitForm(event, searchByName));
-  byId("way-paste").addEventListener("submit", (event) => submitForm(event, searchByVector));
+  byId("search").addEventListener("submit", (event) =>
+    submitForm(event, async () => go({ ...withoutQuery(state.asked), ...(await interpret(byId("query").value, state.place.collection)) })),
+  );
+  keepBreaks(byId("query"));
   byId("field").addEventListener("change", filters.fieldChosen);
   byId("add-condition").addEventListener("submit", (event) =>
     submitForm(event, () => applyFilter([...filters.split(state.asked.filter), filters.readCondition()])),
@@ -80,8 +83,13 @@ function go(asked, { replace = false } = {}) {
 }
 
 /** Show another query with the same options. */
-function navigate({ like, home, text, vector, drawing }, how) {
-  return guard(() => go({ ...state.asked, like, home, text, vector, drawing }, how));
+function navigate(query, how) {
+  return guard(() => go({ ...withoutQuery(state.asked), ...query }, how));
+}
+
+/** Return the collection and the options of `asked`. */
+function withoutQuery({ like, home, text, vector, drawing, ...options }) {
+  return options;
 }
 
 function applyFilter(conditions) {
@@ -93,7 +101,6 @@ async function show(asked, { restore }) {
   const found = state.all.find((one) => one.name === asked.collection);
   if (asked.collection && !found) throw new api.Problem(404, `There is no collection “${asked.collection}” here.`);
   const collection = found ?? state.all[0];
-  const before = state.asked;
   state.asked = { ...asked, collection: collection.name };
   state.running?.abort();
   const opened = state.place?.collection !== collection;
@@ -101,12 +108,8 @@ async function show(asked, { restore }) {
   controls.put(state.asked);
   const conditions = filters.split(state.asked.filter);
   filters.chips(conditions, (i) => guard(() => applyFilter(conditions.filter((_, at) => at !== i))));
-  if (opened || JSON.stringify(before.filter) !== JSON.stringify(asked.filter)) {
-    state.ready = firstItems();
-    state.ready.catch(() => {}); // a search with this filter has the same problem
-  }
-  if (restore) restorePad(asked.drawing, collection.metadata.image);
-  if (restore && asked.text && collection.text) controls.choose(byId("tab-text"));
+  if (restore || !asked.drawing) restorePad(asked.drawing, collection.metadata.image);
+  fillBox(state.asked);
   if (address.hasQuery(asked)) await run();
   else await invite();
   map.show(state.place);
@@ -116,7 +119,6 @@ function restorePad(drawing, shape) {
   pad.clear();
   if (!drawing || !shape) return;
   pad.show(drawing, shape);
-  controls.choose(byId("tab-draw"));
 }
 
 function open(collection) {
@@ -124,75 +126,64 @@ function open(collection) {
   byId("collection").value = collection.name;
   document.title = `${collection.metadata.title ?? collection.name} · POSH`;
   controls.offer(collection, state.all);
-  controls.choose(byId(firstWay(collection)));
+  describeBox(state.place);
+  pad.clear();
 }
 
-function firstWay({ has_items: has, metadata }) {
-  if (!byId("tab-text").hidden) return "tab-text";
-  if (!byId("tab-draw").hidden) return "tab-draw";
-  if (!has) return "tab-paste";
-  return metadata.name ? "tab-name" : "tab-browse";
+/** Show the start: the service's examples, or the first items that pass the filter. */
+async function invite() {
+  const { place, asked } = state;
+  await place.known;
+  const ids = asked.filter ? [] : place.summary.examples;
+  const items = ids.length
+    ? (await api.get(place.collection.name, { ids, include: ["payload", "vector"] })).items.filter(Boolean)
+    : await nextItems(undefined);
+  if (asked !== state.asked) return;
+  clear();
+  if (ids.length) state.after = undefined;
+  state.shown = new Set();
+  const first = unseen(items).slice(0, EXAMPLES);
+  byId("results-title").textContent = place.metadata.title ?? place.collection.name;
+  byId("welcome").replaceChildren(...welcome(place, first, acts(place), (text) => navigate({ text })));
+  byId("welcome").hidden = false;
+  byId("more").hidden = first.length < EXAMPLES || place.collection.count <= EXAMPLES;
+  map.light(null, []);
 }
 
-async function firstItems() {
-  [state.items, state.after] = [[], undefined];
-  byId("items").replaceChildren();
-  if (state.place.collection.has_items) await browse();
-}
-
+/** Show the next page of items under the examples. */
 async function browse() {
   const { place, asked } = state;
-  const include = place.metadata.image ? ["payload", "vector"] : ["payload"];
-  const body = { limit: PAGE, include, filter: asked.filter, after: state.after };
-  const [page] = await Promise.all([api.items(place.collection.name, body), place.known]);
-  if (place !== state.place || asked.filter !== state.asked.filter) return;
-  state.after = page.next ?? undefined;
-  byId("more").hidden = page.next === null;
-  state.items.push(...page.items);
-  byId("items").append(...page.items.map((item) => element("li", {}, card({ ...item, payload: brief(item, place) }, place, acts(place)))));
+  const items = await nextItems(state.after);
+  if (asked !== state.asked) return;
+  byId("welcome").querySelector("ul").append(...examples(place, unseen(items), acts(place)));
+  byId("more").hidden = state.after === null;
 }
 
-/** Fields that the name of an item needs: the list to browse is narrow. */
-function brief({ payload = {} }, { summary, metadata }) {
-  const names = [summary?.title, metadata.name, metadata.label?.field];
-  return Object.fromEntries(Object.entries(payload).filter(([name]) => names.includes(name)));
+/** Fetch the items after a place in their order, which `state.after` then is: null at the end. */
+async function nextItems(after) {
+  const { place, asked } = state;
+  if (!place.collection.has_items) return [];
+  const page = await api.items(place.collection.name, { limit: PAGE, include: ["payload", "vector"], filter: asked.filter, after });
+  if (asked === state.asked) state.after = page.next;
+  return page.items;
+}
+
+/** Return the items that are not shown yet, and remember them as shown. */
+function unseen(items) {
+  return items.filter(({ id }) => !state.shown.has(id) && state.shown.add(id));
 }
 
 function acts(place, found) {
   if (!place.collection.has_items) return {};
   const home = place === state.place ? undefined : place.collection.name;
-  return {
-    choose: (item) => navigate({ like: item.id, home }),
-    detail: (item) => showDetails(item, place, found),
-  };
-}
-
-async function invite() {
-  const { place, asked } = state;
-  const items = await examples(place, asked.filter);
-  if (asked !== state.asked) return;
-  clear();
-  byId("results-title").textContent = "Start here";
-  byId("welcome").replaceChildren(...welcome(place, items, acts(place)));
-  byId("welcome").hidden = false;
-  map.light(null, []);
-}
-
-/** Fetch items to start from: the service's examples, or the first that pass the filter. */
-async function examples(place, filter) {
-  await place.known;
-  if (filter || !place.summary.examples.length) {
-    await state.ready;
-    return state.items;
-  }
-  const { items } = await api.get(place.collection.name, { ids: place.summary.examples, include: ["payload", "vector"] });
-  return items.filter(Boolean);
+  const choose = (item) => navigate({ like: item.id, home });
+  return { choose, detail: (item) => showDetails(item, place, found, choose) };
 }
 
 function clear() {
   for (const id of ["columns", "welcome"]) byId(id).replaceChildren();
-  for (const id of ["asked", "welcome", "views"]) byId(id).hidden = true;
-  byId("status").textContent = "";
+  for (const id of ["asked", "welcome", "views", "more"]) byId(id).hidden = true;
+  for (const id of ["status", "results-title"]) byId(id).textContent = "";
 }
 
 async function run() {
@@ -203,31 +194,27 @@ async function run() {
   const home = state.all.find((one) => one.name === asked.home);
   const query = await makeQuery(asked, home ? placeOf(home) : place, running.signal);
   const found = await Promise.all(sides.map((side) => search(side, asked, query, running.signal)));
-  await Promise.all(sides.map((side) => side.known));
+  const [toItem] = await Promise.all([linkToItem(query, place), ...sides.map((side) => side.known)]);
   if (running !== state.running || place !== state.place) return;
   const both = other ? `, ${markBoth(...found)} of them found by both` : "";
   clear();
-  byId("results-title").textContent = query.text ? "Found" : "Neighbours";
-  byId("asked").replaceChildren(...queryLine(query, place, found[0]));
-  byId("asked").hidden = false;
+  byId("results-title").textContent = answer(query, found[0], place);
+  byId("asked").replaceChildren(...queryLine(query, place, found[0], toItem));
+  byId("asked").hidden = !byId("asked").children.length;
   byId("columns").replaceChildren(...sides.map((side, i) => column(side, found[i], query, asked.view, acts(side, found[i]))));
   byId("views").hidden = false;
-  byId("status").textContent = `${found[0].hits.length} ${query.text ? "items" : "neighbours"}${both}.`;
+  const count = `${found[0].hits.length} ${query.text ? "items" : "neighbours"}${both}`;
+  byId("status").textContent = `${count}. ${milliseconds(found[0].seconds)} in the service.`;
   map.light(query, found[0].hits);
 }
 
-async function searchByName() {
-  const text = byId("name").value.trim();
-  const number = /^-?\d+$/.test(text) ? Number(text) : NaN;
-  const ids = Number.isSafeInteger(number) ? [number, text] : [text];
-  const { items } = await api.get(state.place.collection.name, { ids, include: [] });
-  const item = items.find(Boolean);
-  if (!item) throw new api.Problem(404, `There is no item “${text}” in this collection.`);
-  await navigate({ like: item.id });
-}
-
-function searchByVector() {
-  return navigate({ vector: controls.numbers(byId("vector").value, state.place.collection.n_features) });
+/** Build a button to the item whose id is what was searched as words, if there is one. */
+async function linkToItem({ text }, { collection }) {
+  const item = text ? await findItem(text, collection).catch(() => null) : null;
+  if (!item) return null;
+  const button = element("button", { type: "button" }, `Neighbours of the item ${item.id}`);
+  button.addEventListener("click", () => navigate({ like: item.id }));
+  return button;
 }
 
 /** Search for a drawing in place of the previous one: Back does not lead through all strokes. */

@@ -4,12 +4,13 @@ import { Problem } from "./api.js";
 import { element } from "./pictures.js";
 import { describe } from "./results.js";
 
+const SPARSE = "Every vector becomes a few set bits out of many. Similar vectors share bits, so searching is counting them.";
 const byId = (id) => document.getElementById(id);
 
 /** Fill the controls for a collection. */
 export function offer(collection, all) {
   const { metadata, hasher, index, n_features: width, has_items: has } = collection;
-  byId("about").textContent = metadata.about ?? "";
+  byId("about").textContent = hasher?.n_active && !index.metric ? SPARSE : (metadata.about ?? "");
   facts(collection);
   const others = all.filter((one) => one.name !== collection.name && one.n_features === width && isSearchable(one));
   options("compare", [["", "nothing"], ...others.map((one) => [one.name, `${one.name}: ${describe(one)}`])]);
@@ -19,20 +20,14 @@ export function offer(collection, all) {
   byId("oversample-hint").textContent = index.refine
     ? `Candidates per neighbour that “${index.refine}” reorders, by default ${index.oversample}.`
     : "This collection does not refine candidates, so there is nothing to oversample.";
-  byId("name-label").textContent = metadata.name ? `Type a ${metadata.name}` : "Id of an item";
-  byId("vector-label").textContent = `${width ?? "Some"} numbers, separated by commas or spaces`;
-  byId("tab-text").hidden = !collection.text;
-  byId("text-label").textContent = `Words in ${collection.text?.fields.join(", ")}`;
-  byId("tab-draw").hidden = !metadata.image || metadata.drawable === false;
-  for (const id of ["tab-name", "tab-browse"]) byId(id).hidden = !has;
+  byId("draw").hidden = !metadata.image || metadata.drawable === false;
   byId("filter").disabled = !has;
 }
 
 export const isSearchable = ({ hasher, index }) => Boolean(hasher || index.metric);
 
 /** Set the controls from `asked`. */
-export function put({ k, scoring, oversample, compare, filter, text, view = "cards" }) {
-  byId("text").value = text ?? "";
+export function put({ k, scoring, oversample, compare, filter, view = "cards" }) {
   byId("k").value = k ?? 10;
   byId("scoring").value = scoring ?? "";
   byId("oversample").value = oversample ?? "";
@@ -59,7 +54,7 @@ export function readOptions() {
 
 /** Convert options to those of the service for this collection. */
 export function forSearch({ k = 10, scoring, oversample, filter }, { hasher, index, has_items: has }) {
-  const body = { k, filter, include: has ? ["payload", "vector", "code"] : [] };
+  const body = { k, filter, include: has ? ["payload", "vector", ...(index.metric ? [] : ["code"])] : [] };
   if (scoring && hasher?.n_active && !index.metric) body.scoring = scoring;
   if (oversample && index.refine) body.oversample = oversample;
   return body;
@@ -71,39 +66,6 @@ export const most = () => Number(byId("k").max);
 /** Apply the limits of the service. */
 export function bound({ k }) {
   byId("k").max = k;
-}
-
-/** Parse a pasted vector, which must have as many numbers as those of the collection. */
-export function numbers(text, expected) {
-  const parts = text.replace(/[[\]]/g, " ").split(/[\s,;]+/).filter(Boolean);
-  const wrong = parts.find((part) => !Number.isFinite(Number(part)));
-  if (wrong !== undefined) throw new Problem(0, `Expected numbers, got “${wrong.slice(0, 40)}”.`);
-  if (expected && parts.length !== expected) {
-    throw new Problem(0, `Expected ${expected} numbers, like the vectors of this collection, got ${parts.length}.`);
-  }
-  return parts.map(Number);
-}
-
-/** Choose one of the tabs, and show its panel. */
-export function choose(tab) {
-  for (const one of document.querySelectorAll('[role="tab"]')) {
-    const selected = one === tab;
-    one.setAttribute("aria-selected", String(selected));
-    one.tabIndex = selected ? 0 : -1;
-    byId(one.getAttribute("aria-controls")).hidden = !selected;
-  }
-}
-
-/** Let arrow keys move between tabs, as screen readers announce it. */
-export function walkTabs(list, chooseTab) {
-  list.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const tabs = [...list.children].filter((tab) => !tab.hidden);
-    if (!step) return;
-    const next = tabs[(tabs.indexOf(document.activeElement) + step + tabs.length) % tabs.length];
-    next.focus();
-    chooseTab(next);
-  });
 }
 
 export function options(id, pairs) {

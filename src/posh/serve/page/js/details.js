@@ -1,23 +1,31 @@
 // One hit in full: its payload, its score, and its code next to that of the query.
 
-import { element, raster, strip } from "./pictures.js";
-import { isOwn, listValues, nameOf } from "./payloads.js";
+import { element, image, raster, strip } from "./pictures.js";
+import { isOwn, listValues, nameOf, picture } from "./payloads.js";
 import { explainScores, formatScore, sharedBits } from "./scores.js";
 
 const byId = (id) => document.getElementById(id);
 
-/** Open the dialog for a hit. */
-export function showDetails(hit, place, found) {
+/** Open the dialog for a hit; `choose(hit)` searches for its neighbours. */
+export function showDetails(hit, place, found, choose) {
   const shared = new Set(found.code ?? []);
   byId("details-title").textContent = nameOf(hit, place);
   const bits = sharedBits(hit, shared);
-  byId("details-body").replaceChildren(
+  const button = element("button", { class: "primary", type: "button" }, "Find its neighbours");
+  button.addEventListener("click", () => {
+    byId("details").close();
+    choose(hit);
+  });
+  const shown = [
+    image(hit.vector, place.metadata, `Item ${hit.id}`) ?? picture(hit.payload?.[place.summary?.image], nameOf(hit, place)),
     element("p", {}, `Item ${JSON.stringify(hit.id)}: ${formatScore(hit, found.kind)}${bits ? `, ${bits}` : ""}.`),
     element("p", { class: "hint" }, explainScores(found.kind)),
+    element("p", { class: "buttons" }, button),
     ...elsewhere(hit, place),
     listValues(hit.payload ?? {}),
     ...(bits ? [element("h3", {}, "Set bits, shared ones first"), strip(hit.code, shared), codes(hit, place, found.code, shared)] : []),
-  );
+  ];
+  byId("details-body").replaceChildren(...shown.filter(Boolean));
   byId("details").showModal();
 }
 

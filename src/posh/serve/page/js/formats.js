@@ -1,9 +1,10 @@
-// Files of items, read in the browser: JSON Lines, JSON, CSV and .npy.
+// Files of items, read in the browser: JSON Lines, JSON, CSV and .npy; the service reads Parquet and Arrow.
 //
 // A table is `{ rows, columns, vectors }`: rows are objects; `columns` are their names; `vectors` are the choices for
 // the vector, each with a name and a function from a row to its numbers.
 
-import { Problem } from "./api.js";
+import { Problem, readFile } from "./api.js";
+import { fromBase64 } from "./bytes.js";
 
 const MOST_BYTES = 100 * 2 ** 20;
 const LOOKED_AT = 50; // rows that tell which columns there are
@@ -16,10 +17,11 @@ export async function readTable(file) {
   }
   const name = file.name.toLowerCase();
   if (name.endsWith(".npy")) return npyTable(await file.arrayBuffer());
+  if (/\.(parquet|arrow|feather)$/.test(name)) return convertedTable(await readFile(file));
   const text = (await file.text()).replace(/^\uFEFF/, "");
   if (name.endsWith(".csv")) return tableOf(csvRows(text));
   if (/\.(jsonl|ndjson|json)$/.test(name)) return tableOf(jsonRows(text));
-  throw new Problem(0, `Expected a file whose name ends in .jsonl, .json, .csv or .npy, got “${file.name}”.`);
+  throw new Problem(0, `Expected a file whose name ends in .jsonl, .json, .csv, .parquet or .npy, got “${file.name}”.`);
 }
 
 /** Convert a table to items: ids, vectors and payloads; `own(i)` is the id of row i if no column has ids. */
@@ -51,9 +53,39 @@ function problemOf(vector, width) {
 }
 
 function idOf(value, i) {
-  const isId = Number.isSafeInteger(value) || (typeof value === "string" && value !== "" && value.length <= 512);
-  if (!isId) throw new Problem(0, `Row ${i + 1}: expected an id, a whole number or a text, got ${JSON.stringify(value) ?? "none"}. Nothing was imported.`);
+  if (!isId(value) || value.length > 512) throw new Problem(0, `Row ${i + 1}: expected an id, a whole number or a text, got ${JSON.stringify(value) ?? "none"}. Nothing was imported.`);
   return value;
+}
+
+const ID_NAME = /^(_?ids?|uuid|key|.*_id)$/i;
+const isId = (value) => Number.isSafeInteger(value) || (typeof value === "string" && value !== "");
+
+/**
+ * Choose the column of ids as “posh import” does: the only one with the name of an id, where “id” itself comes first.
+ * Return it, null for row numbers or undefined if the user must choose, and a sentence about the choice.
+ */
+export function chooseId({ rows, columns }) {
+  const named = columns.filter((name) => ID_NAME.test(name));
+  const exact = named.filter((name) => name.toLowerCase() === "id");
+  const candidates = exact.length ? exact : named;
+  const isWrong = (value) => value !== undefined && value !== null && value !== "" && !isId(value); // gaps are told by their rows
+  const usable = candidates.filter((name) => !rows.some((row) => isWrong(row[name])));
+  if (usable.length === 1) return { id: usable[0], note: "" };
+  if (usable.length) return { id: undefined, note: `Several columns can be the id: ${usable.join(", ")}.` };
+  if (!candidates.length) return { id: null, note: "No column has the name of an id: rows are numbered." };
+  const row = rows.findIndex((one) => isWrong(one[candidates[0]]));
+  const got = JSON.stringify(rows[row][candidates[0]]).slice(0, 40);
+  return { id: undefined, note: `“${candidates[0]}” has the name of an id, but row ${row + 1} has ${got}.` };
+}
+
+/** Convert the answer of the service to a table. */
+function convertedTable({ rows, columns, vectors }) {
+  const places = new Map(rows.map((row, i) => [row, i]));
+  const choices = vectors.map(({ name, shape: [, width], float32 }) => {
+    const all = new Float32Array(fromBase64(float32).buffer);
+    return { name, used: [name], numbers: (row) => all.subarray(places.get(row) * width, (places.get(row) + 1) * width) };
+  });
+  return { rows, columns, vectors: choices };
 }
 
 function tableOf(rows) {

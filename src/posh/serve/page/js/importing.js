@@ -3,11 +3,12 @@
 import * as api from "./api.js";
 import { toBase64 } from "./bytes.js";
 import { options } from "./controls.js";
-import { itemsOf, readTable } from "./formats.js";
+import { chooseId, itemsOf, readTable } from "./formats.js";
 
 const byId = (id) => document.getElementById(id);
 const ITEMS = 500; // in one request, unless the service takes fewer
 const NUMBERS = 2_000_000;
+const UNDECIDED = " "; // the value of the choice that must be made
 const state = { table: null, file: null, stop: false };
 
 /** Set up the dialog: `collections()` returns the collections, `done(name)` is called when one has new items. */
@@ -54,8 +55,10 @@ async function chosen() {
   if (!state.file) return;
   const table = (state.table = await readTable(state.file));
   options("import-vector", table.vectors.map(({ name }) => [name, name]));
-  options("import-id", [["", "the number of the row"], ...table.columns.map((name) => [name, name])]);
-  byId("import-id").value = table.columns.find((name) => name.toLowerCase() === "id") ?? "";
+  const { id, note } = chooseId(table);
+  options("import-id", [...(id === undefined ? [[UNDECIDED, "choose…"]] : []), ["", "the number of the row"], ...table.columns.map((name) => [name, name])]);
+  byId("import-id").value = id === undefined ? UNDECIDED : (id ?? "");
+  byId("import-id-hint").textContent = note;
   byId("import-columns").hidden = false;
   const rest = table.columns.length ? `, with ${table.columns.join(", ")}`.slice(0, 200) : "";
   byId("import-about").textContent = `${table.rows.length.toLocaleString("en")} rows${rest}.`;
@@ -67,6 +70,7 @@ const suggested = (name) => name.toLowerCase().replace(/\.[^.]*$/, "").replace(/
 /** Validate all rows, then write them; return the name of the collection. */
 async function importAll(collections) {
   if (!state.table) throw new api.Problem(0, "Choose a file first.");
+  if (byId("import-id").value === UNDECIDED) throw new api.Problem(0, `${byId("import-id-hint").textContent} Choose the column of ids, or number the rows.`);
   const into = collections.find(({ name }) => name === byId("import-into").value);
   const own = into ? (i) => `${state.file.name}:${i + 1}` : (i) => i; // numbers could be those of other items
   const items = itemsOf(state.table, byId("import-vector").value, byId("import-id").value, own, into?.n_features ?? undefined);

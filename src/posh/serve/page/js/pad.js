@@ -1,18 +1,53 @@
 // A pad to draw on, and the drawing as grey values like those of MNIST.
 
-const PEN = 18;
-const STEP = 10;
+const PEN = 15; // pens side by side are as wide as the pad
+const STEP = 28; // steps of the keyboard across the pad
 
 /** Turn the canvas into a pad; `changed` is called after each stroke. */
 export function makePad(canvas, changed) {
   const context = canvas.getContext("2d", { willReadFrequently: true });
-  const pen = { x: canvas.width / 2, y: canvas.height / 2, down: false };
-  const { clear, line } = strokes(canvas, context);
+  const pen = { x: 0, y: 0, down: false };
+  const byId = (id) => document.getElementById(id);
+  const isEmpty = () => bounds(canvas).width <= 0;
+  const label = (empty) => {
+    byId("pad-hint").hidden = !empty;
+    byId("clear").hidden = empty;
+  };
+  const clear = () => {
+    context.fillStyle = "#000";
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    [pen.x, pen.y, pen.down] = [canvas.width / 2, canvas.height / 2, false];
+    label(true);
+  };
+  const line = (from, to) => {
+    label(false);
+    context.strokeStyle = "#fff";
+    context.lineWidth = Math.min(canvas.width, canvas.height) / PEN;
+    context.lineCap = context.lineJoin = "round";
+    context.beginPath();
+    context.moveTo(from.x, from.y);
+    context.lineTo(to.x, to.y);
+    context.stroke();
+  };
+  wirePen(canvas, line, changed);
+  canvas.addEventListener("keydown", (event) => keyed(event, canvas, pen, line, clear, changed));
+  new ResizeObserver(() => resize(canvas, context, clear, label)).observe(canvas);
+  clear();
+  return {
+    clear,
+    isEmpty,
+    greys: (shape) => centred(canvas, shape),
+    show: (greys, shape) => {
+      draw(canvas, context, greys, shape);
+      label(false);
+    },
+  };
+}
 
+function wirePen(canvas, line, changed) {
   const at = (event) => {
     const box = canvas.getBoundingClientRect();
-    const scale = canvas.width / box.width;
-    return { x: (event.clientX - box.left) * scale, y: (event.clientY - box.top) * scale };
+    return { x: ((event.clientX - box.left) * canvas.width) / box.width, y: ((event.clientY - box.top) * canvas.height) / box.height };
   };
   let last = null;
   canvas.addEventListener("pointerdown", (event) => {
@@ -32,31 +67,19 @@ export function makePad(canvas, changed) {
       last = null;
     });
   }
-  canvas.addEventListener("keydown", (event) => keyed(event, canvas, pen, line, clear, changed));
-  clear();
-  return {
-    clear,
-    isEmpty: () => bounds(canvas).width <= 0,
-    greys: (shape) => centred(canvas, shape),
-    show: (greys, shape) => draw(canvas, context, greys, shape),
-  };
 }
 
-function strokes(canvas, context) {
-  const clear = () => {
-    context.fillStyle = "#000";
-    context.fillRect(0, 0, canvas.width, canvas.height);
-  };
-  const line = (from, to) => {
-    context.strokeStyle = "#fff";
-    context.lineWidth = PEN;
-    context.lineCap = context.lineJoin = "round";
-    context.beginPath();
-    context.moveTo(from.x, from.y);
-    context.lineTo(to.x, to.y);
-    context.stroke();
-  };
-  return { clear, line };
+/** Give the pad as many pixels as it has on the screen, and keep the drawing, in the middle. */
+function resize(canvas, context, clear, label) {
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  if (!width || !height || (width === canvas.width && height === canvas.height)) return;
+  const box = bounds(canvas);
+  const before = box.width > 0 ? context.getImageData(box.left, box.top, box.width, box.height) : null;
+  [canvas.width, canvas.height] = [width, height];
+  clear();
+  if (!before) return;
+  context.putImageData(before, Math.round((width - before.width) / 2), Math.round((height - before.height) / 2));
+  label(false);
 }
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
@@ -67,8 +90,9 @@ function keyed(event, canvas, pen, line, clear, changed) {
   else if (event.key in ARROWS) {
     const [dx, dy] = ARROWS[event.key];
     const from = { x: pen.x, y: pen.y };
-    pen.x = Math.min(canvas.width, Math.max(0, pen.x + STEP * dx));
-    pen.y = Math.min(canvas.height, Math.max(0, pen.y + STEP * dy));
+    const step = Math.min(canvas.width, canvas.height) / STEP;
+    pen.x = Math.min(canvas.width, Math.max(0, pen.x + step * dx));
+    pen.y = Math.min(canvas.height, Math.max(0, pen.y + step * dy));
     if (pen.down) line(from, pen);
   } else return;
   event.preventDefault();
@@ -85,7 +109,8 @@ function draw(canvas, context, greys, { width, height }) {
   const pixels = new ImageData(width, height);
   greys.forEach((grey, i) => pixels.data.set([grey, grey, grey, 255], 4 * i));
   small.getContext("2d").putImageData(pixels, 0, 0);
-  context.drawImage(small, 0, 0, canvas.width, canvas.height);
+  const side = Math.min(canvas.width, canvas.height);
+  context.drawImage(small, (canvas.width - side) / 2, (canvas.height - side) / 2, side, side);
 }
 
 /** Scale the drawing as MNIST does: `box` pixels large, its centre of mass in the middle. */

@@ -40,8 +40,8 @@ export function listValues(payload) {
 /** Format a value for a cell of a table. */
 export function cell(value) {
   if (value === undefined || value === null) return "";
-  if (Array.isArray(value)) return value.map(words).join(", ").slice(0, 200);
-  return isPlain(value) ? words(value).slice(0, 200) : JSON.stringify(value).slice(0, 200);
+  if (Array.isArray(value)) return value.map(words).join(", ").slice(0, 400);
+  return isPlain(value) ? words(value).slice(0, 400) : JSON.stringify(value).slice(0, 400);
 }
 
 /** Format a plain value; numbers in the reader's locale. */
@@ -53,7 +53,7 @@ export function words(value) {
  * Return a picture of this site, or of a `data:` address. Pictures of other sites are never loaded: requests would
  * reveal to these sites what the user views, and the policy of the page forbids them.
  */
-function picture(address, description) {
+export function picture(address, description) {
   if (!isText(address) || !isOwn(address)) return null;
   const made = element("img", { src: address, alt: description, loading: "lazy" });
   made.addEventListener("error", () => made.remove());

@@ -31,7 +31,8 @@ export async function makeQuery({ like, text, vector, drawing }, from, signal) {
   const name = nameOf(items[0], from);
   const label = items[0].payload?.[from.metadata.label?.field];
   const words = `Item ${like}${name === String(like) ? "" : `: ${name}`}`;
-  return { id: like, home: from.collection.name, vector: items[0].vector, name: words, label };
+  const item = name === String(like) || label !== undefined ? `item ${like}` : `“${name}”`;
+  return { id: like, home: from.collection.name, vector: items[0].vector, name: words, item, label };
 }
 
 /** Search for a query; an item is not its own neighbour, in any collection. */
@@ -65,9 +66,9 @@ function isSame(hit, query) {
 }
 
 /** Show the query above its neighbours, with a legend of the colours of bits. */
-export function queryLine(query, { metadata, collection }, { code }) {
+export function queryLine(query, { metadata, collection }, { code }, toItem = null) {
   const picture = query.vector ? image(query.vector, metadata, "The query") : null;
-  const parts = [picture, element("span", { class: "name" }, query.name)].filter(Boolean);
+  const parts = [picture, query.text ? null : element("span", { class: "name" }, query.name), toItem].filter(Boolean);
   if (!code) return parts;
   const bits = `${code.length} of ${collection.hasher.n_bits.toLocaleString("en")} bits set`;
   const shared = element("span", {}, element("i", { class: "shared" }), " shared bits, first");

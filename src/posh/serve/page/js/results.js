@@ -5,7 +5,7 @@ import { cell, nameOf, parts } from "./payloads.js";
 import { explainScores, milliseconds, formatScore, sharedBits } from "./scores.js";
 
 const MOST_COLUMNS = 6;
-const LONG = 40; // characters of a cell from which on it needs room
+const LONG = 32; // characters of a cell from which on it takes two lines
 
 /**
  * Build a column of hits. `place` has the collection, its metadata and the summary of its fields.
@@ -14,14 +14,25 @@ const LONG = 40; // characters of a cell from which on it needs room
 export function column(place, found, query, view, act) {
   const { collection, metadata } = place;
   const show = view === "table" ? table : cards;
+  const times = `${milliseconds(found.seconds)} in the service, ${milliseconds(found.roundTrip)} in all`;
   return element(
     "div",
     { class: "column", "data-collection": collection.name },
     element("h3", {}, metadata.title ?? collection.name),
-    element("p", {}, `${query.text ? "" : `${describe(collection)}. `}${summary(found, query, metadata)}`),
-    found.hits.length ? show(place, found, act) : element("p", {}, found.hint ? `Nothing passes the filter: ${found.hint}` : found.kind === "bm25" ? "Nothing with these words." : "Nothing passes the filter."),
+    found.hits.length
+      ? show(place, found, act)
+      : element("p", { class: "none" }, reason(found)),
+    element("p", { class: "note" }, `${query.text ? "" : `${capital(describe(collection))}. `}${explainScores(found.kind)} ${times}.`),
   );
 }
+
+/** Say why nothing was found. */
+function reason({ hint, kind }) {
+  if (hint) return `Nothing passes the filter: ${hint}`;
+  return kind === "bm25" ? "Nothing with these words. Fewer words, or a beginning such as scar*, find more." : "Nothing passes the filter.";
+}
+
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
 /** Mark the hits that two searches have in common; return their number. */
 export function markBoth(one, other) {
@@ -41,21 +52,21 @@ export function describe({ hasher, index }) {
 
 function cards(place, found, act) {
   const shared = new Set(found.code ?? []);
-  const list = found.hits.map((hit, i) => {
+  const list = found.hits.map((hit) => {
     const last = element(
       "span",
       { class: "last" },
-      element("span", { class: "score", title: sharedBits(hit, shared) ?? "" }, `${i + 1}. ${formatScore(hit, found.kind)}`),
+      element("span", { class: "score", title: sharedBits(hit, shared) ?? "" }, formatScore(hit, found.kind)),
       hit.both ? element("span", { class: "badge" }, "in both") : null,
-      details(hit, place, act),
+      near(hit, place, act),
     );
-    return element("li", {}, card(hit, place, act, hit.code && shared.size ? strip(hit.code, shared) : null, last));
+    return element("li", {}, card(hit, place, { open: act.detail, words: "details" }, hit.code && shared.size ? strip(hit.code, shared) : null, last));
   });
   return element("ol", { class: isWide(found.hits, place) ? "cards wide" : "cards" }, ...list);
 }
 
-/** Build the card of an item. */
-export function card(item, place, act, ...below) {
+/** Build the card of an item, which is a button as a whole: `open(item)` does what `words` say. */
+export function card(item, place, { open, words }, ...below) {
   const picture = image(item.vector, place.metadata, `Item ${item.id}`);
   const [photo, ...rest] = parts(item, place);
   return element(
@@ -63,7 +74,7 @@ export function card(item, place, act, ...below) {
     { class: item.both ? "card both" : "card", "data-id": JSON.stringify(item.id) },
     picture,
     photo,
-    title(item, place, act),
+    title(item, place, open, words),
     ...rest,
     ...below,
   );
@@ -71,21 +82,20 @@ export function card(item, place, act, ...below) {
 
 function table(place, found, act) {
   const shared = new Set(found.code ?? []);
-  const used = [place.summary?.title, place.metadata.name];
+  const used = [place.summary?.title, place.metadata.name, place.summary?.image];
   const fields = (place.summary?.fields ?? []).filter(({ name }) => !used.includes(name)).slice(0, MOST_COLUMNS);
   const bits = found.hits.some((hit) => sharedBits(hit, shared));
-  const heads = ["", "Item", "Score", ...(bits ? ["Shared bits"] : []), ...fields.map(({ name }) => name), ""];
+  const pictured = place.metadata.image && found.hits.some((hit) => hit.vector);
+  const heads = ["", ...(pictured ? [""] : []), "Item", "Score", ...(bits ? ["Shared bits"] : []), ...fields.map(({ name }) => name), ...(act.choose ? [""] : [])];
   const rows = found.hits.map((hit, i) => {
     const cells = [
       element("td", { class: "number" }, `${i + 1}`),
-      element("td", {}, title(hit, place, act)),
+      pictured ? element("td", {}, image(hit.vector, place.metadata, `Item ${hit.id}`)) : null,
+      element("td", {}, title(hit, place, act.detail, "details")),
       element("td", { class: "number score" }, formatScore(hit, found.kind), hit.both ? element("span", { class: "badge" }, " in both") : null),
       bits ? element("td", { class: "number" }, sharedBits(hit, shared)?.replace(" bits shared", "")) : null,
-      ...fields.map(({ name, type }) => {
-        const text = cell(hit.payload?.[name]);
-        return element("td", { class: type === "number" ? "number" : text.length > LONG ? "long" : "" }, text);
-      }),
-      element("td", {}, details(hit, place, act)),
+      ...fields.map((field) => value(field, hit.payload)),
+      act.choose ? element("td", {}, near(hit, place, act)) : null,
     ];
     return element("tr", { "data-id": JSON.stringify(hit.id), class: hit.both ? "both" : "" }, ...cells);
   });
@@ -94,38 +104,30 @@ function table(place, found, act) {
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Neighbours as a table" }, made);
 }
 
-/** Show the name of an item; if its neighbours can be searched, a click does so. */
-function title(item, place, act) {
+function value({ name, type }, payload) {
+  const text = cell(payload?.[name]);
+  if (type === "number") return element("td", { class: "number" }, text);
+  return element("td", { class: text.length > LONG ? "long" : "short" }, element("span", { class: "clamp", title: text }, text));
+}
+
+/** Show the name of an item; if there is something to open, its card or row is a button. */
+function title(item, place, open, words) {
   const name = nameOf(item, place);
-  if (!act.choose) return element("span", { class: "name" }, name);
-  const button = element("button", { class: "name", type: "button", "aria-label": `${name}: find its neighbours` }, name);
-  button.addEventListener("click", () => act.choose(item));
+  if (!open) return element("span", { class: "name", title: name }, name);
+  const button = element("button", { class: "name", type: "button", title: name, "aria-label": `${name}: ${words}` }, name);
+  button.addEventListener("click", () => open(item));
   return button;
 }
 
-function details(hit, place, act) {
-  if (!act.detail) return null;
-  const button = element(
-    "button",
-    { class: "more", type: "button", "aria-label": `Details of ${nameOf(hit, place)}` },
-    "Details",
-  );
-  button.addEventListener("click", () => act.detail(hit));
+function near(hit, place, act) {
+  if (!act.choose) return null;
+  const words = `Neighbours of ${nameOf(hit, place)}`;
+  const button = element("button", { class: "near", type: "button", title: words, "aria-label": words }, "→");
+  button.addEventListener("click", () => act.choose(hit));
   return button;
 }
 
 /** Make cards with text wider. */
 function isWide(hits, { summary }) {
   return hits.some(({ payload }) => payload && Object.keys(payload).length > 2) || Boolean(summary?.text);
-}
-
-function summary(found, query, metadata) {
-  const times = `${milliseconds(found.seconds)} in the service, ${milliseconds(found.roundTrip)} in all`;
-  const said = [explainScores(found.kind), `${times}.`];
-  const field = metadata.label?.field;
-  if (field && query.label !== undefined && found.hits.length) {
-    const same = found.hits.filter((hit) => hit.payload?.[field] === query.label).length;
-    said.push(`${same} of ${found.hits.length} have its label, ${query.label}.`);
-  }
-  return said.join(" ");
 }
