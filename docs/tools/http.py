@@ -53,8 +53,8 @@ def _operation(method: str, path: str) -> Iterator[str]:
         yield f"| body | {_content(one['requestBody']['content'])} |"
     for parameter in one.get("parameters", []):
         if parameter["in"] == "query":
-            content = parameter.get("content")  # JSON; others have a schema only
-            kind = _content(content) if content else _type(parameter["schema"])
+            is_plain = "schema" in parameter
+            kind = _type(parameter["schema"]) if is_plain else _content(parameter["content"])
             yield f"| parameter `{parameter['name']}` | {kind} |"
     for status, answer in one["responses"].items():
         content = f" Answer: {_content(answer['content'])}." if "content" in answer else ""

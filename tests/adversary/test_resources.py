@@ -209,6 +209,9 @@ CASES["PUT /v1/collections/{name}/restore"] = [
     lambda http, i: http.put("/v1/collections/restored/restore", json={"name": "copy-0"}),
     lambda http, i: http.put(f"/v1/collections/restored-{i}/restore", json={"name": "copy-0"}),
 ]
+CASES["POST /v1/read"] = [
+    lambda http, i: http.post("/v1/read?name=a.parquet", content=b"x" * (BYTES - 1), headers=FILE)
+]
 CASES["PUT /v1/collections/{name}/text"] = [
     lambda http, i: http.put(f"{HOT}/text", json={"fields": ["text"]})
 ]

@@ -29,8 +29,8 @@ def log_event(level: int, event: str, *, logger: logging.Logger = _log, **fields
     >>> record.posh_fields = {"collection": "shop", "items": 500}
     >>> TextFormatter().format(record)
     '1970-01-01T00:00:00.000Z INFO opened collection=shop items=500'
-    >>> JsonFormatter().format(record)[-55:]
-    '"message": "opened", "collection": "shop", "items": 500}'
+    >>> JsonFormatter().format(record).partition('"message": ')[2]
+    '"opened", "collection": "shop", "items": 500}'
     """
     if logger.isEnabledFor(level):
         present = {name: value for name, value in fields.items() if value is not None}
