@@ -53,7 +53,8 @@ def _operation(method: str, path: str) -> Iterator[str]:
         yield f"| body | {_content(one['requestBody']['content'])} |"
     for parameter in one.get("parameters", []):
         if parameter["in"] == "query":
-            yield f"| parameter `{parameter['name']}` | {_content(parameter['content'])} |"
+            kind = _type(parameter["schema"]) if "schema" in parameter else _content(parameter["content"])
+            yield f"| parameter `{parameter['name']}` | {kind} |"
     for status, answer in one["responses"].items():
         content = f" Answer: {_content(answer['content'])}." if "content" in answer else ""
         yield f"| {status} | {answer['description']}{content} |"
