@@ -14,7 +14,7 @@ import { placeOf, makeQuery, queryLine, search } from "./query.js";
 import { column, markBoth } from "./results.js";
 import { describeBox, fillBox, findItem, interpret, keepBreaks } from "./searchbox.js";
 import { milliseconds } from "./scores.js";
-import { examples, welcome } from "./welcome.js";
+import { examples, noCollections, welcome } from "./welcome.js";
 
 const PAGE = 48;
 const byId = (id) => document.getElementById(id);
@@ -36,7 +36,6 @@ async function start() {
 async function reload() {
   state.all = await api.collections();
   controls.options("collection", state.all.map((one) => [one.name, one.metadata.title ?? one.name]));
-  if (!state.all.length) throw new api.Problem(0, "There are no collections yet. “Import” creates one from a file; “make serve” creates samples.");
 }
 
 function wire() {
@@ -98,6 +97,8 @@ function applyFilter(conditions) {
 
 /** Show the query of the address. `restore` redraws a drawing that the address holds. */
 async function show(asked, { restore }) {
+  byId("search").hidden = byId("choices").hidden = byId("about-title").hidden = !state.all.length;
+  if (!state.all.length) return inviteImport();
   const found = state.all.find((one) => one.name === asked.collection);
   if (asked.collection && !found) throw new api.Problem(404, `There is no collection “${asked.collection}” here.`);
   const collection = found ?? state.all[0];
@@ -148,6 +149,14 @@ async function invite() {
   byId("welcome").hidden = false;
   byId("more").hidden = first.length < EXAMPLES || place.collection.count <= EXAMPLES;
   map.light(null, []);
+}
+
+/** Show the start of a service without collections. */
+function inviteImport() {
+  clear();
+  byId("results-title").textContent = "Nothing to search yet";
+  byId("welcome").replaceChildren(...noCollections(() => byId("open-import").click()));
+  byId("welcome").hidden = false;
 }
 
 /** Show the next page of items under the examples. */

@@ -29,6 +29,14 @@ export function welcome(place, items, act, search) {
   ];
 }
 
+/** Build the start of a service without collections; `act` opens the dialog of imports. */
+export function noCollections(act) {
+  const button = element("button", { type: "button", class: "primary" }, "Import a file");
+  button.addEventListener("click", act);
+  const samples = "There are no collections yet. Import a file of vectors, or run “make serve” for collections of handwritten digits.";
+  return [element("p", {}, samples), button];
+}
+
 /** Build the entries of a list of items to start from. */
 export function examples(place, items, act) {
   const open = { open: act.choose, words: "find its neighbours" };
