@@ -9,7 +9,7 @@ import pytest
 
 from posh._wire import unpack_vectors
 
-pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install posh-ann[parquet]")
+pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'posh-ann[data]'")
 pq = pytest.importorskip("pyarrow.parquet")
 VECTORS = np.arange(12, dtype=np.float32).reshape(4, 3)
 
