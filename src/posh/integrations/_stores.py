@@ -1,22 +1,56 @@
-"""Parts that several stores of documents share: opening the collection, and ids that are strings."""
+"""Parts that several stores of documents share: the collection they hold, and ids that are strings."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from posh.collection.base import BaseCollection, Id
 from posh.collection.embedded import Collection
 from posh.collection.opening import DATABASE
 
-__all__ = ["open_collection", "resolve_ids"]
+__all__ = ["CollectionHolder", "resolve_ids"]
 
 
-def open_collection(
+class CollectionHolder:
+    """Base class of stores: they hold an open collection, or open that of a folder and close it again."""
+
+    collection: BaseCollection
+
+    def _hold(
+        self, collection: BaseCollection | str | os.PathLike[str] | None, index_options: Mapping[str, Any]
+    ) -> None:
+        """Set the collection; None stands for a temporary folder."""
+        self._close: Callable[[], object] | None = None
+        if not isinstance(collection, BaseCollection):
+            self.collection, close = _open_collection(collection, index_options)
+            self._close = weakref.finalize(self, close)
+        elif index_options:
+            raise TypeError(
+                f"expected index options with a folder only, got {', '.join(index_options)} "
+                "with an open collection: call its reindex"
+            )
+        else:
+            self.collection = collection
+
+    def close(self) -> None:
+        """Close the collection if the store opened it, and remove a temporary folder."""
+        if self._close is not None:
+            self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _open_collection(
     path: str | os.PathLike[str] | None, index_options: Mapping[str, Any]
 ) -> tuple[Collection, Callable[[], None]]:
     """Open or create the collection in a folder, or in a temporary one if ``path`` is None.

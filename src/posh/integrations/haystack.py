@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from posh.collection.base import BaseCollection, Item, Payload
 from posh.errors import MissingExtraError
 from posh.index.hits import Hit
-from posh.integrations._stores import open_collection, resolve_ids
+from posh.integrations._stores import CollectionHolder, resolve_ids
 
 try:
     from haystack import component, default_from_dict, default_to_dict
@@ -43,7 +42,7 @@ def _in_thread(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class PoshDocumentStore:
+class PoshDocumentStore(CollectionHolder):
     """A Haystack document store over a collection.
 
     The payload of an item holds the metadata of its document and, in one more field, the text. Filters of the
@@ -94,28 +93,8 @@ class PoshDocumentStore:
     ) -> None:
         self.text_field, self.embedding_dim = text_field, embedding_dim
         self._index_options = index_options
-        if isinstance(collection, BaseCollection):
-            if index_options:
-                raise TypeError(
-                    f"expected index options with a folder only, got {', '.join(index_options)} "
-                    "with an open collection: call its reindex"
-                )
-            self.collection, self._path, self._close = collection, None, None
-            return
-        self.collection, close = open_collection(collection, index_options)
-        self._path = None if collection is None else os.fspath(collection)
-        self._close = weakref.finalize(self, close)
-
-    def close(self) -> None:
-        """Close the collection if the store opened it, and remove a temporary folder."""
-        if self._close is not None:
-            self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        self._path = os.fspath(collection) if isinstance(collection, str | os.PathLike) else None
+        self._hold(collection, index_options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters; raise ValueError if the collection is not that of a folder."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from posh._validate import validate_integer, validate_real
 from posh.collection.base import BaseCollection, Item, Payload
 from posh.errors import MissingExtraError
-from posh.integrations._stores import open_collection, resolve_ids
+from posh.integrations._stores import CollectionHolder, resolve_ids
 from posh.preprocess import Float32
 
 try:
@@ -36,7 +35,7 @@ Vector = Sequence[float] | Float32
 Place = BaseCollection | str | os.PathLike[str]
 
 
-class PoshVectorStore(VectorStore):
+class PoshVectorStore(CollectionHolder, VectorStore):
     """A LangChain vector store over a collection.
 
     The payload of an item holds the metadata of its document and, in one more field, the text. Filters,
@@ -89,32 +88,12 @@ class PoshVectorStore(VectorStore):
         self.embedding = embedding
         self.text_field = text_field
         self.relevance_score_fn = relevance_score_fn
-        if isinstance(collection, BaseCollection):
-            if index_options:
-                raise TypeError(
-                    f"expected index options with a folder only, got {', '.join(index_options)} "
-                    "with an open collection: call its reindex"
-                )
-            self.collection, self._close = collection, None
-            return
-        self.collection, close = open_collection(collection, index_options)
-        self._close = weakref.finalize(self, close)
+        self._hold(collection, index_options)
 
     @property
     def embeddings(self) -> Embeddings:
         """Return the model that turns texts into vectors."""
         return self.embedding
-
-    def close(self) -> None:
-        """Close the collection if the store opened it, and remove a temporary folder."""
-        if self._close is not None:
-            self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     # Writing ------------------------------------------------------------------------------------------
 
