@@ -1,7 +1,7 @@
 """An index while data drifts: a new topic again and again, and the oldest documents are deleted.
 
     python -m benchmarks.stream [--topic 50000] [--n 1000000] [--window 300000] [--step 5000] [--name lists]
-    python -m benchmarks.stream --draw docs/stream.png
+    python -m benchmarks.stream --draw docs/stream.png [--names lists before]
 
 Image patches are divided into topics: k-means clusters, each next to the one before it. The stream adds them
 in order, ``--step`` documents at a time, and keeps the last ``--window``. After each topic it compares the
@@ -175,15 +175,14 @@ def run(args: argparse.Namespace) -> None:
     shutil.rmtree(saved, ignore_errors=True)
 
 
-def draw(path: str) -> None:
+def draw(path: str, names: list[str]) -> None:
     runs = {
         name: [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
-        for name in ("lists", "before")
-        if (RESULTS / f"{name}.jsonl").exists()
+        for name in names
     }
     figure = Figure(figsize=(9, 7), layout="constrained")
     ((recall, speed), (size, pause)) = figure.subplots(2, 2, sharex=True)
-    labels = {"lists": "lists that follow the data", "before": "lists trained again"}
+    labels = dict.fromkeys(names, "lists that follow the data") | {"before": "lists trained again"}
     for (name, rows), colour in zip(runs.items(), (BLUE, VERMILLION), strict=False):
         x = [row["added"] / 1000 for row in rows]
         ratio = {key: [row[key] / row["mean"] for row in rows] for key in ("largest", "p99")}
@@ -210,7 +209,7 @@ def draw(path: str) -> None:
     recall.axhline(RECALL, color=GREY, lw=0.8)
     speed.axhline(1.0, color=GREY, lw=0.8)
     for axes in (speed, size, pause):
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.25 * axes.get_ylim()[1])  # space for the legend
     for axes in (size, pause):
         axes.set_xlabel("documents added so far, thousands")
     figure.savefig(path, dpi=110)
@@ -229,9 +228,10 @@ def main() -> None:
         "--scratch", default="build/stream", help="folder for the index of an interrupted run"
     )
     parser.add_argument("--draw", metavar="FILE", help="only draw the records of results/stream")
+    parser.add_argument("--names", nargs="+", default=["lists", "before"], help="records to draw")
     args = parser.parse_args()
     if args.draw:
-        draw(args.draw)
+        draw(args.draw, args.names)
     else:
         run(args)
 
