@@ -21,7 +21,7 @@ ELSEWHERE = """
 import asyncio, concurrent.futures, logging, multiprocessing, os, random, signal
 import sqlite3, subprocess, sys, tempfile
 import httpx, joblib, numpy, safetensors.numpy, scipy.sparse, scipy.linalg, sklearn.cluster, sklearn.datasets
-import langchain_core.documents, langchain_core.vectorstores
+import haystack, langchain_core.documents, langchain_core.vectorstores, mcp.server.mcpserver
 import starlette.applications, threadpoolctl, granian.server.embed
 for name in ("fcntl", "resource", "termios", "pwd", "grp"):
     sys.modules[name] = None

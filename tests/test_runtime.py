@@ -104,7 +104,7 @@ def test_a_missing_command_says_in_one_line_how_to_get_it(
 ) -> None:
     assert main([command]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"posh: error: unknown command '{command}'; choose from data, fit")
+    assert line.startswith(f"posh: error: unknown command '{command}'; choose from import, query")
     assert GET_IT in line
 
 
@@ -118,7 +118,7 @@ def test_a_missing_data_set_says_how_to_get_it() -> None:
 def test_with_the_other_package_an_unknown_name_is_just_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nope"]) == 2
     error = capsys.readouterr().err
-    assert "unknown command 'nope'; choose from data, fit" in error
+    assert "unknown command 'nope'; choose from import, query" in error
     assert "reproduce" in error
     assert "pip install" not in error
     with pytest.raises(ValueError, match=r"choose from digits, .* places205$"):
@@ -143,4 +143,4 @@ def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> Non
         main(["--help"])
     shown = capsys.readouterr().out
     for name in ("data", "serve", "bench", "demo", "reproduce"):
-        assert f"    {name}" in shown
+        assert f"\n  {name} " in shown
