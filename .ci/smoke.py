@@ -91,7 +91,7 @@ def use_service() -> None:
     """Start ``posh serve`` on a free port, search with the client, and stop it: it must exit with 0."""
     from posh.client import Client
 
-    command = [POSH, "serve", "collections", "--port", "0"]
+    command = [POSH, "serve", "collections", "--port", "0", "--log-level", "error"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as serving:
         try:
             address = re.search(r"http://\S+", serving.stdout.readline())[0]
