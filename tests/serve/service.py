@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import re
 import subprocess
@@ -82,9 +83,12 @@ def running(
         registry.close()
 
 
-# For the conformance suite: one service over embedded collections, as long as the tests last.
+# For the conformance suite: one service over embedded collections, as long as the tests last. It keeps the newest, so
+# that the open files of hundreds do not add up.
 
 _NAMES: dict[object, str] = {}
+_NUMBERS = itertools.count()
+_MOST = 30
 
 
 @cache
@@ -99,7 +103,9 @@ def create_remote(
     path: object, hasher: Any = None, *, metadata: Any = None, **options: Any
 ) -> BaseCollection:
     """A new collection of the shared service."""
-    _NAMES[path] = f"collection-{len(_NAMES)}"
+    while len(_NAMES) >= _MOST:
+        _shared_client().delete(_NAMES.pop(next(iter(_NAMES))))
+    _NAMES[path] = f"collection-{next(_NUMBERS)}"
     return _shared_client().create(_NAMES[path], hasher, metadata=metadata, **options)
 
 
