@@ -83,8 +83,8 @@ def running(
         registry.close()
 
 
-# For the conformance suite: one service over embedded collections, as long as the tests last. It keeps the newest, so
-# that the open files of hundreds do not add up.
+# For the conformance suite: one service over embedded collections, as long as the tests last. It keeps the
+# newest, so that the open files of hundreds do not add up.
 
 _NAMES: dict[object, str] = {}
 _NUMBERS = itertools.count()
