@@ -14,7 +14,7 @@ from posh.index.params import SearchParams
 
 __all__ = ["NearestOptions", "NearestParams", "RadiusParams", "make_params"]
 
-_MOST_DIMENSIONS = {"balanced": 26.0, "latency": 30.0, "throughput": 22.0, "memory": 0.0, "build": 0.0}
+_MOST_DIMENSIONS = {"balanced": 29.0, "latency": 30.0, "throughput": 28.0, "memory": 0.0, "build": 0.0}
 
 
 @dataclass(frozen=True)
